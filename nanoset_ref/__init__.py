@@ -1,0 +1,1 @@
+"""nanoset_ref: how tokens reach the GPUs in LLM pre-training."""
