@@ -1,0 +1,156 @@
+"""The embedded corpus: the same bytes everywhere, and every text in it keeps its word."""
+
+import ast
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+from transformers import AutoTokenizer
+
+from nanoset_ref.corpus import DOMAIN_BYTES, EOS_TOKEN, FORMAT, VOCAB_SIZE, Corpus, prepare_corpus
+from nanoset_ref.corpus.dice import Dice
+
+# sha256 of every file of format 1; a change here needs a new FORMAT
+DIGESTS = {
+    "arithmetic.jsonl": "a329add4bffe04ca329d0ba79d68bfe098e9bd8e7f77b4fe129f6fd218219617",
+    "corpus.json": "1949853a3d13f50f1f079b671b35c4d4f033d607a123e1943aa52900a6c37233",
+    "programs.jsonl": "a7a20e4786108d586fb6e82d6f09a60343077899a74315fb1b5f424792316137",
+    "stories.jsonl": "eee011ae0f625f3f369aba6a8e44558bd0b85ec20e1481432ddadf09e8691764",
+    "tokenizer/tokenizer.json": "2b81cf8e38f26bd87cf94341c4494442ed6fa754d281bcb24268f5bb4959810d",
+    "tokenizer/tokenizer_config.json": "102d6b3842809243548daa7dc8e1058552597a7fc15ccd90cc2b3f265d7ee177",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepare_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def documents(corpus: Corpus) -> dict[str, list[dict]]:
+    lines = {name: path.read_text(encoding="utf-8").splitlines() for name, path in corpus.domains.items()}
+    return {name: [json.loads(line) for line in found] for name, found in lines.items()}
+
+
+def digests(corpus: Corpus) -> dict[str, str]:
+    folder = corpus.tokenizer.parent
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_every_byte_is_pinned(corpus: Corpus) -> None:
+    assert FORMAT == 1
+    assert digests(corpus) == DIGESTS
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_hash_seeds_and_threads_change_nothing(tmp_path, threads: str) -> None:
+    environment = os.environ | {"PYTHONHASHSEED": threads, "RAYON_NUM_THREADS": threads, "LC_ALL": "C"}
+    command = [sys.executable, "-m", "nanoset_ref.corpus", "here"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [
+        "stories: here/stories.jsonl",
+        "arithmetic: here/arithmetic.jsonl",
+        "programs: here/programs.jsonl",
+        "tokenizer: here/tokenizer",
+    ]
+    assert digests(prepare_corpus(tmp_path / "here")) == DIGESTS
+
+
+def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_path) -> None:
+    corpus = prepare_corpus(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert prepare_corpus(str(tmp_path)) == corpus
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    (tmp_path / "corpus.json").unlink()
+    corpus.domains["stories"].write_text("half a file")
+    assert digests(prepare_corpus(tmp_path)) == DIGESTS
+
+
+def test_columns_and_sizes(documents: dict[str, list[dict]]) -> None:
+    assert list(documents) == ["stories", "arithmetic", "programs"]
+    for domain, rows in documents.items():
+        assert {tuple(row) for row in rows} == {("id", "domain", "title", "words", "text")}
+        assert [row["id"] for row in rows] == [f"{domain}-{number:05d}" for number in range(len(rows))]
+        assert all(row["domain"] == domain and row["text"] and row["words"] == len(row["text"].split()) for row in rows)
+        assert DOMAIN_BYTES <= sum(len(row["text"]) for row in rows) < 1.1 * DOMAIN_BYTES
+
+
+def test_lengths_are_heavy_tailed(corpus: Corpus, documents: dict[str, list[dict]]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    for rows in documents.values():
+        lengths = sorted(len(ids) for ids in tokenizer([row["text"] for row in rows])["input_ids"])
+        longest = lengths[-len(lengths) // 10 :]
+        assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500
+        assert sum(longest) > 0.6 * sum(lengths)
+
+
+def test_documents_hardly_repeat(documents: dict[str, list[dict]]) -> None:
+    for rows in documents.values():
+        assert len({row["text"] for row in rows}) > 0.98 * len(rows)
+
+
+def test_stories_are_told_to_the_end(documents: dict[str, list[dict]]) -> None:
+    for row in documents["stories"]:
+        assert not re.search(r"[{}]| a [aeiou]|  ", row["title"] + row["text"])
+        assert row["text"][0].isupper() or row["text"][0] == '"'
+        assert row["text"].endswith((".", '"'))
+
+
+def value(expression: str) -> Fraction:
+    """+, -, * and / over integers, exactly."""
+
+    def visit(node: ast.expr) -> Fraction:
+        if isinstance(node, ast.BinOp):
+            left, right = visit(node.left), visit(node.right)
+            operators = {ast.Add: left.__add__, ast.Sub: left.__sub__, ast.Mult: left.__mul__}
+            return left / right if isinstance(node.op, ast.Div) else operators[type(node.op)](right)
+        assert isinstance(node, ast.Constant), expression
+        return Fraction(node.value)
+
+    return visit(ast.parse(expression, mode="eval").body)
+
+
+def test_every_sum_is_right(documents: dict[str, list[dict]]) -> None:
+    count = 0
+    for row in documents["arithmetic"]:
+        found = re.findall(r"([\d +*/-]*\d) = ([\d +*/-]*\d)", row["text"])
+        assert len(found) == row["text"].count("="), row["text"]
+        for left, right in found:
+            assert value(left.strip(" -")) == value(right), (row["id"], left, right)
+        count += len(found)
+    assert count > 9_000
+
+
+def test_every_program_runs_and_says_what_it_prints(documents: dict[str, list[dict]]) -> None:
+    asserts = 0
+    for row in documents["programs"]:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(row["text"], row["id"], "exec"), {})
+        asserts += row["text"].count("\nassert ")
+        assert [printed.getvalue().strip()] == [row["text"].partition("  # ")[2].strip()], row["id"]
+    assert asserts > 2_500
+
+
+def test_the_tokenizer_loads_and_gives_every_text_back(corpus: Corpus, documents: dict[str, list[dict]]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    assert (len(tokenizer), tokenizer.eos_token, tokenizer.eos_token_id) == (VOCAB_SIZE, EOS_TOKEN, 0)
+    for text in [rows[k]["text"] for rows in documents.values() for k in range(20)] + ["\x00 naïve 東京 🐈\r\n\t  "]:
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.decode(ids) == text and 0 not in ids
+
+
+def test_dice_are_those_of_the_documented_generator() -> None:
+    dice = Dice("stories-00000")
+    assert [dice.below(1000) for _ in range(4)] == [4, 507, 919, 92]
+    assert sorted(Dice("x").several(range(9), 9)) == list(range(9))
+    assert {Dice(str(k)).between(3, 5) for k in range(50)} == {3, 4, 5}
+    lengths = [Dice(str(k)).heavy_tailed(10, 1000) for k in range(2000)]
+    assert min(lengths) == 10 and max(lengths) == 1000 and sorted(lengths)[1000] == 28  # 10 * 2**1.5
