@@ -1,0 +1,157 @@
+"""Dataset, sampler and collator put together, for the rank that is told by plain numbers who it is.
+
+`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the dataset's plan are the whole state. The
+rejected alternative is to record what the sampler has yielded, which runs ahead of the training loop by everything the workers prefetch.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.samplers import Layout, ResumableBatchSampler, Tail, worker_seed
+
+
+class PlanMismatch(ValueError):
+    """A state was saved under another plan: continuing would read other tokens than the run it belongs to."""
+
+
+class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
+    """Stands in for the dataset on pipeline ranks that need no data: `length` empty samples.
+
+    Source: Nanotron's dataset of the same name.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        return {}
+
+
+class NanosetDataLoader(DataLoader[Any]):
+    """A DataLoader that knows how many samples it has delivered and can continue from there.
+
+    Args:
+        dataset: of len(batch_sampler.num_samples).
+        batch_sampler: says which positions this rank reads.
+        plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared.
+        **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
+
+    Each iteration reads the rest of the current epoch, the next one a whole epoch.
+
+    Attributes:
+        consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs and ranks.
+    """
+
+    def __init__(self, dataset: Dataset[Any], batch_sampler: ResumableBatchSampler, plan: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(dataset, batch_sampler=batch_sampler, **options)
+        self.plan = plan
+        self.consumed_train_samples = batch_sampler.consumed_train_samples
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        sampler = cast(ResumableBatchSampler, self.batch_sampler)
+        sampler.consumed_train_samples = self.consumed_train_samples  # forgets what an abandoned iteration prefetched
+        epoch_end = (sampler.epoch + 1) * sampler.num_samples
+        for batch in super().__iter__():
+            self.consumed_train_samples = min(self.consumed_train_samples + sampler.global_batch_size, epoch_end)
+            yield batch
+        self.consumed_train_samples = epoch_end
+
+    def __len__(self) -> int:
+        """Batches that the next iteration yields."""
+        return cast(ResumableBatchSampler, self.batch_sampler).num_batches(self.consumed_train_samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
+        return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers.
+
+        Raises:
+            PlanMismatch: the state belongs to another plan; the message lists what differs.
+        """
+        check_plan(state.get("plan"), self.plan)
+        cast(ResumableBatchSampler, self.batch_sampler).load_state_dict(state)
+        self.consumed_train_samples = state["consumed_train_samples"]
+
+
+def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> None:
+    """Raise PlanMismatch, listing every field that differs, unless the plans are equal or one of them is None."""
+    if saved is None or current is None or saved == current:
+        return
+    differences = [
+        f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}" for name in sorted(saved.keys() | current.keys()) if saved.get(name) != current.get(name)
+    ]
+    raise PlanMismatch(
+        "this state was saved under another plan, so position k would hold other tokens:\n"
+        + "\n".join(differences)
+        + "\nContinue with the saved plan, or begin a new run."
+    )
+
+
+def build_nanoset_dataloader(
+    dataset: Nanoset,
+    *,
+    micro_batch_size: int,
+    dp_rank: int = 0,
+    dp_size: int = 1,
+    input_pp_rank: int = 0,
+    output_pp_rank: int = 0,
+    current_pp_rank: int = 0,
+    consumed_train_samples: int = 0,
+    num_loading_workers: int = 0,
+    seed: int = 1234,
+    layout: Layout = "strided",
+    tail: Tail = "drop",
+    pin_memory: bool = False,
+    **options: Any,
+) -> NanosetDataLoader:
+    """The DataLoader of one rank.
+
+    Args:
+        dataset: the Nanoset, the same in every rank.
+        micro_batch_size: samples per batch of one rank.
+        dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass the same numbers.
+        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is neither input nor output gets placeholders and no workers.
+        consumed_train_samples: global count to continue from (see ResumableBatchSampler, also for `layout` and `tail`).
+        num_loading_workers: processes that read ahead; 0 reads in this process.
+        seed: the run's seed, from which worker seeds derive.
+        pin_memory, **options: of torch's DataLoader.
+
+    Returns:
+        A NanosetDataLoader of dicts as DataCollatorForCLM describes them.
+    """
+    sampler = ResumableBatchSampler(len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail)
+    collator = DataCollatorForCLM(dataset.sequence_length, input_pp_rank, output_pp_rank, current_pp_rank)
+    has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
+    return NanosetDataLoader(
+        dataset if has_data else EmptyInfiniteDataset(len(dataset)),
+        sampler,
+        dataset.plan,
+        collate_fn=collator,
+        num_workers=num_loading_workers if has_data else 0,
+        worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
+        pin_memory=pin_memory and has_data,
+        **options,
+    )
+
+
+def seed_worker(seed: int, dp_rank: int, worker_id: int) -> None:
+    """Seed Python, NumPy and torch in a DataLoader worker; see `worker_seed`."""
+    value = worker_seed(seed, dp_rank, worker_id)
+    random.seed(value)
+    np.random.seed(value)
+    torch.manual_seed(value)

@@ -1,0 +1,219 @@
+"""Which positions of the global order a data-parallel rank reads, and in which batches.
+
+`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds nothing, at 10 or at 10^12 samples.
+torch's DistributedSampler builds a list of the whole dataset in every rank and every epoch, and Nanotron's resume walks through what it skips.
+`SkipBatchSampler` keeps Nanotron's name and meaning for code that wraps other samplers, without its defects.
+
+Positions that rank r of size D reads from the global count c on, in micro-batches of B:
+
+    strided     c + r, c + r + D, c + r + 2D, ...                   torch's DistributedSampler and Nanotron
+    contiguous  c + r*B ... c + r*B + B - 1, then D*B further on     Megatron's pretraining sampler
+
+Both read the same set of samples per global batch of D*B.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Literal, get_args
+
+from torch.utils.data import Sampler
+
+logger = logging.getLogger(__name__)
+
+Layout = Literal["strided", "contiguous"]
+Tail = Literal["drop", "pad", "loop"]
+
+
+class ResumableBatchSampler(Sampler[Sequence[int]]):
+    """Micro-batches of positions for one data-parallel rank, from any global count on.
+
+    Args:
+        num_samples: N, positions in one epoch (len of the dataset).
+        micro_batch_size: B, samples per batch of one rank.
+        dp_rank: r, this rank, 0 <= r < dp_size.
+        dp_size: D, number of data-parallel ranks.
+        consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole epochs and c % N of the next. It need
+            not be a multiple of anything; iteration begins at exactly that position.
+        layout: "strided" or "contiguous" (see the top of this module).
+        tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal counts in any case.
+            "drop": they are left out (`dropped_samples` of them).
+            "pad": a last, shorter batch, filled up to a multiple of D with the first positions of the epoch (`padded_samples` of them), as
+            DistributedSampler(drop_last=False) does.
+            "loop": the last batch is filled up to B on every rank with the first positions, as DistributedSamplerWithLoop does.
+
+    Iterating yields the batches of the rest of the current epoch; the next iteration begins a new one.
+
+    Attributes:
+        consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers asks for batches ahead of time: count
+            delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        micro_batch_size: int,
+        dp_rank: int = 0,
+        dp_size: int = 1,
+        consumed_train_samples: int = 0,
+        *,
+        layout: Layout = "strided",
+        tail: Tail = "drop",
+    ) -> None:
+        for name, value, low in (
+            ("num_samples", num_samples, 1),
+            ("micro_batch_size", micro_batch_size, 1),
+            ("dp_size", dp_size, 1),
+            ("dp_rank", dp_rank, 0),
+            ("consumed_train_samples", consumed_train_samples, 0),
+        ):
+            if value < low:
+                raise ValueError(f"{name} must be at least {low}, got {value}")
+        if dp_rank >= dp_size:
+            raise ValueError(f"dp_rank must be below dp_size={dp_size}, got {dp_rank}")
+        if layout not in get_args(Layout):
+            raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
+        if tail not in get_args(Tail):
+            raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
+        self.num_samples = num_samples
+        self.micro_batch_size = micro_batch_size
+        self.dp_rank = dp_rank
+        self.dp_size = dp_size
+        self.layout: Layout = layout
+        self.tail: Tail = tail
+        self.consumed_train_samples = consumed_train_samples
+
+    @property
+    def global_batch_size(self) -> int:
+        """D x B: samples that all ranks together read per batch."""
+        return self.dp_size * self.micro_batch_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration reads from."""
+        return self.consumed_train_samples // self.num_samples
+
+    @property
+    def dropped_samples(self) -> int:
+        """Global number of positions at the end of the current epoch that no rank reads."""
+        return self._remaining(self.consumed_train_samples) % self.global_batch_size if self.tail == "drop" else 0
+
+    @property
+    def padded_samples(self) -> int:
+        """Global number of positions read twice in the current epoch to fill its last batch."""
+        rest = self._remaining(self.consumed_train_samples) % self.global_batch_size
+        multiple = {"drop": 1, "pad": self.dp_size, "loop": self.global_batch_size}[self.tail]
+        return -rest % multiple
+
+    def num_batches(self, consumed_train_samples: int) -> int:
+        """Batches from a global count to the end of its epoch, the same on every rank."""
+        full, rest = divmod(self._remaining(consumed_train_samples), self.global_batch_size)
+        return full + (rest > 0 and self.tail != "drop")
+
+    def _remaining(self, consumed_train_samples: int) -> int:
+        """Positions from a global count to the end of its epoch."""
+        return self.num_samples - consumed_train_samples % self.num_samples
+
+    def __len__(self) -> int:
+        return self.num_batches(self.consumed_train_samples)
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        num_batches, dropped, padded = len(self), self.dropped_samples, self.padded_samples
+        if dropped or padded:
+            logger.info("epoch %d of %d samples: %d dropped, %d padded at its end", self.epoch, self.num_samples, dropped, padded)
+        epoch_end = (self.epoch + 1) * self.num_samples
+        for _ in range(num_batches):
+            start = self.consumed_train_samples % self.num_samples
+            size = min(self.global_batch_size, self.num_samples - start + padded)
+            self.consumed_train_samples = min(self.consumed_train_samples + size, epoch_end)
+            yield self._batch(start, size)
+        self.consumed_train_samples = epoch_end
+
+    def _batch(self, start: int, size: int) -> Sequence[int]:
+        """This rank's share of positions [start, start + size); what lies beyond the epoch begins again at 0."""
+        if self.layout == "strided":
+            positions = range(start + self.dp_rank, start + size, self.dp_size)
+        else:
+            share = size // self.dp_size
+            positions = range(start + self.dp_rank * share, start + (self.dp_rank + 1) * share)
+        if start + size > self.num_samples:
+            return [position % self.num_samples for position in positions]
+        return positions
+
+    def state_dict(self) -> dict[str, int]:
+        return {"consumed_train_samples": self.consumed_train_samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        consumed = state["consumed_train_samples"]
+        if consumed < 0:
+            raise ValueError(f"consumed_train_samples must be at least 0, got {consumed}")
+        self.consumed_train_samples = consumed
+
+    def __repr__(self) -> str:
+        return (
+            f"ResumableBatchSampler(rank {self.dp_rank} of {self.dp_size}, {self.num_samples:,} samples in micro-batches of {self.micro_batch_size}, "
+            f"{self.layout}, at {self.consumed_train_samples:,})"
+        )
+
+
+class SkipBatchSampler(Sampler[Any]):
+    """What another sampler yields, without the beginning: for a resume, in the first iteration only.
+
+    Args:
+        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`), or its `sampler` is a range, nothing is walked
+            through; otherwise the skipped items are taken from it and dropped.
+        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one micro-batch), summed over the ranks.
+        dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
+
+    Raises:
+        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact; ResumableBatchSampler can start anywhere),
+            or more than there is.
+
+    Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
+    """
+
+    def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+        if dp_size < 1 or skip_samples < 0:
+            raise ValueError(f"dp_size must be at least 1 and skip_samples at least 0, got {dp_size} and {skip_samples}")
+        if skip_samples % dp_size:
+            raise ValueError(
+                f"skip_samples={skip_samples} is not a multiple of dp_size={dp_size}: the ranks would not continue where they stopped; "
+                "use ResumableBatchSampler(consumed_train_samples=...), which starts at any position"
+            )
+        self.batch_sampler = batch_sampler
+        self.skip_samples = skip_samples // dp_size
+        if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
+            raise ValueError(f"skip_samples={skip_samples} over {dp_size} ranks is more than the {len(batch_sampler)} items of the sampler")
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        skip, self.skip_samples = self.skip_samples, 0  # taken when the first item is asked for: an iterator that is never used skips nothing
+        if skip == 0:
+            yield from self.batch_sampler
+        elif hasattr(self.batch_sampler, "__getitem__"):
+            yield from self.batch_sampler[skip:]
+        else:
+            yield from itertools.islice(self.batch_sampler, skip, None)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler) - self.skip_samples  # type: ignore[arg-type]
+
+
+def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
+    """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family for every run seed.
+
+    The run's seed is mixed (splitmix64's finaliser), the pair is added: a bijection for a fixed seed, so no two workers can share one.
+    """
+    if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
+        raise ValueError(f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}")
+    mixed = (seed + 0x9E3779B97F4A7C15) % 2**64
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+    return ((mixed ^ mixed >> 31) + (dp_rank << 16) + worker_id) % 2**32

@@ -1,0 +1,72 @@
+"""Files are complete or absent, also when the writer is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from nanoset_ref.files import atomic_write, checksum, remove_leftovers
+
+
+def test_a_clean_exit_leaves_only_the_target(tmp_path):
+    with atomic_write(tmp_path / "a.bin") as file:
+        file.write(b"tokens")
+        assert not (tmp_path / "a.bin").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"tokens"
+
+
+def test_an_exception_leaves_the_old_content_and_no_temporary(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "a.txt", "w") as file:
+        file.write("new")
+        raise KeyboardInterrupt
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path):
+    script = textwrap.dedent("""
+        import sys
+        from nanoset_ref.files import atomic_write
+        with atomic_write(sys.argv[1]) as file:
+            file.write(b"half"); file.flush()
+            print("writing", flush=True)
+            sys.stdin.read()
+    """)
+    target = tmp_path / "a.bin"
+    with subprocess.Popen([sys.executable, "-c", script, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline() == b"writing\n"
+        assert remove_leftovers(target) == [], "the temporary of a live writer must stay"
+        os.kill(writer.pid, signal.SIGKILL)
+    leftover = [p.name for p in tmp_path.iterdir()]
+    assert len(leftover) == 1 and leftover[0].startswith(".a.bin.")
+    with atomic_write(target) as file:
+        file.write(b"whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_writer_of_another_target_is_left_alone(tmp_path):
+    (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"someone else's")
+    assert remove_leftovers(tmp_path / "a.bin") == []
+    assert (tmp_path / ".b.bin.1-deadbeef.tmp").exists()
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"), atomic_write(tmp_path / "nowhere" / "a.bin"):
+        pass
+
+
+def test_another_mode_is_refused(tmp_path):
+    with pytest.raises(ValueError, match='"wb" or "w", got \'a\''), atomic_write(tmp_path / "a", "a"):
+        pass
+
+
+def test_checksum_is_xxh3_of_the_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    assert checksum(tmp_path / "a") == "xxh3_128:99aa06d3014798d86001c324468d497f"  # the published value for no input
+    (tmp_path / "a").write_bytes(b"x" * (1 << 22) + b"y")
+    assert checksum(tmp_path / "a") != checksum(__file__)

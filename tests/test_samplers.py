@@ -1,0 +1,222 @@
+"""Which positions a rank reads: torch's numbers, the field's layouts, and one global order under all of them."""
+
+import tracemalloc
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from resume_contract import check_resume_contract
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, SequentialSampler
+
+from nanoset_ref.samplers import ResumableBatchSampler, SkipBatchSampler, worker_seed
+
+
+class Numbers(Dataset):
+    """Sample k is k."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, k):
+        if not 0 <= k < self.length:
+            raise IndexError(k)
+        return k
+
+
+def lists(sampler):
+    return [list(batch) for batch in sampler]
+
+
+# ---- torch's DistributedSampler, as the field knows it
+
+
+def test_torch_distributed_sampler_gives_the_documented_ranks():
+    ranks = [list(DistributedSampler(Numbers(1000), num_replicas=4, rank=r, shuffle=False))[:4] for r in range(4)]
+    assert ranks[:2] == [[0, 4, 8, 12], [1, 5, 9, 13]]
+
+
+def test_torch_distributed_sampler_pads_7_samples_over_3_ranks():
+    assert [list(DistributedSampler(Numbers(7), num_replicas=3, rank=r, shuffle=False)) for r in range(3)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
+
+
+def test_sixteen_samples_over_four_ranks_are_the_printed_table_in_every_epoch():
+    samplers = [ResumableBatchSampler(16, 1, rank, 4) for rank in range(4)]
+    for _ in range(3):
+        table = list(zip(*([batch[0] for batch in sampler] for sampler in samplers), strict=True))
+        assert table == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]
+
+
+@given(st.integers(1, 60), st.integers(1, 8))
+def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
+    for rank in range(dp_size):
+        ours = sum(lists(ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad")), [])
+        assert ours == list(DistributedSampler(Numbers(num_samples), num_replicas=dp_size, rank=rank, shuffle=False))
+
+
+# ---- our own
+
+
+@given(st.integers(1, 80), st.integers(1, 5), st.integers(1, 6), st.integers(0, 200), st.sampled_from(["strided", "contiguous"]), st.sampled_from(["drop", "pad", "loop"]))
+def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_size, dp_size, consumed, layout, tail):
+    """The oracle: write down the positions that are left, pad or cut the list, deal it out."""
+    samplers = [ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail) for r in range(dp_size)]
+    global_batch = micro_batch_size * dp_size
+    left = list(range(consumed % num_samples, num_samples))
+    multiple = {"drop": global_batch, "pad": dp_size, "loop": global_batch}[tail]
+    dropped = padded = 0
+    if tail == "drop":
+        dropped = len(left) % multiple
+        left = left[: len(left) - dropped]
+    else:
+        padded = -len(left) % multiple
+        left += [k % num_samples for k in range(padded)]
+    assert all(s.dropped_samples == dropped and s.padded_samples == padded for s in samplers)
+    expected = [[] for _ in range(dp_size)]
+    for start in range(0, len(left), global_batch):
+        block = left[start : start + global_batch]
+        share = len(block) // dp_size
+        for rank in range(dp_size):
+            expected[rank].append(block[rank::dp_size] if layout == "strided" else block[rank * share : (rank + 1) * share])
+    assert [len(s) for s in samplers] == [len(e) for e in expected]
+    assert [lists(s) for s in samplers] == expected
+    assert all(s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers)
+
+
+def test_strided_and_contiguous_read_the_same_set_per_global_batch():
+    for dp_size, micro_batch_size in ((2, 8), (4, 4)):
+        for layout in ("strided", "contiguous"):
+            ranks = [lists(ResumableBatchSampler(64, micro_batch_size, r, dp_size, layout=layout)) for r in range(dp_size)]
+            assert [sorted(sum(step, [])) for step in zip(*ranks, strict=True)] == [list(range(b, b + 16)) for b in range(0, 64, 16)]
+
+
+def test_contiguous_is_megatrons_pretraining_sampler():
+    assert lists(ResumableBatchSampler(20, 2, 1, 3, layout="contiguous")) == [[2, 3], [8, 9], [14, 15]]
+
+
+def test_loop_fills_the_last_batch_on_every_rank():
+    assert [lists(ResumableBatchSampler(7, 2, r, 2, tail="loop")) for r in range(2)] == [[[0, 2], [4, 6]], [[1, 3], [5, 0]]]
+
+
+def test_ten_to_the_twelve_consumed_samples_cost_nothing():
+    tracemalloc.start()
+    sampler = ResumableBatchSampler(4 * 10**12, 8, 3, 1024, 10**12)
+    first = next(iter(sampler))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert list(first) == [10**12 + 3 + 1024 * i for i in range(8)]
+    assert peak < 100_000
+
+
+def test_an_iterator_that_is_never_advanced_consumes_nothing():
+    sampler = ResumableBatchSampler(12, 2, consumed_train_samples=4)
+    iter(sampler)
+    iter(sampler)
+    assert lists(sampler) == [[4, 5], [6, 7], [8, 9], [10, 11]]
+    assert lists(sampler)[0] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"micro_batch_size": 0}, "micro_batch_size must be at least 1"),
+        ({"dp_rank": 2}, "dp_rank must be below dp_size=2, got 2"),
+        ({"dp_rank": -1}, "dp_rank must be at least 0"),
+        ({"dp_size": 0}, "dp_size must be at least 1"),
+        ({"consumed_train_samples": -1}, "consumed_train_samples must be at least 0"),
+        ({"layout": "diagonal"}, "layout must be one of .* got 'diagonal'"),
+        ({"tail": "wag"}, "tail must be one of .* got 'wag'"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ResumableBatchSampler(**{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments})
+
+
+def test_a_negative_count_in_a_state_is_refused():
+    with pytest.raises(ValueError, match="got -3"):
+        ResumableBatchSampler(10, 1).load_state_dict({"consumed_train_samples": -3})
+
+
+class _ByHand:
+    """A bare sampler as a loader: no prefetch, so what it yields is delivered."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+        self.state_dict = sampler.state_dict
+        self.load_state_dict = sampler.load_state_dict
+
+    def __iter__(self):
+        return iter(self.sampler)
+
+
+@pytest.mark.parametrize("layout", ["strided", "contiguous"])
+def test_the_sampler_alone_keeps_the_resume_contract(layout):
+    check_resume_contract(lambda rank, size, batch, workers: _ByHand(ResumableBatchSampler(101, batch, rank, size, layout=layout)), list, 101, layout=layout, workers=[0])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
+    """torchdata saves the sampler's state with each batch it delivers, not with each it asks for. (It wants the same number of workers after a resume.)"""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def factory(rank, size, batch, workers):
+        return StatefulDataLoader(Numbers(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers)
+
+    check_resume_contract(factory, torch.Tensor.tolist, 61, workers=[num_workers])
+
+
+# ---- SkipBatchSampler
+
+
+def test_resuming_after_a_crash_at_iteration_17_reads_sample_70_first():
+    sampler = DistributedSampler(Numbers(1000), num_replicas=4, rank=2, shuffle=False)
+    assert list(sampler)[17] == 70
+    assert next(iter(SkipBatchSampler(sampler, 17 * 4, 4))) == 70
+
+
+def test_it_skips_once_not_in_every_epoch():
+    sampler = SkipBatchSampler(BatchSampler(SequentialSampler(range(8)), 2, drop_last=True), 4, dp_size=2)
+    assert len(sampler) == 2
+    assert [list(sampler), list(sampler)] == [[[4, 5], [6, 7]], [[0, 1], [2, 3], [4, 5], [6, 7]]]
+    assert len(sampler) == 4
+
+
+def test_iterators_that_are_never_used_skip_nothing():
+    """A DataLoader with workers calls iter() twice."""
+    sampler = SkipBatchSampler([[0], [1], [2], [3]], 2, dp_size=1)
+    loader = DataLoader(Numbers(4), batch_sampler=sampler, num_workers=1)
+    assert [batch.tolist() for batch in loader] == [[2], [3]]
+    assert [batch.tolist() for batch in loader] == [[0], [1], [2], [3]]
+
+
+def test_a_skip_that_cannot_be_exact_is_refused():
+    with pytest.raises(ValueError, match="skip_samples=17 is not a multiple of dp_size=3.*ResumableBatchSampler"):
+        SkipBatchSampler([[0]], 17, 3)
+    with pytest.raises(ValueError, match="more than the 2 items"):
+        SkipBatchSampler([[0], [1]], 3, 1)
+    with pytest.raises(ValueError, match="at least"):
+        SkipBatchSampler([[0], [1]], -1, 1)
+
+
+def test_a_sampler_that_can_be_sliced_is_not_walked_through():
+    assert next(iter(SkipBatchSampler(range(10**12), 10**12 - 4, 4))) == (10**12 - 4) // 4
+
+
+# ---- worker seeds
+
+
+def test_worker_seeds_are_distinct_for_64_by_64_and_depend_on_the_run():
+    seeds = {worker_seed(1234, rank, worker) for rank in range(64) for worker in range(64)}
+    assert len(seeds) == 64 * 64
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert seeds.isdisjoint(worker_seed(1235, rank, worker) for rank in range(64) for worker in range(64))
+
+
+def test_worker_seed_ranges_are_checked():
+    with pytest.raises(ValueError, match="65536"):
+        worker_seed(0, 65536, 0)

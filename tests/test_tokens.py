@@ -1,0 +1,241 @@
+"""Token files: what is written comes back, and what does not hold together is refused."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref.tokens import Manifest, TokenFile, TokenFileError, TokenFileWriter, documents_path, manifest_path, token_dtype_for
+
+
+def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
+    with TokenFileWriter(path, dtype=dtype, **options) as writer:
+        for document in documents:
+            writer.write_document(document)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a_input_ids.npy"
+
+
+def test_the_ids_are_raw_little_endian_without_header(path):
+    assert write(path, [[1, 256], [65535]]).read_bytes() == b"\x01\x00\x00\x01\xff\xff"
+    write(path, [[1, 70000]], dtype="int32", overwrite=True)
+    assert path.read_bytes() == b"\x01\x00\x00\x00\x70\x11\x01\x00"
+
+
+def test_boundaries_are_a_real_npy_of_int64(path):
+    write(path)
+    offsets = np.load(documents_path(path), allow_pickle=False)
+    assert offsets.dtype == np.int64
+    assert offsets.tolist() == [0, 3, 3, 5]
+    assert TokenFile(path).document_offsets.tolist() == [0, 3, 3, 5]
+
+
+def test_the_manifest_says_what_the_file_is(path):
+    write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=49, appended_eod=True)
+    manifest = TokenFile(path).manifest
+    assert (manifest.dtype, manifest.num_tokens, manifest.num_documents) == ("uint16", 5, 3)
+    assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id, manifest.appended_eod) == ("gpt2", 50, 49, True)
+    assert json.loads(manifest_path(path).read_text())["format_version"] == 1
+    TokenFile(path).verify()
+
+
+@given(st.lists(st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20).filter(any), st.booleans())
+def test_many_documents_at_once_equal_one_by_one(tmp_path_factory, documents, wide):
+    folder = tmp_path_factory.mktemp("t")
+    dtype = "int32" if wide else "uint16"
+    one = write(folder / "one.npy", documents, dtype)
+    with TokenFileWriter(folder / "many.npy", dtype=dtype) as writer:
+        writer.write(np.concatenate([np.array(d, dtype=np.int64) for d in documents]), [len(d) for d in documents])
+    for suffix in (".npy", ".json", ".documents.npy"):
+        assert one.with_suffix(suffix).read_bytes() == (folder / "many").with_suffix(suffix).read_bytes()
+    assert TokenFile(one).tokens.tolist() == sum(documents, [])
+    assert TokenFile(one).document_offsets.tolist() == [0, *np.cumsum([len(d) for d in documents])]
+
+
+def test_dtype_by_vocabulary_size():
+    assert [token_dtype_for(n).str for n in (1, 50257, 65536, 65537, 128256)] == ["<u2", "<u2", "<u2", "<i4", "<i4"]
+    with pytest.raises(ValueError, match="got 0"):
+        token_dtype_for(0)
+
+
+def test_without_a_manifest_the_default_is_uint16_and_token_dtype_decides(path):
+    np.arange(6, dtype="<i4").tofile(path)
+    assert TokenFile(path).tokens.tolist() == [0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
+    assert TokenFile(path, "int32").tokens.tolist() == [0, 1, 2, 3, 4, 5]
+    assert TokenFile(path).document_offsets is None
+
+
+def test_an_exception_while_writing_leaves_nothing(path, tmp_path):
+    with pytest.raises(RuntimeError), TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write_document([1, 2])
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "vocab_size", "dtype", "message"),
+    [
+        ([50], 50, "uint16", r"token id 50 is outside \[0, 50\)"),
+        ([-1], None, "uint16", r"token id -1 is outside \[0, 65536\)"),
+        ([65536], None, "uint16", r"token id 65536 is outside \[0, 65536\)"),
+        ([2**31], None, "int32", r"outside \[0, 2147483648\)"),
+        ([0.5], None, "uint16", "integers, got 1-d float64"),
+        ([[1, 2]], None, "uint16", "1-d array of integers, got 2-d"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused_and_nothing_is_left(path, tmp_path, ids, vocab_size, dtype, message):
+    with pytest.raises(TokenFileError, match=message), TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size) as writer:
+        writer.write_document([1])
+        writer.write_document(ids)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lengths_must_add_up(path):
+    with pytest.raises(TokenFileError, match="add up to 3, but there are 2"), TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write([1, 2], [3])
+
+
+def test_an_empty_corpus_is_refused(path, tmp_path):
+    with pytest.raises(TokenFileError, match="nothing was written"):
+        write(path, [[], []])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_not_overwritten_unasked(path):
+    write(path)
+    with pytest.raises(FileExistsError, match="exists; remove it"):
+        write(path, [[9]])
+    assert TokenFile(path).num_tokens == 5
+    write(path, [[9]], overwrite=True)
+    assert TokenFile(path).tokens.tolist() == [9]
+
+
+def test_empty_file_is_refused(path):
+    path.touch()
+    with pytest.raises(TokenFileError, match="is empty"):
+        TokenFile(path)
+
+
+def test_missing_file_is_refused(path):
+    with pytest.raises(FileNotFoundError, match=r"no token file at .*a_input_ids\.npy"):
+        TokenFile(path)
+
+
+def test_half_a_token_is_refused(path):
+    path.write_bytes(b"\0" * 7)
+    with pytest.raises(TokenFileError, match="7 bytes, not a multiple of the 2 bytes of a uint16 id"):
+        TokenFile(path)
+
+
+def test_a_truncated_file_is_refused(path):
+    write(path)
+    os.truncate(path, 8)
+    with pytest.raises(TokenFileError, match="holds 4 ids, its manifest a_input_ids.json says 5"):
+        TokenFile(path)
+
+
+def test_a_dtype_contradiction_is_refused(path):
+    write(path)
+    with pytest.raises(TokenFileError, match="token_dtype=int32 contradicts the manifest, which says uint16"):
+        TokenFile(path, "int32")
+    assert TokenFile(path, np.uint16).num_tokens == 5
+
+
+def test_an_unknown_dtype_is_refused(path):
+    write(path)
+    with pytest.raises(TokenFileError, match="must be one of .* got float32"):
+        TokenFile(path, "float32")
+
+
+def test_a_numpy_header_is_refused_with_the_way_out(path):
+    np.save(path, np.arange(10, dtype=np.uint16))
+    with pytest.raises(TokenFileError, match=r"NumPy header.*np\.load.*tofile"):
+        TokenFile(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a manifest"),
+        ("[]", "is not a manifest"),
+        ('{"dtype": "uint16"}', "num_tokens"),
+        ('{"dtype": "uint8", "num_tokens": 5, "num_documents": 3, "checksum": ""}', "got 'uint8'"),
+        ('{"dtype": "uint16", "num_tokens": -5, "num_documents": 3, "checksum": ""}', "num_tokens must be"),
+        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "format_version": 9}', "format_version must be 1, got 9"),
+        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "round"}', "windows must be"),
+        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "disjoint"}', "row_length goes with"),
+    ],
+)
+def test_a_broken_manifest_is_named(path, text, message):
+    write(path)
+    manifest_path(path).write_text(text)
+    with pytest.raises(TokenFileError, match=message) as error:
+        TokenFile(path)
+    assert "a_input_ids.json" in str(error.value)
+
+
+def test_boundaries_of_another_file_are_refused(path):
+    write(path)
+    np.save(documents_path(path), np.array([0, 3, 5], dtype=np.int64))
+    with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
+        _ = TokenFile(path).document_offsets
+    documents_path(path).unlink()
+    with pytest.raises(TokenFileError, match="is missing"):
+        _ = TokenFile(path).document_offsets
+
+
+def test_verify_finds_changed_content_of_the_same_size(path):
+    write(path, vocab_size=100)
+    path.write_bytes(b"\1" * 10)
+    with pytest.raises(TokenFileError, match="the content has changed"):
+        TokenFile(path).verify()
+
+
+def test_verify_needs_a_manifest(path):
+    np.arange(5, dtype="<u2").tofile(path)
+    with pytest.raises(TokenFileError, match="no manifest"):
+        TokenFile(path).verify()
+
+
+@given(st.integers(2, 200), st.integers(1, 50))
+def test_number_of_samples_is_tokens_minus_one_over_sequence_length(tmp_path_factory, num_tokens, sequence_length):
+    path = tmp_path_factory.mktemp("t") / "a.npy"
+    np.zeros(num_tokens, dtype="<u2").tofile(path)
+    file = TokenFile(path)
+    if num_tokens < sequence_length + 1:
+        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one sample .* needs {sequence_length + 1}"):
+            file.num_samples(sequence_length)
+    else:
+        assert file.num_samples(sequence_length) == (num_tokens - 1) // sequence_length
+
+
+def test_disjoint_rows_are_read_as_they_were_cut(path):
+    write(path, [range(12)], windows="disjoint", row_length=4)
+    file = TokenFile(path)
+    assert (file.num_samples(3), file.stride(3)) == (3, 4)
+    with pytest.raises(TokenFileError, match="cut into rows of 4 tokens: read it with sequence_length=3, not 5"):
+        file.num_samples(5)
+
+
+def test_a_token_file_travels_by_name_not_by_content(path):
+    write(path, [range(5000)])
+    travelled = pickle.dumps(TokenFile(path))
+    assert len(travelled) < 1000
+    assert pickle.loads(travelled).tokens[4999] == 4999
+
+
+def test_repr_says_what_one_wants_to_know(path):
+    assert repr(TokenFile(write(path))).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
+
+
+def test_manifest_lists_every_field_in_its_json():
+    manifest = Manifest(dtype="int32", num_tokens=1, num_documents=1, checksum="x")
+    assert json.loads(manifest.to_json())["windows"] == "overlapping"
