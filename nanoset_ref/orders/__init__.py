@@ -1,0 +1,32 @@
+"""Orders: which sample stands at position k of the run. `build_order` makes one by name."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nanoset_ref.orders.base import Order
+from nanoset_ref.orders.nanotron import NanotronOrder
+from nanoset_ref.orders.stateless import StatelessOrder
+
+__all__ = ["ORDERS", "NanotronOrder", "Order", "StatelessOrder", "build_order"]
+
+ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder)}
+
+
+def build_order(
+    name: str,
+    dataset_lengths: Sequence[int] | npt.NDArray[np.int64],
+    dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+    num_samples: int,
+    random_seed: int = 1234,
+    **options: object,
+) -> Order:
+    """The order called `name`: "nanotron" or "stateless"; `options` are that order's own keyword arguments.
+
+    Raises:
+        ValueError: no order has that name; and what the order itself refuses.
+    """
+    if name not in ORDERS:
+        raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}")
+    return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)

@@ -1,0 +1,154 @@
+"""What every order is: a pure function from a position to (dataset, sample), and back.
+
+An order is a sequence of ``num_samples`` pairs that behaves as a Python sequence does, but nothing obliges it to store
+them. Subclasses answer `_lookup` for valid positions and `_positions` for a valid sample; checking, negative indices,
+slices and the fingerprint live here, so that no order can be lenient where another is strict.
+"""
+
+import hashlib
+import json
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+MAX_SEED = 2**32 - 1  # what np.random.RandomState accepts
+
+
+class Order(ABC):
+    """Position k -> (dataset, sample), for k in [0, num_samples).
+
+    Args:
+        dataset_lengths: samples in each dataset (not tokens).
+        dataset_weights: one finite, non-negative number per dataset, normalised here; None reads each dataset in
+            proportion to its length.
+        num_samples: how many positions the run reads (global, in samples); need not be a multiple of an epoch.
+        random_seed: 0 .. 2**32 - 1.
+
+    Attributes:
+        dataset_lengths: int64, one per dataset, in samples.
+        dataset_weights: float64, one per dataset, summing to one.
+        samples_per_epoch: sum of the lengths.
+
+    Raises:
+        ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
+            number per dataset or are all zero, num_samples below zero, a seed out of range.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        dataset_lengths: Sequence[int] | Int64Array,
+        dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+        num_samples: int,
+        random_seed: int = 1234,
+    ) -> None:
+        lengths = [operator.index(length) for length in dataset_lengths]
+        if not lengths:
+            raise ValueError("an order needs at least one dataset; got an empty list of lengths")
+        if min(lengths) < 0:
+            raise ValueError(f"dataset lengths are counts of samples and cannot be negative; got {lengths}")
+        if sum(lengths) == 0:
+            raise ValueError(f"every dataset is empty (lengths {lengths}); at least one must hold a sample")
+        self.num_samples = operator.index(num_samples)
+        if self.num_samples < 0:
+            raise ValueError(f"num_samples must not be negative; got {num_samples}")
+        self.random_seed = operator.index(random_seed)
+        if not 0 <= self.random_seed <= MAX_SEED:
+            raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1; got {random_seed}")
+        self.weighted = dataset_weights is not None
+        self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
+        self.dataset_weights = normalize_weights(lengths if dataset_weights is None else dataset_weights, len(lengths))
+        self.samples_per_epoch = sum(lengths)
+
+    @abstractmethod
+    def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Datasets and samples at valid, non-negative positions (any order, 1-d)."""
+
+    @abstractmethod
+    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+        """Sorted positions below `until` at which a valid (dataset, sample) is read."""
+
+    def _identity(self) -> dict[str, object]:
+        """All that the pairs depend on, `num_samples` left out: what the fingerprint is made of."""
+        return {
+            "order": self.name,
+            "dataset_lengths": self.dataset_lengths.tolist(),
+            "dataset_weights": [weight.hex() for weight in self.dataset_weights.tolist()] if self.weighted else None,
+            "random_seed": self.random_seed,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits, equal for two orders that agree wherever both are defined (runs of different length do)."""
+        text = json.dumps(self._identity(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, k):  # type: ignore[no-untyped-def]
+        """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
+        if isinstance(k, slice):
+            return self._lookup(np.arange(*k.indices(self.num_samples), dtype=np.int64))
+        if isinstance(k, SupportsIndex) and not isinstance(k, np.ndarray):
+            position = self._checked(np.array([operator.index(k)], dtype=np.int64))
+            datasets, samples = self._lookup(position)
+            return int(datasets[0]), int(samples[0])
+        array = np.asarray(k)
+        if array.size and not np.issubdtype(array.dtype, np.integer):
+            raise TypeError(f"positions must be integers; got an array of {array.dtype}")
+        datasets, samples = self._lookup(self._checked(array.astype(np.int64).ravel()))
+        return datasets.reshape(array.shape), samples.reshape(array.shape)
+
+    def _checked(self, positions: Int64Array) -> Int64Array:
+        """Positions with negative ones counted from the end, as a sequence does."""
+        if positions.size:
+            low, high = int(positions.min()), int(positions.max())
+            if low < -self.num_samples or high >= self.num_samples:
+                wrong = high if high >= self.num_samples else low
+                raise IndexError(f"position {wrong} is outside an order of {self.num_samples} samples")
+            if low < 0:
+                positions = np.where(positions < 0, positions + self.num_samples, positions)
+        return positions
+
+    def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
+        """Every k below `until` (and below `len`) with ``order[k] == (dataset, sample)``, ascending, int64.
+
+        Raises:
+            IndexError: there is no such dataset, or it has no such sample (neither counts from the end).
+        """
+        dataset, sample = operator.index(dataset), operator.index(sample)
+        if not 0 <= dataset < len(self.dataset_lengths):
+            raise IndexError(f"dataset {dataset} is outside the {len(self.dataset_lengths)} datasets of this order")
+        if not 0 <= sample < self.dataset_lengths[dataset]:
+            raise IndexError(f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples")
+        end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
+        return self._positions(dataset, sample, max(end, 0))
+
+    def __repr__(self) -> str:
+        weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
+        return (
+            f"{type(self).__name__}({self.num_samples:,} samples, {self.num_samples / self.samples_per_epoch:.2f} epochs "
+            f"of {self.samples_per_epoch:,} from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
+        )
+
+
+def normalize_weights(weights: Sequence[float] | npt.NDArray[np.float64], num_datasets: int) -> npt.NDArray[np.float64]:
+    """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (num_datasets,):
+        raise ValueError(f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}")
+    for dataset, weight in enumerate(values.tolist()):
+        if not math.isfinite(weight) or weight < 0:
+            raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {weight}")
+    total = values.sum()
+    if not 0 < total < math.inf:
+        raise ValueError(f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}")
+    return values / total

@@ -1,0 +1,46 @@
+"""The Nanotron order against what the real Nanotron returned, and against NumPy's own shuffle."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nanoset_ref.orders import NanotronOrder
+from nanoset_ref.orders.nanotron import blend
+
+REFUSED = {"c030", "c031", "c033", "c034"}  # negative, all-zero, and empty datasets upstream stumbles over
+
+
+@pytest.fixture(scope="module")
+def cases(golden):
+    return json.loads((golden / "nanoset_index.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def arrays(golden):
+    return np.load(golden / "nanoset_index.npz", allow_pickle=False)
+
+
+def test_equals_nanotron_in_every_golden_case(cases, arrays):
+    for case in cases["cases"]:
+        arguments = case["dataset_lengths"], case["weights"], case["train_split_num_samples"], case["seed"]
+        if case["id"] in REFUSED:
+            with pytest.raises(ValueError, match=r"weights must be|positive, finite sum|no samples|every dataset is empty"):
+                NanotronOrder(*arguments)
+            continue
+        order = NanotronOrder(*arguments)
+        datasets, samples = order[np.arange(len(order))]
+        np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_dataset_index"].astype(np.int64), case["id"])
+        np.testing.assert_array_equal(samples, arrays[f"{case['id']}_dataset_sample_index"], case["id"])
+        assert [weight.hex() for weight in order.dataset_weights.tolist()] == case["normalized_weights_hex"]
+
+
+def test_blend_equals_nanotrons_helper(cases, arrays):
+    for case in cases["helper_only_cases"]:
+        lengths = np.array(case["dataset_lengths"])
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        epoch = np.empty(case["n_samples"], dtype=np.uint32)
+        assert blend(lengths, np.array(case["raw_weights"]), starts[:-1], epoch) == -1
+        datasets = np.searchsorted(starts, epoch, side="right") - 1
+        np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_helper_dataset_index"].astype(np.int64))
+        np.testing.assert_array_equal(epoch - starts[datasets], arrays[f"{case['id']}_helper_dataset_sample_index"])
