@@ -1,0 +1,291 @@
+"""Texts to token ids, in batches, with the fastest library that gives the right ids.
+
+    hf          the `tokenizers` library behind a transformers tokenizer; `encode_batch_fast` uses every core it is given
+    gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
+    (slow)      a tokenizer without a fast form is called as it is
+
+"auto" takes gigatoken if it gives the same ids as hf on texts of the very corpus and on every special token, else hf. A
+special token written out in a text becomes its id with either, as transformers does by default.
+
+Encoding runs in a second thread, one batch ahead: the libraries release the interpreter lock, so reading, parsing, turning
+ids into arrays and writing cost next to nothing in time. Long documents are encoded in pieces (see `pieces`). Special tokens
+are worked out once as what the tokenizer puts before and after every text, and set there by us. The alternative,
+`tokenizer(texts)`, builds masks, lists and warnings nobody reads and reaches half of the speed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nanoset_ref.pieces import SafeCutter
+from nanoset_ref.tokens import token_dtype_for
+
+BATCH_CHARS = 1 << 20
+BATCH_DOCUMENTS = 1 << 14
+Backend = Literal["auto", "hf", "gigatoken"]
+Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids back to back, and the length of each text
+logger = logging.getLogger(__name__)
+
+
+class TokenizerError(ValueError):
+    """The tokenizer cannot be loaded or cannot do what was asked of it."""
+
+
+class EncodeError(ValueError):
+    """One text has no valid ids. `index` counts the texts given, from 0; `kind` is short, for a tally."""
+
+    def __init__(self, index: int, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.index, self.kind = index, kind
+
+
+def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
+    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for everything that can go wrong in it."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(os.fspath(name_or_path))
+    except Exception as error:  # transformers, the Hub and the network each raise their own
+        reason = " ".join(str(error).split())
+        raise TokenizerError(
+            f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
+        ) from error
+
+
+class Encoder:
+    """Encodes texts with one tokenizer.
+
+    Args:
+        tokenizer: from `load_tokenizer`, or any transformers tokenizer.
+        backend: "auto", "hf" or "gigatoken".
+        add_special_tokens: add what the tokenizer itself puts around a text (such as BOS).
+        append_eod: add the EOS id after each document, unless the special tokens already end with it.
+        dtype: of the ids, by default the one for `len(tokenizer)`.
+        probe: texts of the corpus on which gigatoken must agree with hf.
+
+    Attributes:
+        backend: "hf", "gigatoken" or "slow": what runs. dtype: np.dtype of the ids. vocab_size: len(tokenizer).
+        eos_token_id: int or None. prefix, suffix: ids set before and after each document.
+
+    Raises:
+        TokenizerError: no EOS token to append, gigatoken missing, unable or wrong where it was asked for.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        backend: Backend = "auto",
+        add_special_tokens: bool = False,
+        append_eod: bool = False,
+        dtype: DTypeLike | None = None,
+        probe: Sequence[str] = (),
+    ) -> None:
+        if backend not in get_args(Backend):
+            raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
+        self.tokenizer = tokenizer
+        self.vocab_size = len(tokenizer)
+        self.dtype = token_dtype_for(self.vocab_size) if dtype is None else np.dtype(dtype)
+        self._largest_id = max(tokenizer.get_vocab().values())
+        self.eos_token_id: int | None = tokenizer.eos_token_id
+        self.prefix, self.suffix = self._special_ids() if add_special_tokens else ([], [])
+        if append_eod:
+            if self.eos_token_id is None:
+                raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
+            if self.suffix[-1:] == [self.eos_token_id]:
+                logger.info("the tokenizer's special tokens end with EOS already: append_eod adds none")
+            else:
+                self.suffix.append(self.eos_token_id)
+        self._cut: Callable[[str], Iterable[tuple[str, bool]]] = lambda text: ((text, True),)
+        if tokenizer.is_fast:
+            self.backend, self._cut = "hf", SafeCutter(tokenizer.backend_tokenizer)
+            self._encode, self._to_arrays = _hf(tokenizer.backend_tokenizer)
+        else:
+            self.backend, (self._encode, self._to_arrays) = "slow", _slow(tokenizer)
+        if backend != "hf":
+            self._try_gigatoken(probe, required=backend == "gigatoken")
+        logger.info("tokenizing with the %s backend", self.backend)
+
+    def encode_batch(self, texts: Iterable[str]) -> Ragged:
+        """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts]).
+
+        Raises:
+            EncodeError: a text with a lone surrogate, or an id that `dtype` cannot hold.
+        """
+        chunks = list(self.stream(texts))
+        if not chunks:
+            return np.empty(0, self.dtype), np.empty(0, np.int64)
+        return np.concatenate([ids for ids, _ in chunks]), np.concatenate([lengths for _, lengths in chunks])
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        *,
+        on_error: Literal["raise", "skip"] = "raise",
+        advance: Callable[[int], None] = lambda characters: None,
+    ) -> Iterator[Ragged]:
+        """Encode batch after batch, one ahead; yields (ids, lengths) of whole documents in order.
+
+        1. Gather pieces of documents until a batch is full, and hand it to the encoding thread.
+        2. While that works, turn the ids of the batch before into arrays, and put the pieces of a document together.
+        3. Check the ids against the dtype, set the special tokens.
+
+        Args:
+            texts: any number of texts; read about two batches ahead.
+            on_error: "raise", or "skip": a document with an id that `dtype` cannot hold gets length -1 and no ids.
+            advance: called with the number of characters each time a batch is done, inside a long document too.
+        """
+        ahead: deque[tuple[list[str], list[bool], Future[Any]]] = deque()
+        first = 0  # number of documents yielded
+        rest: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
+
+        def finish() -> Iterator[Ragged]:
+            nonlocal first, rest
+            pieces, last, future = ahead.popleft()
+            ids, lengths = self._to_arrays(future.result())
+            ends = np.cumsum(lengths)[np.array(last)]
+            done = int(ends[-1]) if ends.size else 0
+            if ends.size:
+                lengths = np.diff(ends, prepend=-sum(map(len, rest)))
+                yield self._finished(np.concatenate([*rest, ids[:done]]), lengths, first, on_error)
+                first += len(lengths)
+                rest = []
+            rest.append(ids[done:])
+            advance(sum(map(len, pieces)))
+
+        with ThreadPoolExecutor(1, "encode") as pool:
+            for pieces, last in self._batches(texts):
+                ahead.append((pieces, last, pool.submit(self._encode, pieces)))
+                if len(ahead) > 2:
+                    yield from finish()
+            while ahead:
+                yield from finish()
+
+    def _batches(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
+        """Lists of pieces, and for each piece whether it ends its document."""
+        pieces: list[str] = []
+        last: list[bool] = []
+        size = 0
+        for index, text in enumerate(texts):
+            try:
+                text.isascii() or text.encode()
+            except UnicodeEncodeError as error:
+                what = f"lone surrogate {text[error.start]!r} at character {error.start}"
+                raise EncodeError(index, "lone surrogate", what) from None
+            for piece, ends in self._cut(text):
+                pieces.append(piece)
+                last.append(ends)
+                size += len(piece)
+                if size >= BATCH_CHARS or len(pieces) >= BATCH_DOCUMENTS:
+                    yield pieces, last
+                    pieces, last, size = [], [], 0
+        if pieces:
+            yield pieces, last
+
+    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64], first: int, on_error: str) -> Ragged:
+        """Check the dtype, set prefix and suffix."""
+        limit = np.iinfo(self.dtype).max
+        if self._largest_id > limit and ids.size and ids.max() > limit:
+            document = np.repeat(np.arange(len(lengths)), lengths)
+            bad = np.unique(document[ids > limit])
+            if on_error == "raise":
+                highest = ids[document == bad[0]].max()
+                what = f"token id {highest} does not fit {self.dtype.name}, whose largest is {limit}"
+                raise EncodeError(first + int(bad[0]), "id too large", what)
+            ids = ids[~np.isin(document, bad)]
+            lengths[bad] = -1
+        ids = ids.astype(self.dtype)
+        if self.prefix or self.suffix:
+            kept = lengths >= 0
+            ends = np.cumsum(lengths[kept])
+            begins = ends - lengths[kept]
+            places = np.stack([begins] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
+            ids = np.insert(ids, places.ravel(), np.tile(self.prefix + self.suffix, len(ends)))
+            lengths[kept] += places.shape[1]
+        return ids, lengths
+
+    def _special_ids(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after every text."""
+        found = []
+        for text in ("a", "b c"):
+            plain, full = (
+                list(self.tokenizer(text, add_special_tokens=special)["input_ids"]) for special in (False, True)
+            )
+            places = [k for k in range(len(full)) if full[k : k + len(plain)] == plain]
+            found.append((full[: places[0]], full[places[0] + len(plain) :]) if places else None)
+        if found[0] is None or found[0] != found[1]:
+            raise TokenizerError("the special tokens of this tokenizer are not a fixed prefix and suffix of every text")
+        return found[0]
+
+    def _try_gigatoken(self, probe: Sequence[str], *, required: bool) -> None:
+        """Take gigatoken if it is there, loads the tokenizer and gives the ids that the present backend gives."""
+        specials = list(self.tokenizer.get_added_vocab())[:100]
+        probe = [*probe, *PROBE, *(form.format(token) for token in specials for form in PROBE_SPECIAL)]
+        try:
+            encode, to_arrays = _gigatoken(self.tokenizer)
+            same = all(map(np.array_equal, to_arrays(encode(probe)), self._to_arrays(self._encode(probe))))
+            reason = "" if same else "it gives other ids than the tokenizer itself on texts of this corpus"
+        except ImportError:
+            reason = "it is not installed (pip install gigatoken)"
+        except Exception as error:  # its errors are its own
+            reason = " ".join(f"it cannot load this tokenizer: {error}".split())
+        if not reason:
+            self.backend, self._encode, self._to_arrays = "gigatoken", encode, to_arrays
+        elif required:
+            raise TokenizerError(f"the gigatoken backend cannot be used: {reason}; use --backend hf")
+        else:
+            logger.info("gigatoken is not used: %s", reason)
+
+
+PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\u597d\U0001f600\u200d\u0301 \x00\r\n\xa0.")
+PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
+
+
+def _to_arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
+    lengths = np.empty(count, np.int64)
+
+    def measured() -> Iterator[Sequence[int]]:
+        for k, ids in enumerate(lists):
+            lengths[k] = len(ids)
+            yield ids
+
+    return np.fromiter(chain.from_iterable(measured()), np.int32), lengths
+
+
+def _hf(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
+    """The Rust tokenizer itself; it counts on RAYON_NUM_THREADS, else on every core."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return (
+        lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False),
+        lambda encodings: _to_arrays((encoding.ids for encoding in encodings), len(encodings)),
+    )
+
+
+def _slow(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
+    return (
+        lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"],
+        lambda lists: _to_arrays(lists, len(lists)),
+    )
+
+
+def _gigatoken(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
+    import gigatoken
+
+    loaded = gigatoken.Tokenizer(tokenizer)
+    parallel = int(os.environ.get("RAYON_NUM_THREADS") or os.cpu_count() or 1) > 1
+
+    def to_arrays(ragged: Any) -> Ragged:
+        offsets = np.asarray(ragged.layout.offsets.data)
+        return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
+
+    return lambda texts: loaded.encode_batch(texts, parallel=parallel), to_arrays
