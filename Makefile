@@ -1,0 +1,74 @@
+# Only Python (3.11 to 3.14) and make are needed; everything else goes into .venv.
+#
+#   make lab         open the notebooks in JupyterLab           JUPYTER_FLAGS="--no-browser --port 8899"
+#   make test        all tests and all notebooks, compared      PYTEST_FLAGS="-k collator"
+#   make notebooks   run every notebook again and save it       NOTEBOOKS=notebooks/01_quickstart.ipynb
+#   make lint        ruff (also on the notebooks) and mypy
+#   make clean       remove .venv and the prepared corpus
+#
+# PYTHON=/path/to/python chooses the interpreter, PIP_FLAGS="--index-url ..." where packages come from.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help lab test notebooks lint clean corpus
+
+BIN := .venv/bin
+NOTEBOOKS ?= $(wildcard notebooks/*.ipynb)
+MEGABYTES := 3000
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+lab: .venv/installed-lab corpus
+	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest --nbval --nbval-current-env $(PYTEST_FLAGS)
+
+notebooks: .venv/installed-test corpus
+	$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.timeout=120 $(NOTEBOOKS)
+
+lint: .venv/installed-test
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m mypy
+
+corpus: | .venv/installed-lab
+	@cd notebooks && ../$(BIN)/python -m nanoset_ref.corpus data
+
+clean:
+	rm -rf .venv notebooks/data
+
+# The stamps make the second call quick: pip runs again only when what it was told has changed. `test` holds all of `lab`.
+.venv/installed-test: EXTRAS := lab,test
+.venv/installed-lab: EXTRAS := lab
+.venv/installed-test .venv/installed-lab: pyproject.toml constraints.txt
+	@set -e; \
+	stop() { printf '\nmake: %s\n' "$$@" >&2; exit 1; }; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11 python); do \
+			found=`"$$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null` || continue; \
+			case $$found in 3.11|3.12|3.13|3.14) python=$$candidate; break;; esac; \
+			seen="$$seen $$candidate is $$found,"; \
+		done; \
+		test -n "$$python" || stop "Python 3.11, 3.12, 3.13 or 3.14 is needed;$${seen:- no Python was found,} none of them will do.\
+ Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; \
+		"$$python" -c 'import venv, ensurepip' 2>/dev/null || stop "$$python has no venv module.\
+ On Debian and Ubuntu: apt install python3-venv. Or name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; \
+		free=`df -Pk . | awk 'NR == 2 {print int($$4 / 1024)}'`; \
+		test "$$free" -ge $(MEGABYTES) || stop "only $$free MB of disk are free here; .venv needs about $(MEGABYTES) MB."; \
+		echo "Making .venv with $$python ($$found); what follows takes a few minutes, once."; \
+		"$$python" -m venv .venv || stop "$$python could not make .venv; its words stand above."; \
+	fi; \
+	rm -f .venv/pip.log; \
+	$(BIN)/python -m pip install --log .venv/pip.log --disable-pip-version-check $(PIP_FLAGS) \
+		--constraint constraints.txt --editable '.[$(EXTRAS)]' || { \
+		if grep -q 'No space left on device' .venv/pip.log; then \
+			stop "the disk is full; .venv (and TMPDIR, for a while) need about $(MEGABYTES) MB."; \
+		elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|Connection refused|ProxyError' .venv/pip.log; then \
+			stop "the package index cannot be reached: no network, or a proxy is needed (pip reads HTTPS_PROXY and PIP_INDEX_URL)."; \
+		else \
+			stop "pip could not install what constraints.txt pins; its words stand above, and in full in .venv/pip.log."; \
+		fi; }; \
+	touch .venv/installed-lab; \
+	touch $@
