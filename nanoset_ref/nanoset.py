@@ -106,8 +106,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         self._strides = np.array([file.stride(self.sequence_length) for file in self.files], dtype=np.int64)
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
-        elif list(order.dataset_lengths) != self.dataset_lengths:
-            raise ValueError(f"the order was built for datasets of {list(order.dataset_lengths)} samples, these files have {self.dataset_lengths}")
+        elif order.dataset_lengths.tolist() != self.dataset_lengths:
+            raise ValueError(f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, these files have {self.dataset_lengths}")
         self.order = order
         self._gather = Gatherer(self.files)
         logger.info("%s\n%s", self, self.summary())

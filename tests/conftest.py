@@ -4,9 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+settings.register_profile("patient", deadline=None)  # the first example compiles
+settings.load_profile("patient")
 
 HERE = Path(__file__).parent
 

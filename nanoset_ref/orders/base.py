@@ -75,6 +75,10 @@ class Order(ABC):
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         """Sorted positions below `until` at which a valid (dataset, sample) is read."""
 
+    @abstractmethod
+    def _counts(self, until: int) -> Int64Array:
+        """How often each dataset is read in positions [0, until)."""
+
     def _identity(self) -> dict[str, object]:
         """All that the pairs depend on, `num_samples` left out: what the fingerprint is made of."""
         return {
@@ -131,6 +135,11 @@ class Order(ABC):
             raise IndexError(f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples")
         end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
         return self._positions(dataset, sample, max(end, 0))
+
+    def counts(self, until: int | None = None) -> Int64Array:
+        """Samples read from each dataset in the first `until` positions (default and at most: all), int64, one per dataset."""
+        end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
+        return self._counts(max(end, 0))
 
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""

@@ -98,6 +98,16 @@ class NanotronOrder(Order):
         every = (epochs[:, None] * self.samples_per_epoch + within).ravel()
         return every[every < until]
 
+    def _counts(self, until: int) -> Int64Array:
+        """Whole epochs, and the part of one, from one vectorised pass over an epoch."""
+        epochs, rest = divmod(until, self.samples_per_epoch)
+        edges = np.append(self._starts[:-1], self.samples_per_epoch)
+        part = self._epoch[:rest] if epochs == 0 else self._epoch
+        counts = np.histogram(part, edges)[0].astype(np.int64)
+        if epochs:
+            counts = counts * epochs + np.histogram(self._epoch[:rest], edges)[0]
+        return counts
+
 
 @njit(cache=True)
 def blend(lengths, weights, starts, epoch):  # type: ignore[no-untyped-def]

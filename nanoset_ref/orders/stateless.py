@@ -65,6 +65,15 @@ class StatelessOrder(Order):
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         return find(self._plan, dataset, sample, until)
 
+    def _counts(self, until: int) -> Int64Array:
+        """Exact shares up to the last block boundary, and a look at the positions behind it."""
+        if until == 0:
+            return np.zeros(len(self.dataset_lengths), dtype=np.int64)
+        first, _, _ = block_of(self._plan, until - 1)
+        before = [reads_before(self._plan, dataset, first) for dataset in range(len(self.dataset_lengths))]
+        datasets, _ = self._lookup(np.arange(first, until, dtype=np.int64))
+        return np.array(before, dtype=np.int64) + np.bincount(datasets, minlength=len(before))
+
 
 @njit(cache=True, error_model="numpy")
 def scaled(share, t, total):  # type: ignore[no-untyped-def]

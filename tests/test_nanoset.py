@@ -1,0 +1,214 @@
+"""Nanoset against Nanotron's own samples and batches, and against a slow reader."""
+
+import hashlib
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
+
+GOLDEN = ["u16_single", "u16_three_none", "i32_two_weighted"]
+
+
+def write_range(path, num_tokens, dtype="<u2", first=0):
+    np.arange(first, first + num_tokens).astype(dtype).tofile(path)
+    return path
+
+
+def golden_nanoset(golden, folder, name):
+    """The Nanoset of a recorded configuration: its token files follow a formula."""
+    config = next(c for c in json.loads((golden / "nanoset_batches.json").read_text())["configs"] if c["name"] == name)
+    paths = []
+    for number, file in enumerate(config["files"]):
+        ids = (np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]) % config["vocab"]
+        paths.append(folder / f"{number}_input_ids.npy")
+        ids.astype(config["token_dtype"]).tofile(paths[-1])
+    dtype = None if config["token_dtype"] == "uint16" else config["token_dtype"]
+    nanoset = Nanoset(
+        paths, config["weights"], config["sequence_length"], config["train_split_num_samples"], config["seed"], token_dtype=dtype
+    )
+    return config, nanoset
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_every_sample_equals_nanotrons(golden, tmp_path, name):
+    config, nanoset = golden_nanoset(golden, tmp_path, name)
+    arrays = np.load(golden / "nanoset_batches.npz")
+    assert nanoset.dataset_lengths == config["dataset_lengths"]
+    assert len(nanoset) == config["len"]
+    assert np.array_equal(nanoset.dataset_index, arrays[f"{name}/dataset_index"])
+    assert np.array_equal(nanoset.dataset_sample_index, arrays[f"{name}/dataset_sample_index"])
+    one_by_one = np.stack([nanoset[k]["input_ids"] for k in range(len(nanoset))])
+    at_once = nanoset.__getitems__(range(len(nanoset))).rows
+    assert one_by_one.dtype == at_once.dtype == np.int32
+    assert np.array_equal(one_by_one[:8], arrays[f"{name}/samples_first8"])
+    assert hashlib.sha256(one_by_one.tobytes()).hexdigest() == config["all_samples_sha256"]
+    assert hashlib.sha256(at_once.tobytes()).hexdigest() == config["all_samples_sha256"]
+
+
+def test_the_documented_example(tmp_path):
+    """Dataset lengths 8, 2, 5, 5 and weights 0.1, 0.5, 0.3, 0.1: with a sum of exactly 100 the class gives the documentation's index."""
+    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
+    nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
+    assert nanoset.dataset_lengths == [8, 2, 5, 5]
+    epoch = [1, 1, 0, 2, 3, 1, 3, 1, 2, 2, 1, 1, 0, 1, 1, 2, 1, 2, 2, 1]
+    samples = [1, 0, 0, 4, 1, 0, 0, 0, 2, 0, 0, 1, 1, 0, 1, 0, 1, 3, 1, 1]
+    assert nanoset.dataset_index.tolist() == (epoch * 4)[:70]
+    assert nanoset.dataset_sample_index.tolist() == (samples * 4)[:70]
+    assert Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist() != nanoset.dataset_index.tolist()
+
+
+def test_the_summary_is_the_documented_one(tmp_path):
+    path = write_range(tmp_path / "yelp_review_full_input_ids.npy", 1001)
+    assert Nanoset([path], None, 8, 1000).summary() == (
+        "> Total number of samples: 1000\n> Total number of tokens: 8000\n> Total number of samples from the yelp_review_full_input_ids.npy dataset: 1000 (1.0)"
+    )
+
+
+def test_the_summary_counts_what_the_index_holds(tmp_path):
+    paths = [write_range(tmp_path / "a.npy", 1001), write_range(tmp_path / "b.npy", 500)]
+    for order in ("nanotron", "stateless"):
+        for num_samples in (1, 100, 187, 400, 1000):
+            nanoset = Nanoset(paths, [0.75, 0.25], 8, num_samples, order=order)
+            counts = np.bincount(nanoset.dataset_index, minlength=2).tolist()
+            assert nanoset.summary().splitlines()[2:] == [
+                f"> Total number of samples from the {name} dataset: {count} ({round(count / num_samples, 2)})" for name, count in zip(["a.npy", "b.npy"], counts, strict=True)
+            ]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(9, 60), st.booleans()), min_size=1, max_size=4),
+    st.integers(1, 8),
+    st.integers(1, 100),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["nanotron", "stateless"]),
+    st.booleans(),
+)
+def test_samples_are_windows_of_their_file(tmp_path_factory, files, sequence_length, num_samples, seed, order, disjoint):
+    """The oracle: slice the list of ids of the file that the order names."""
+    folder = tmp_path_factory.mktemp("t")
+    paths = []
+    for number, (num_tokens, wide) in enumerate(files):
+        paths.append(folder / f"{number}_input_ids.npy")
+        windows = {"windows": "disjoint", "row_length": sequence_length + 1} if disjoint else {}
+        with TokenFileWriter(paths[-1], dtype="int32" if wide else "uint16", **windows) as writer:
+            writer.write_document(range(1000 * number, 1000 * number + num_tokens))
+    nanoset = Nanoset(paths, None, sequence_length, num_samples, seed, order=order)
+    stride = sequence_length + disjoint
+    rows = nanoset.__getitems__(range(num_samples)).rows
+    for k in range(num_samples):
+        dataset, sample = nanoset.order[k]
+        ids = list(range(1000 * dataset, 1000 * dataset + files[dataset][0]))
+        expected = ids[sample * stride : sample * stride + sequence_length + 1]
+        assert len(expected) == sequence_length + 1
+        assert rows[k].tolist() == nanoset[k]["input_ids"].tolist() == expected
+
+
+def test_it_is_indexed_as_a_sequence(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
+    assert nanoset[-1]["input_ids"].tolist() == nanoset[24]["input_ids"].tolist()
+    assert nanoset[np.int64(3)]["input_ids"].tolist() == nanoset[3]["input_ids"].tolist()
+    for outside in (25, -26):
+        with pytest.raises(IndexError):
+            nanoset[outside]
+    with pytest.raises(TypeError):
+        nanoset["3"]
+    block = nanoset.__getitems__([3, -1])
+    assert [s["input_ids"].tolist() for s in block] == [nanoset[3]["input_ids"].tolist(), nanoset[24]["input_ids"].tolist()]
+    assert len(list(itertools.islice(iter(nanoset), 30))) == 25, "a plain for loop ends"
+
+
+def test_a_sample_is_int32_and_writable_without_touching_the_file(tmp_path):
+    path = write_range(tmp_path / "a.npy", 41)
+    nanoset = Nanoset(path, None, 4, 10)
+    sample = nanoset[0]["input_ids"]
+    assert sample.dtype == np.int32
+    sample[:] = -1
+    assert TokenFile(path).tokens.tolist() == list(range(41))
+
+
+def test_the_three_forms_of_dataset_path(tmp_path):
+    a, b = write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 81)
+    for form, direct in (
+        (str(a), Nanoset([a], None, 4, 30)),
+        ([str(a), str(b)], Nanoset([a, b], None, 4, 30)),
+        ({str(a): 0.8, str(b): 0.2}, Nanoset([a, b], [0.8, 0.2], 4, 30)),
+    ):
+        assert Nanoset.from_config(form, 4, 30).plan == direct.plan
+
+
+def test_an_open_token_file_may_stand_for_its_path(tmp_path):
+    path = write_range(tmp_path / "a.npy", 41)
+    assert Nanoset([TokenFile(path)], None, 4, 10).plan == Nanoset([path], None, 4, 10).plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dataset_paths": []}, "at least one token file"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+        ({"sequence_length": 41}, "holds 41 tokens; one sample of sequence_length=41 needs 42"),
+        ({"train_split_num_samples": -1}, "train_split_num_samples must not be negative"),
+        ({"dataset_weights": [0.5, 0.5]}, "one weight per dataset"),
+        ({"dataset_weights": [float("nan")]}, "finite"),
+        ({"dataset_weights": [-1.0]}, "not negative"),
+        ({"dataset_weights": [0.0]}, "positive"),
+        ({"order": "alphabetical"}, "alphabetical"),
+        ({"random_seed": -1}, "random_seed"),
+    ],
+)
+def test_bad_arguments_are_refused(tmp_path, arguments, message):
+    path = write_range(tmp_path / "a.npy", 41)
+    with pytest.raises(ValueError, match=message):
+        Nanoset(**{"dataset_paths": [path], "dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10, **arguments})
+
+
+def test_an_order_of_other_files_is_refused(tmp_path):
+    a, b = write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 81)
+    with pytest.raises(ValueError, match=r"built for datasets of \[10\] samples, these files have \[20\]"):
+        Nanoset([b], None, 4, 10, order=Nanoset([a], None, 4, 10).order)
+
+
+def test_a_worker_gets_the_same_nanoset_without_its_tokens(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 60001), None, 4, 10, order="stateless")
+    travelled = pickle.dumps(nanoset)
+    assert len(travelled) < 10_000
+    assert np.array_equal(pickle.loads(travelled).__getitems__(range(10)).rows, nanoset.__getitems__(range(10)).rows)
+
+
+def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_path):
+    path = tmp_path / "a_input_ids.npy"
+    with TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write_document(range(1, 42))
+    base = Nanoset([path], None, 4, 10)
+    assert Nanoset([path], None, 4, 999).fingerprint == base.fingerprint, "the length of the run changes no position"
+    others = [Nanoset([path], None, 4, 10, 1), Nanoset([path], None, 5, 10), Nanoset([path, path], [1, 3], 4, 10), Nanoset([path], None, 4, 10, order="stateless")]
+    with TokenFileWriter(path, dtype="uint16", overwrite=True) as writer:
+        writer.write_document(range(41))
+    others.append(Nanoset([path], None, 4, 10))
+    assert len({nanoset.fingerprint for nanoset in [base, *others]}) == 6
+    assert json.loads(json.dumps(base.plan)) == base.plan
+
+
+def test_a_file_that_is_too_short_is_named(tmp_path):
+    with pytest.raises(TokenFileError, match=r"b\.npy holds 3 tokens"):
+        Nanoset([write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 3)], None, 4, 10)
+
+
+def test_repr_says_what_one_wants_to_know(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
+    assert repr(nanoset) == "Nanoset(1 files: a.npy; sequence_length=4, 25 samples, 2.50 epochs, order='nanotron', seed=1234)"
+
+
+def test_a_reused_buffer_is_filled_in_place(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
+    ring = np.full((3, 5), -1, dtype=np.int32)
+    assert nanoset.read(np.array([0, 1, 2]), out=ring) is ring
+    assert np.array_equal(ring, nanoset.__getitems__([0, 1, 2]).rows)
