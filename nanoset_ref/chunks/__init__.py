@@ -1,0 +1,1 @@
+"""From raw subsets to training chunks: download, tokenise and concatenate, mix and split, validate."""

@@ -1,0 +1,230 @@
+"""Mixing subsets and splitting them into chunks."""
+
+import json
+import resource
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.chunks.mix import mix
+
+
+def write_subset(root, name, samples, newline_at_end=True):
+    """<root>/<name>/train.jsonl with the samples [0, 0], [1, 1], ...; returns its lines."""
+    (root / name).mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"token_ids": [i, i], "source": name}) for i in range(samples)]
+    (root / name / "train.jsonl").write_text("\n".join(lines) + "\n" * newline_at_end)
+    return lines
+
+
+def read_mix(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text().splitlines() for path in folder.rglob("*.jsonl")}
+
+
+def test_golden_mixes(golden, tmp_path):
+    runs = json.loads((golden / "amber/amber.json").read_text())["mix_runs"]
+    assert len(runs) == 3
+    for run in runs:
+        root, out = tmp_path / run["name"] / "in", tmp_path / run["name"] / "out"
+        for flat, subset in run["subfolder_source"].items():
+            shutil.copytree(golden / "amber" / run["source_run"] / subset, root / flat)
+        arguments = (root, out, run["subfolders"], run["num_split"], run["num_valid_samples_per_subfolder"])
+        if "error" in run:
+            with pytest.raises(ValueError, match="has 62 samples, fewer than the 1000000 for validation"):
+                mix(*arguments, random_seed=run["random_seed"])
+            assert not out.exists()
+            continue
+        manifest = mix(*arguments, random_seed=run["random_seed"])
+        expected = golden / "amber" / run["name"]
+        assert read_mix(out) == read_mix(expected)
+        assert {name: entry.lines for name, entry in manifest.files.items()} == {
+            name: entry["lines"] for name, entry in run["outputs"].items()
+        }
+        for name in run["outputs"]:
+            assert (out / name).read_bytes() == (expected / name).read_bytes()
+
+
+def test_samples_are_dealt_round_robin_and_the_leftover_is_reported(tmp_path):
+    a, b = write_subset(tmp_path / "in", "web/a", 11), write_subset(tmp_path / "in", "b", 7, newline_at_end=False)
+    manifest = mix(tmp_path / "in", tmp_path / "out", ["web/a", "b"], 3, 0)
+    assert read_mix(tmp_path / "out") == {
+        "valid/web/a.jsonl": [],
+        "valid/b.jsonl": [],
+        "train/train_0.jsonl": [a[0], a[3], a[6], b[0], b[3]],
+        "train/train_1.jsonl": [a[1], a[4], a[7], b[1], b[4]],
+        "train/train_2.jsonl": [a[2], a[5], a[8], b[2], b[5]],
+    }
+    assert [
+        (entry.subset, entry.samples, entry.valid, entry.train, entry.leftover) for entry in manifest.conservation
+    ] == [("web/a", 11, 0, 9, 2), ("b", 7, 0, 6, 1)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_every_sample_is_in_one_place_and_chunks_are_equal(
+    tmp_path_factory, sizes, num_chunks, num_valid, shuffle, seed
+):
+    root = tmp_path_factory.mktemp("mix")
+    names = [f"s{i}" for i in range(len(sizes))]
+    lines = {name: write_subset(root / "in", name, size) for name, size in zip(names, sizes, strict=True)}
+    if min(sizes) < num_valid or max(sizes) - num_valid < num_chunks:
+        with pytest.raises(ValueError, match="fewer"):
+            mix(root / "in", root / "out", names, num_chunks, num_valid, shuffle=shuffle, random_seed=seed)
+        assert not (root / "out").exists()
+        return
+    manifest = mix(root / "in", root / "out", names, num_chunks, num_valid, shuffle=shuffle, random_seed=seed)
+    content = read_mix(root / "out")
+    chunks = [content.pop(f"train/train_{i}.jsonl") for i in range(num_chunks)]
+    assert len({len(chunk) for chunk in chunks}) == 1
+    for entry in manifest.conservation:
+        mine = [[line for line in chunk if json.loads(line)["source"] == entry.subset] for chunk in chunks]
+        valid = content.pop(f"valid/{entry.subset}.jsonl")
+        placed = [*valid, *(line for chunk in mine for line in chunk)]
+        assert len(placed) == len(set(placed)) == entry.valid + entry.train
+        assert set(lines[entry.subset]) - set(placed) == set(lines[entry.subset][entry.samples - entry.leftover :])
+        assert len(valid) == num_valid
+        assert len({len(part) for part in mine}) == 1
+    assert content == {}
+
+
+def test_shuffling_moves_samples_within_their_chunk_only_and_depends_on_the_seed(tmp_path):
+    for name in ("a", "b"):
+        write_subset(tmp_path / "in", name, 64)
+    plain, seed0, again, seed1 = (tmp_path / name for name in ("plain", "seed0", "again", "seed1"))
+    mix(tmp_path / "in", plain, "a,b", 2, 0)
+    for out, seed in ((seed0, 0), (again, 0), (seed1, 1)):
+        mix(tmp_path / "in", out, "a,b", 2, 0, shuffle=True, random_seed=seed)
+    assert read_mix(seed0) == read_mix(again)
+    for name, lines in read_mix(plain).items():
+        assert sorted(read_mix(seed0)[name]) == sorted(read_mix(seed1)[name]) == sorted(lines)
+    chunk = [json.loads(line)["source"] for line in read_mix(seed0)["train/train_0.jsonl"]]
+    assert chunk != sorted(chunk)
+    assert len({tuple(read_mix(out)["train/train_0.jsonl"]) for out in (plain, seed0, seed1)}) == 3
+    first, second = ([line.split("[")[1] for line in read_mix(seed0)[f"train/train_{i}.jsonl"]] for i in (0, 1))
+    assert [int(number.split(",")[0]) // 2 for number in first] != [
+        int(number.split(",")[0]) // 2 for number in second
+    ]  # each chunk its own order
+
+
+def test_held_out_samples_depend_on_the_seed_alone(tmp_path):
+    write_subset(tmp_path / "in", "a", 50)
+    for out, seed in (("x", 1), ("y", 1), ("z", 2)):
+        mix(tmp_path / "in", tmp_path / out, "a", 2, 10, random_seed=seed)
+    valid = {out: read_mix(tmp_path / out)["valid/a.jsonl"] for out in "xyz"}
+    assert valid["x"] == valid["y"] != valid["z"]
+
+
+def test_more_chunks_than_the_process_may_hold_files_open(tmp_path):
+    lines = write_subset(tmp_path / "in", "a", 200)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+    try:
+        mix(tmp_path / "in", tmp_path / "out", "a", 200, 0, shuffle=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [read_mix(tmp_path / "out")[f"train/train_{i}.jsonl"] for i in range(200)] == [[line] for line in lines]
+
+
+def test_subsets_may_be_named_with_the_input_root_as_the_documentation_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_subset(tmp_path / "tokens", "redpajama_v1/arxiv", 4)
+    manifest = mix("tokens", "out", "tokens/redpajama_v1/arxiv", 2, 1)
+    assert [entry.subset for entry in manifest.conservation] == ["redpajama_v1/arxiv"]
+    assert (tmp_path / "out/valid/redpajama_v1/arxiv.jsonl").is_file()
+
+
+def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(tmp_path, monkeypatch):
+    write_subset(tmp_path / "in", "a", 40)
+    mix(tmp_path / "in", tmp_path / "whole", "a", 8, 4, shuffle=True)
+    written, real = [], FileEntry.of
+
+    def interrupted(path, lines):
+        written.append(path.name)
+        if len(written) == 4:
+            raise KeyboardInterrupt
+        return real(path, lines)
+
+    monkeypatch.setattr(FileEntry, "of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mix(tmp_path / "in", tmp_path / "out", "a", 8, 4, shuffle=True)
+    assert not Manifest.read(tmp_path / "out").complete
+    kept = (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns
+    manifest = mix(tmp_path / "in", tmp_path / "out", "a", 8, 4, shuffle=True)
+    assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == kept
+    assert read_mix(tmp_path / "out") == read_mix(tmp_path / "whole")
+    assert manifest == Manifest.read(tmp_path / "whole") == Manifest.read(tmp_path / "out")
+
+
+def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path):
+    write_subset(tmp_path / "in", "a", 40)
+    first = mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
+    stamp = (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns
+    assert mix(tmp_path / "in", tmp_path / "out", "a", 4, 0) == first
+    assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == stamp
+    with pytest.raises(ManifestError, match="num_chunks differ"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
+    mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
+    assert sorted(read_mix(tmp_path / "out")) == ["train/train_0.jsonl", "train/train_1.jsonl", "valid/a.jsonl"]
+
+
+def test_files_that_no_manifest_speaks_of_are_not_overwritten(tmp_path):
+    write_subset(tmp_path / "in", "a", 4)
+    (tmp_path / "out/train").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match="no manifest says what it is"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
+
+
+def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
+    write_subset(tmp_path / "in", "a", 4)
+    (tmp_path / "in/blank").mkdir()
+    (tmp_path / "in/blank/train.jsonl").write_text('{"token_ids": [1]}\n\n{"token_ids": [2]}\n')
+    for arguments, error, message in [
+        (("a", 0, 0), ValueError, "num_chunks must be at least 1"),
+        (("a", 5, 0), ValueError, "fewer chunks"),
+        (("a", 1, 5), ValueError, "fewer than the 5"),
+        (("a,a", 1, 0), ValueError, "every subset once"),
+        (("missing", 1, 0), FileNotFoundError, "no subset 'missing'"),
+        (("../in/a", 1, 0), FileNotFoundError, "no subset"),
+        (("blank", 1, 0), ValueError, "train.jsonl:2: a blank line"),
+    ]:
+        with pytest.raises(error, match=message):
+            mix(tmp_path / "in", tmp_path / "out", *arguments)
+        assert not (tmp_path / "out").exists()
+
+
+def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
+    settings = {"concat_tokens": 2, "tokenizer": "t", "vocab_size": 9, "eos_token_id": 1}
+    for name, change in (("a", {}), ("b", {"concat_tokens": 3})):
+        write_subset(tmp_path / "in", name, 4)
+        path = tmp_path / "in" / name / "train.jsonl"
+        Manifest(settings=settings | change, complete=True, files={"train.jsonl": FileEntry.of(path, 4)}).write(
+            path.parent
+        )
+    with pytest.raises(ManifestError, match="differ in concat_tokens"):
+        mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
+    assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).settings["vocab_size"] == 9
+    write_subset(tmp_path / "in", "a", 5)
+    with pytest.raises(ManifestError, match="has 5 lines, its manifest says 4"):
+        mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
+    Manifest(settings=settings).write(tmp_path / "in/b")
+    with pytest.raises(ManifestError, match="not finished"):
+        mix(tmp_path / "in", tmp_path / "other", "b", 2, 0)
+
+
+def test_the_training_lines_are_those_that_are_not_held_out(tmp_path):
+    from nanoset_ref.chunks.mix import _Subset
+
+    subset = _Subset(
+        name="a", path=tmp_path, line_starts=np.arange(11), valid_lines=np.array([2, 5]), per_chunk=2, num_chunks=4
+    )
+    assert [subset.train_lines(chunk).tolist() for chunk in range(4)] == [[0, 6], [1, 7], [3, 8], [4, 9]]
