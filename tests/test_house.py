@@ -1,0 +1,151 @@
+"""The house: what `make` says when something is missing, what is pinned, what Binder builds, what stands at the top."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+)
+
+
+def make(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run make in a folder that holds nothing but what an installation reads; the output has its lines joined."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    variables = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "PYTHON")}
+    command = ["make", *arguments]
+    return subprocess.run(command, cwd=folder, env=variables | environment, capture_output=True, text=True)
+
+
+def python_that(folder: Path, name: str, *lines: str) -> str:
+    """A stand-in for an interpreter, written in shell."""
+    path = folder / name
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_make_alone_says_what_there_is(tmp_path: Path) -> None:
+    words = make(tmp_path).stdout
+    assert all(f"make {target}" in words for target in ("lab", "test", "notebooks", "lint", "clean"))
+
+
+def test_an_old_python_is_named_with_the_way_out(tmp_path: Path) -> None:
+    old = python_that(tmp_path, "old", "echo 3.8")
+    result = make(tmp_path, "lab", f"PYTHON={old}")
+    assert result.returncode != 0
+    assert f"Python 3.11, 3.12, 3.13 or 3.14 is needed; {old} is 3.8, none of them will do." in result.stderr
+    assert "make lab PYTHON=/path/to/python3.12" in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_the_first_python_that_will_do_is_taken(tmp_path: Path) -> None:
+    python_that(tmp_path, "python3", "echo 3.10")
+    python_that(tmp_path, "python3.14", 'echo "pyenv: python3.14: command not found" >&2; exit 127')
+    python_that(tmp_path, "python3.13", "case $2 in *version*) echo 3.13;; *) exit 1;; esac")
+    result = make(tmp_path, "lab", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert "python3.13 has no venv module" in result.stderr
+    assert "apt install python3-venv" in result.stderr
+
+
+def test_no_python_at_all(tmp_path: Path) -> None:
+    result = make(tmp_path, "test", "PYTHON=/nowhere/python3")
+    assert "no Python was found" in result.stderr
+    assert "make test PYTHON=" in result.stderr
+
+
+def test_a_full_disk_is_seen_before_anything_is_made(tmp_path: Path) -> None:
+    result = make(tmp_path, "lab", f"PYTHON={sys.executable}", "MEGABYTES=999999999999")
+    assert re.search(r"only \d+ MB of disk are free here; \.venv needs about 999999999999 MB", result.stderr)
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("NewConnectionError: [Errno 101] Network is unreachable", "the package index cannot be reached: no network"),
+        ("ERROR: No matching distribution found for torch==9", "its words stand above, and in full in .venv/pip.log"),
+    ],
+)
+def test_a_failed_installation_says_why_and_leaves_no_stamp(tmp_path: Path, log: str, words: str) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    lines = ["case $* in *install*) echo '" + log + "' >.venv/pip.log; exit 1;; esac"]
+    python_that(tmp_path / ".venv" / "bin", "python", *lines)
+    result = make(tmp_path, "lab")
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert sorted(path.name for path in (tmp_path / ".venv").iterdir()) == ["bin", "pip.log"]
+
+
+def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    python_that(tmp_path / ".venv" / "bin", "python", f'echo "$*" >> {tmp_path}/calls')
+
+    def calls(*arguments: str) -> list[str]:
+        (tmp_path / "calls").unlink(missing_ok=True)
+        result = make(tmp_path, *arguments)
+        assert result.returncode == 0, result.stderr
+        return (tmp_path / "calls").read_text().splitlines()
+
+    first = calls("test")
+    assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
+    assert first[-1] == "-m pytest --nbval --nbval-current-env"
+    later = (tmp_path / "constraints.txt").stat().st_mtime + 10  # make() copies it anew for each call
+    for stamp in ("installed-lab", "installed-test"):
+        os.utime(tmp_path / ".venv" / stamp, (later, later))
+    assert calls("test", "PYTEST_FLAGS=-x") == ["-m pytest --nbval --nbval-current-env -x"]
+    assert calls("lab", "JUPYTER_FLAGS=--no-browser") == ["-m nanoset_ref.corpus data", "-m jupyter lab --no-browser"]
+
+
+def test_everything_that_is_installed_is_pinned() -> None:
+    extras = PROJECT["optional-dependencies"]
+    todo = [Requirement(line) for line in PROJECT["dependencies"] + extras["lab"] + extras["test"]]
+    seen: set[str] = set()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if str(requirement) in seen or name.startswith(("nvidia", "cuda", "triton")):
+            continue
+        seen.add(str(requirement))
+        if name == "nanoset-ref":
+            todo += [Requirement(line) for extra in requirement.extras for line in extras[extra]]
+            continue
+        assert name in PINS, f"constraints.txt does not pin {name}"
+        for line in metadata.distribution(name).requires or []:
+            needed = Requirement(line)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in requirement.extras | {""}):
+                todo.append(needed)
+    assert len(seen) > 100
+
+
+def test_pins_hold_on_every_platform() -> None:
+    assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))]
+    assert not [version for version in PINS.values() if "+" in version or "@" in version or ";" in version]
+
+
+def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
+    names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    environment = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())
+    specs = [re.split("[=<>]", line)[0] for line in environment["dependencies"]]
+    conda_names = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
+    assert {conda_names.get(name, name) for name in names} <= set(specs)
+    assert "python=3.12" in environment["dependencies"]
+    assert any(re.fullmatch(r"pytorch=.*=cpu\*", line) for line in environment["dependencies"])
+    assert "set -e" in (ROOT / "binder" / "postBuild").read_text()
+    assert os.access(ROOT / "binder" / "postBuild", os.X_OK)
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
