@@ -1,7 +1,8 @@
 """From samples to what one pipeline rank needs of a batch.
 
-A sample of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). They are views of one buffer: a batch that arrives as a
-`SampleBlock` is not copied at all. The rejected alternative, to cut inputs and labels in the dataset, would make the dataset differ by pipeline rank.
+A sample of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). They are views of
+one buffer: a batch that arrives as a `SampleBlock` is not copied at all. The rejected alternative, to cut inputs and
+labels in the dataset, would make the dataset differ by pipeline rank.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class DataCollatorForCLM:
         output_pp_rank: the pipeline rank that computes the loss from the labels.
         current_pp_rank: this rank.
 
-    Called with a list of {"input_ids": [S + 1] integers} (or a `SampleBlock`), of length B; on a rank that is neither input nor output, with a list of
-    empty dicts. Returns a dict of
+    Called with a list of {"input_ids": [S + 1] integers} (or a `SampleBlock`), of length B; on a rank that is neither
+    input nor output, with a list of empty dicts. Returns a dict of
 
         input_ids   int32 [B, S]    on the input rank
         input_mask  bool [B, S]     on the input rank, all True
@@ -48,7 +49,8 @@ class DataCollatorForCLM:
     and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory.
 
     Raises:
-        ValueError: another key than input_ids, another length than S + 1, an empty list, data on a rank that takes none.
+        ValueError: another key than input_ids, another length than S + 1, an empty list, data on a rank that takes
+            none.
     """
 
     sequence_length: int
@@ -66,8 +68,8 @@ class DataCollatorForCLM:
         if self.current_pp_rank not in (self.input_pp_rank, self.output_pp_rank):
             if any(examples):
                 raise ValueError(
-                    f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, labels to {self.output_pp_rank}): "
-                    f"give it empty samples (EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
+                    f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, "
+                    f"labels to {self.output_pp_rank}): give it empty samples (EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
                 )
             return batch
         rows = torch.from_numpy(self._rows(examples))
@@ -89,7 +91,9 @@ class DataCollatorForCLM:
                 raise ValueError("a batch holds at least one sample, got none")
             for example in examples:
                 if list(example) != ["input_ids"]:
-                    raise ValueError(f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}")
+                    raise ValueError(
+                        f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}"
+                    )
             lengths = {len(example["input_ids"]) for example in examples}
             if lengths != {self.sequence_length + 1}:
                 raise self._wrong_length(sorted(lengths))
@@ -100,5 +104,6 @@ class DataCollatorForCLM:
 
     def _wrong_length(self, lengths: list[int]) -> ValueError:
         return ValueError(
-            f"samples must have sequence_length + 1 = {self.sequence_length + 1} tokens, got {lengths}; dataset and collator need the same sequence_length"
+            f"samples must have sequence_length + 1 = {self.sequence_length + 1} tokens, got {lengths}; "
+            "dataset and collator need the same sequence_length"
         )

@@ -1,7 +1,8 @@
 """Dataset, sampler and collator put together, for the rank that is told by plain numbers who it is.
 
-`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the dataset's plan are the whole state. The
-rejected alternative is to record what the sampler has yielded, which runs ahead of the training loop by everything the workers prefetch.
+`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the
+dataset's plan are the whole state. The rejected alternative is to record what the sampler has yielded, which runs ahead
+of the training loop by everything the workers prefetch.
 """
 
 from __future__ import annotations
@@ -52,10 +53,17 @@ class NanosetDataLoader(DataLoader[Any]):
     Each iteration reads the rest of the current epoch, the next one a whole epoch.
 
     Attributes:
-        consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs and ranks.
+        consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
+            and ranks.
     """
 
-    def __init__(self, dataset: Dataset[Any], batch_sampler: ResumableBatchSampler, plan: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_sampler: ResumableBatchSampler,
+        plan: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(dataset, batch_sampler=batch_sampler, **options)
         self.plan = plan
         self.consumed_train_samples = batch_sampler.consumed_train_samples
@@ -93,7 +101,9 @@ def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> 
     if saved is None or current is None or saved == current:
         return
     differences = [
-        f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}" for name in sorted(saved.keys() | current.keys()) if saved.get(name) != current.get(name)
+        f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}"
+        for name in sorted(saved.keys() | current.keys())
+        if saved.get(name) != current.get(name)
     ]
     raise PlanMismatch(
         "this state was saved under another plan, so position k would hold other tokens:\n"
@@ -124,8 +134,10 @@ def build_nanoset_dataloader(
     Args:
         dataset: the Nanoset, the same in every rank.
         micro_batch_size: samples per batch of one rank.
-        dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass the same numbers.
-        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is neither input nor output gets placeholders and no workers.
+        dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass
+            the same numbers.
+        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is neither input nor output
+            gets placeholders and no workers.
         consumed_train_samples: global count to continue from (see ResumableBatchSampler, also for `layout` and `tail`).
         num_loading_workers: processes that read ahead; 0 reads in this process.
         seed: the run's seed, from which worker seeds derive.
@@ -134,7 +146,9 @@ def build_nanoset_dataloader(
     Returns:
         A NanosetDataLoader of dicts as DataCollatorForCLM describes them.
     """
-    sampler = ResumableBatchSampler(len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail)
+    sampler = ResumableBatchSampler(
+        len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
+    )
     collator = DataCollatorForCLM(dataset.sequence_length, input_pp_rank, output_pp_rank, current_pp_rank)
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     return NanosetDataLoader(

@@ -1,8 +1,9 @@
 """Files that are complete or absent.
 
-A writer works on a hidden temporary beside its target, flushes it to the disk and renames it: a reader sees the whole file or none, on every
-POSIX filesystem. A writer that is killed leaves its temporary; the next writer of the same target recognises it, because a live writer holds
-an `flock` on its own. The cost is one `fsync` per file. The rejected alternative, a `finally` that deletes, does not survive SIGKILL.
+A writer works on a hidden temporary beside its target, flushes it to the disk and renames it: a reader sees the whole
+file or none, on every POSIX filesystem. A writer that is killed leaves its temporary; the next writer of the same
+target recognises it, because a live writer holds an `flock` on its own. The cost is one `fsync` per file. The rejected
+alternative, a `finally` that deletes, does not survive SIGKILL.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
         mode: "wb" for bytes, "w" for UTF-8 text with "\\n" line ends.
 
     Yields:
-        The open temporary file. On a clean exit it is flushed, synced and renamed to `path`; on an exception it is removed.
+        The open temporary file. On a clean exit it is flushed, synced and renamed to `path`; on an exception it is
+        removed.
 
     Raises:
         ValueError: for another mode.

@@ -1,9 +1,11 @@
 """Copy the tokens of a whole batch out of memory-mapped files, in one call.
 
-One kernel walks the rows of a batch: it adds the row's offset to the address of its file's mapping and widens the ids to int32 straight into the output.
-No Python runs per row, no intermediate array is made, the GIL is free meanwhile. The cost is the memory traffic: itemsize bytes read and 4 written
-per token. The rejected alternatives: NumPy slices per row (about a microsecond each, plus a concatenation), and Nanotron's way, to
-map the file anew for every sample (85-90% of its time).
+One kernel walks the rows of a batch: it adds the row's offset to the address of its file's mapping and widens the ids
+    to int32 straight into the output.
+No Python runs per row, no intermediate array is made, the GIL is free meanwhile. The cost is the memory traffic:
+    itemsize bytes read and 4 written
+per token. The rejected alternatives: NumPy slices per row (about a microsecond each, plus a concatenation), and
+Nanotron's way, to map the file anew for every sample (85-90% of its time).
 
 Files are immutable while they are open: truncating one under a mapping ends the process with SIGBUS.
 """
@@ -35,7 +37,8 @@ class Gatherer:
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
 
-        The caller answers for the bounds: they follow from the file's number of samples, and are not checked again here.
+        The caller answers for the bounds: they follow from the file's number of samples, and are not checked again
+            here.
         """
         _gather(self._addresses, self._itemsizes, datasets, starts, out)
 

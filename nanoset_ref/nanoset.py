@@ -1,7 +1,7 @@
 """Nanoset: samples of sequence_length + 1 token ids, read from memory-mapped token files in a global order.
 
-What it holds is a few mappings and an order; a sample is an address computation and one copy (`gather`). A batch is read whole
-(`__getitems__`) into a single array. Nothing here grows with the corpus except what the chosen order stores.
+What it holds is a few mappings and an order; a sample is an address computation and one copy (`gather`). A batch is
+read whole (`__getitems__`) into a single array. Nothing here grows with the corpus except what the chosen order stores.
 """
 
 from __future__ import annotations
@@ -59,18 +59,22 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
 
     Args:
         dataset_paths: the token files (or one path). Each may also be an open `TokenFile`.
-        dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch reads every sample once.
+        dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
+            reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
-        train_split_num_samples: N = len(self), in samples: training steps x global batch size. Beyond an epoch the data repeat.
+        train_split_num_samples: N = len(self), in samples: training steps x global batch size. Beyond an epoch the data
+            repeat.
         random_seed: seed of the order.
         token_dtype: dtype of files without a manifest (default uint16).
-        order: "nanotron", bit for bit the order of Nanotron's Nanoset, or "stateless", which stores nothing; or an order already built.
+        order: "nanotron", bit for bit the order of Nanotron's Nanoset, or "stateless", which stores nothing; or an
+            order already built.
 
-    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one token. (A file whose manifest
-    says windows="disjoint" was cut into rows of S + 1, which are read as they are.)
+    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
+    token. (A file whose manifest says windows="disjoint" was cut into rows of S + 1, which are read as they are.)
 
-    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is 0.9999999999999999, so normalising them
-    changes the last bit and flips a tie at t = 10. This class, like Nanotron's, gives the documented index for weights [10, 50, 30, 10].
+    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is
+    0.9999999999999999, so normalising them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
+    gives the documented index for weights [10, 50, 30, 10].
 
     Raises:
         TokenFileError: a file that cannot be read as token ids, or is shorter than one sample.
@@ -107,18 +111,35 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         elif order.dataset_lengths.tolist() != self.dataset_lengths:
-            raise ValueError(f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, these files have {self.dataset_lengths}")
+            raise ValueError(
+                f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, "
+                f"these files have {self.dataset_lengths}"
+            )
         self.order = order
         self._gather = Gatherer(self.files)
         logger.info("%s\n%s", self, self.summary())
 
     @classmethod
     def from_config(
-        cls, dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float], sequence_length: int, train_split_num_samples: int, random_seed: int = 1234, **options: Any
+        cls,
+        dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float],
+        sequence_length: int,
+        train_split_num_samples: int,
+        random_seed: int = 1234,
+        **options: Any,
     ) -> Nanoset:
-        """Build from a `dataset_path` as the YAML has it: one path, a list of paths, or {path: weight}. Other arguments as in the class."""
+        """Build from a `dataset_path` as the YAML has it: one path, a list of paths, or {path: weight}. Other arguments
+        as in the class.
+        """
         if isinstance(dataset_path, Mapping):
-            return cls(list(dataset_path), list(dataset_path.values()), sequence_length, train_split_num_samples, random_seed, **options)
+            return cls(
+                list(dataset_path),
+                list(dataset_path.values()),
+                sequence_length,
+                train_split_num_samples,
+                random_seed,
+                **options,
+            )
         return cls(dataset_path, None, sequence_length, train_split_num_samples, random_seed, **options)
 
     # ---- reading
@@ -127,7 +148,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         return self.train_split_num_samples
 
     def __getitem__(self, k: int) -> dict[str, NDArray[np.int32]]:
-        """The k-th sample of the global order: {"input_ids": int32 [sequence_length + 1]}. Negative k counts from the end.
+        """The k-th sample of the global order: {"input_ids": int32 [sequence_length + 1]}. Negative k counts from the
+        end.
 
         Raises:
             IndexError: k is outside [-len, len).
@@ -135,11 +157,15 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         return self.__getitems__([operator.index(k)])[0]
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
-        """The samples at several positions, in that order, gathered into one array. torch's DataLoader calls this with a whole batch."""
+        """The samples at several positions, in that order, gathered into one array. torch's DataLoader calls this with
+        a whole batch.
+        """
         return SampleBlock(self.read(np.asarray(positions, dtype=np.int64)))
 
     def read(self, positions: NDArray[np.int64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """The rows at `positions` [n] as int32 [n, sequence_length + 1], into `out` if given (C order, for buffers that are used again)."""
+        """The rows at `positions` [n] as int32 [n, sequence_length + 1], into `out` if given (C order, for buffers that
+        are used again).
+        """
         datasets, samples = self.order[positions]
         if out is None:
             out = np.empty((len(positions), self.sequence_length + 1), dtype=np.int32)
@@ -166,7 +192,10 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
     def summary(self) -> str:
         """Total samples, total tokens, and what each file contributes."""
         counts = self.order.counts(len(self))
-        lines = [f"> Total number of samples: {len(self)}", f"> Total number of tokens: {len(self) * self.sequence_length}"]
+        lines = [
+            f"> Total number of samples: {len(self)}",
+            f"> Total number of tokens: {len(self) * self.sequence_length}",
+        ]
         for file, count in zip(self.files, counts.tolist(), strict=True):
             share = round(count / max(len(self), 1), 2)
             lines.append(f"> Total number of samples from the {file.path.name} dataset: {count} ({share})")
@@ -176,10 +205,18 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k: two Nanosets with equal plans agree on every sample. JSON-serialisable."""
+        """What decides which tokens stand at position k: two Nanosets with equal plans agree on every sample.
+        JSON-serialisable.
+        """
         return {
             "files": [
-                {"name": file.path.name, "dtype": file.dtype.name, "num_tokens": file.num_tokens, "checksum": file.manifest and file.manifest.checksum} for file in self.files
+                {
+                    "name": file.path.name,
+                    "dtype": file.dtype.name,
+                    "num_tokens": file.num_tokens,
+                    "checksum": file.manifest and file.manifest.checksum,
+                }
+                for file in self.files
             ],
             "dataset_weights": self.dataset_weights.tolist(),
             "sequence_length": self.sequence_length,
@@ -196,12 +233,15 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
     def __repr__(self) -> str:
         names = ", ".join(Path(file.path).name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
         return (
-            f"Nanoset({len(self.files)} files: {names}; sequence_length={self.sequence_length}, {len(self):,} samples, "
+            f"Nanoset({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
+            f"{len(self):,} samples, "
             f"{len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, order={self.order.name!r}, seed={self.random_seed})"
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_gather"}  # addresses mean nothing in another process
+        return {
+            name: value for name, value in self.__dict__.items() if name != "_gather"
+        }  # addresses mean nothing in another process
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -1,8 +1,9 @@
 """Which positions of the global order a data-parallel rank reads, and in which batches.
 
-`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds nothing, at 10 or at 10^12 samples.
-torch's DistributedSampler builds a list of the whole dataset in every rank and every epoch, and Nanotron's resume walks through what it skips.
-`SkipBatchSampler` keeps Nanotron's name and meaning for code that wraps other samplers, without its defects.
+`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds
+nothing, at 10 or at 10^12 samples. torch's DistributedSampler builds a list of the whole dataset in every rank and
+every epoch, and Nanotron's resume walks through what it skips. `SkipBatchSampler` keeps Nanotron's name and meaning for
+code that wraps other samplers, without its defects.
 
 Positions that rank r of size D reads from the global count c on, in micro-batches of B:
 
@@ -35,20 +36,21 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         micro_batch_size: B, samples per batch of one rank.
         dp_rank: r, this rank, 0 <= r < dp_size.
         dp_size: D, number of data-parallel ranks.
-        consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole epochs and c % N of the next. It need
-            not be a multiple of anything; iteration begins at exactly that position.
+        consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole
+            epochs and c % N of the next. It need not be a multiple of anything; iteration begins at exactly that
+            position.
         layout: "strided" or "contiguous" (see the top of this module).
-        tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal counts in any case.
-            "drop": they are left out (`dropped_samples` of them).
-            "pad": a last, shorter batch, filled up to a multiple of D with the first positions of the epoch (`padded_samples` of them), as
-            DistributedSampler(drop_last=False) does.
-            "loop": the last batch is filled up to B on every rank with the first positions, as DistributedSamplerWithLoop does.
+        tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal
+            counts in any case. "drop": they are left out (`dropped_samples` of them). "pad": a last, shorter batch,
+            filled up to a multiple of D with the first positions of the epoch (`padded_samples` of them), as
+            DistributedSampler(drop_last=False) does. "loop": the last batch is filled up to B on every rank with the
+            first positions, as DistributedSamplerWithLoop does.
 
     Iterating yields the batches of the rest of the current epoch; the next iteration begins a new one.
 
     Attributes:
-        consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers asks for batches ahead of time: count
-            delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
+        consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers
+            asks for batches ahead of time: count delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
 
     Raises:
         ValueError: an argument out of its range.
@@ -125,7 +127,13 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
     def __iter__(self) -> Iterator[Sequence[int]]:
         num_batches, dropped, padded = len(self), self.dropped_samples, self.padded_samples
         if dropped or padded:
-            logger.info("epoch %d of %d samples: %d dropped, %d padded at its end", self.epoch, self.num_samples, dropped, padded)
+            logger.info(
+                "epoch %d of %d samples: %d dropped, %d padded at its end",
+                self.epoch,
+                self.num_samples,
+                dropped,
+                padded,
+            )
         epoch_end = (self.epoch + 1) * self.num_samples
         for _ in range(num_batches):
             start = self.consumed_train_samples % self.num_samples
@@ -156,7 +164,8 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
 
     def __repr__(self) -> str:
         return (
-            f"ResumableBatchSampler(rank {self.dp_rank} of {self.dp_size}, {self.num_samples:,} samples in micro-batches of {self.micro_batch_size}, "
+            f"ResumableBatchSampler(rank {self.dp_rank} of {self.dp_size}, {self.num_samples:,} samples "
+            f"in micro-batches of {self.micro_batch_size}, "
             f"{self.layout}, at {self.consumed_train_samples:,})"
         )
 
@@ -165,36 +174,39 @@ class SkipBatchSampler(Sampler[Any]):
     """What another sampler yields, without the beginning: for a resume, in the first iteration only.
 
     Args:
-        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`), or its `sampler` is a range, nothing is walked
-            through; otherwise the skipped items are taken from it and dropped.
-        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one micro-batch), summed over the ranks.
+        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
+            nothing is walked through; otherwise the skipped items are taken from it and dropped.
+        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one
+            micro-batch), summed over the ranks.
         dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
 
     Raises:
-        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact; ResumableBatchSampler can start anywhere),
-            or more than there is.
+        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact;
+            ResumableBatchSampler can start anywhere), or more than there is.
 
     Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
     """
 
     def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
         if dp_size < 1 or skip_samples < 0:
-            raise ValueError(f"dp_size must be at least 1 and skip_samples at least 0, got {dp_size} and {skip_samples}")
+            raise ValueError(
+                f"dp_size must be at least 1 and skip_samples at least 0, got {dp_size} and {skip_samples}"
+            )
         if skip_samples % dp_size:
             raise ValueError(
-                f"skip_samples={skip_samples} is not a multiple of dp_size={dp_size}: the ranks would not continue where they stopped; "
-                "use ResumableBatchSampler(consumed_train_samples=...), which starts at any position"
+                f"skip_samples={skip_samples} is not a multiple of dp_size={dp_size}: the ranks would not continue "
+                "where they stopped; ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             )
         self.batch_sampler = batch_sampler
         self.skip_samples = skip_samples // dp_size
         if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
-            raise ValueError(f"skip_samples={skip_samples} over {dp_size} ranks is more than the {len(batch_sampler)} items of the sampler")
+            raise ValueError(
+                f"skip_samples={skip_samples} over {dp_size} ranks exceeds the sampler's {len(batch_sampler)} items"
+            )
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate()
-
-    def _iterate(self) -> Iterator[Any]:
-        skip, self.skip_samples = self.skip_samples, 0  # taken when the first item is asked for: an iterator that is never used skips nothing
+        # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
+        skip, self.skip_samples = self.skip_samples, 0
         if skip == 0:
             yield from self.batch_sampler
         elif hasattr(self.batch_sampler, "__getitem__"):
@@ -207,9 +219,11 @@ class SkipBatchSampler(Sampler[Any]):
 
 
 def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
-    """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family for every run seed.
+    """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family
+    for every run seed.
 
-    The run's seed is mixed (splitmix64's finaliser), the pair is added: a bijection for a fixed seed, so no two workers can share one.
+    The run's seed is mixed (splitmix64's finaliser), the pair is added: a bijection for a fixed seed, so no two workers
+    can share one.
     """
     if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
         raise ValueError(f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}")

@@ -4,8 +4,9 @@
     <stem>.json            the manifest: dtype, counts, tokenizer, EOS id, checksum
     <stem>.documents.npy   int64 [num_documents + 1], the offset in tokens at which each document begins, and the end
 
-A reader costs three system calls and no memory: the ids stay in the page cache. A file without a manifest is readable too, with the dtype given
-by the caller. The rejected alternative, a header inside the file, would make it unreadable for Nanotron; a pickled index would not be safe to open.
+A reader costs three system calls and no memory: the ids stay in the page cache. A file without a manifest is readable
+too, with the dtype given by the caller. The rejected alternative, a header inside the file, would make it unreadable
+for Nanotron; a pickled index would not be safe to open.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class TokenFileError(ValueError):
 
 
 def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
-    """The smallest dtype that Nanotron's readers know and that holds every id below `vocab_size`: uint16 up to 65,536 ids, else int32."""
+    """The smallest dtype that Nanotron's readers know and that holds every id below `vocab_size`: uint16 up to 65,536
+    ids, else int32.
+    """
     if not 1 <= vocab_size <= 2**31:
         raise ValueError(f"vocab_size must be in [1, 2**31], got {vocab_size}")
     return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
@@ -76,13 +79,17 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if self.format_version != FORMAT_VERSION:
-            raise TokenFileError(f"format_version must be {FORMAT_VERSION}, got {self.format_version}; a newer nanoset_ref wrote it")
+            raise TokenFileError(
+                f"format_version must be {FORMAT_VERSION}, got {self.format_version}; a newer nanoset_ref wrote it"
+            )
         if self.dtype not in TOKEN_DTYPES:
             raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype!r}")
         if self.windows not in get_args(Windows):
             raise TokenFileError(f"windows must be one of {get_args(Windows)}, got {self.windows!r}")
         if (self.windows == "disjoint") != (self.row_length is not None):
-            raise TokenFileError(f'row_length goes with windows="disjoint" and only with it, got {self.windows!r} and {self.row_length}')
+            raise TokenFileError(
+                f'row_length goes with windows="disjoint" and only with it, got {self.windows!r} and {self.row_length}'
+            )
         for name in ("num_tokens", "num_documents"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
@@ -116,7 +123,8 @@ class TokenFile:
 
     Args:
         path: the file with the ids.
-        token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a manifest it must agree.
+        token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a
+            manifest it must agree.
 
     Attributes:
         path: Path. dtype: little-endian np.dtype. num_tokens: int. manifest: Manifest or None.
@@ -124,31 +132,36 @@ class TokenFile:
 
     Raises:
         FileNotFoundError: no such file.
-        TokenFileError: empty; not a whole number of ids; another size or dtype than the manifest says; a NumPy header in the file.
+        TokenFileError: empty; not a whole number of ids; another size or dtype than the manifest says; a NumPy header
+            in the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], token_dtype: DTypeLike | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
-            raise FileNotFoundError(f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy")
+            raise FileNotFoundError(
+                f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy"
+            )
         manifest = manifest_path(self.path)
         self.manifest = Manifest.read(manifest) if manifest.is_file() else None
         self.dtype = self._resolve_dtype(token_dtype)
         num_bytes = self.path.stat().st_size
         if num_bytes == 0:
-            raise TokenFileError(f"{self.path} is empty: a token file holds at least one id; run the preprocessing again")
+            raise TokenFileError(
+                f"{self.path} is empty: a token file holds at least one id; run the preprocessing again"
+            )
         if self.manifest is None:
             self._refuse_numpy_header()
         if num_bytes % self.dtype.itemsize:
             raise TokenFileError(
-                f"{self.path} has {num_bytes} bytes, not a multiple of the {self.dtype.itemsize} bytes of a {self.dtype.name} id: "
-                "it is truncated, or token_dtype is wrong"
+                f"{self.path} has {num_bytes} bytes, not a multiple of the {self.dtype.itemsize} bytes "
+                f"of a {self.dtype.name} id: it is truncated, or token_dtype is wrong"
             )
         self.num_tokens = num_bytes // self.dtype.itemsize
         if self.manifest is not None and self.manifest.num_tokens != self.num_tokens:
             raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} ids, its manifest {manifest.name} says {self.manifest.num_tokens}: "
-                "the file is truncated or belongs to another manifest; copy or write it again"
+                f"{self.path} holds {self.num_tokens} ids, its manifest {manifest.name} says "
+                f"{self.manifest.num_tokens}: the file is truncated or not this manifest's; write it again"
             )
         self.tokens: NDArray[Any] = np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
 
@@ -161,7 +174,8 @@ class TokenFile:
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         if given is not None and given != dtype:
             raise TokenFileError(
-                f"{self.path}: token_dtype={given.name} contradicts the manifest, which says {dtype.name}; leave token_dtype out"
+                f"{self.path}: token_dtype={given.name} contradicts the manifest, which says {dtype.name}; "
+                "leave token_dtype out"
             )
         return dtype
 
@@ -180,16 +194,27 @@ class TokenFile:
 
     @property
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """int64 [num_documents + 1], memory-mapped: document d is tokens[offsets[d]:offsets[d + 1]]. None without a manifest."""
+        """int64 [num_documents + 1], memory-mapped: document d is tokens[offsets[d]:offsets[d + 1]]. None without a
+        manifest.
+        """
         if self.manifest is None:
             return None
         path = documents_path(self.path)
         if not path.is_file():
-            raise TokenFileError(f"{path} is missing, though {manifest_path(self.path).name} speaks of {self.manifest.num_documents} documents")
-        offsets = np.load(path, mmap_mode="r", allow_pickle=False)
-        if offsets.dtype != np.int64 or offsets.shape != (self.manifest.num_documents + 1,) or offsets[0] != 0 or offsets[-1] != self.num_tokens:
             raise TokenFileError(
-                f"{path} must hold int64 [{self.manifest.num_documents + 1}] from 0 to {self.num_tokens}; it belongs to another token file"
+                f"{path} is missing, though {manifest_path(self.path).name} speaks of "
+                f"{self.manifest.num_documents} documents"
+            )
+        offsets = np.load(path, mmap_mode="r", allow_pickle=False)
+        if (
+            offsets.dtype != np.int64
+            or offsets.shape != (self.manifest.num_documents + 1,)
+            or offsets[0] != 0
+            or offsets[-1] != self.num_tokens
+        ):
+            raise TokenFileError(
+                f"{path} must hold int64 [{self.manifest.num_documents + 1}] from 0 to {self.num_tokens}; "
+                "it belongs to another token file"
             )
         return offsets
 
@@ -203,15 +228,16 @@ class TokenFile:
         return sequence_length + (self.windows == "disjoint")
 
     def num_samples(self, sequence_length: int) -> int:
-        """Samples of sequence_length + 1 tokens in the file: (num_tokens - 1) // sequence_length for overlapping windows.
+        """Samples of sequence_length + 1 tokens in the file: (num_tokens - 1) // sequence_length for overlapping
+        windows.
 
         Raises:
             TokenFileError: the file is too short for a single sample.
         """
         if self.num_tokens < sequence_length + 1:
             raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs {sequence_length + 1}: "
-                "take a shorter sequence_length or leave the file out"
+                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
+                f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
             )
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length) + 1
 
@@ -225,12 +251,19 @@ class TokenFile:
             raise TokenFileError(f"{self.path} has no manifest to be verified against")
         found = checksum(self.path)
         if found != self.manifest.checksum:
-            raise TokenFileError(f"{self.path}: checksum {found}, the manifest says {self.manifest.checksum}: the content has changed")
+            raise TokenFileError(
+                f"{self.path}: checksum {found}, the manifest says {self.manifest.checksum}: the content has changed"
+            )
         if self.document_offsets is not None and np.any(np.diff(self.document_offsets) < 0):
             raise TokenFileError(f"{documents_path(self.path)}: the document offsets must not decrease")
         if self.manifest.vocab_size is not None:
             for start in range(0, self.num_tokens, 1 << 24):
-                _check_ids(self.tokens[start : start + (1 << 24)], self.manifest.vocab_size, self.dtype, where=f"{self.path}, from token {start}")
+                _check_ids(
+                    self.tokens[start : start + (1 << 24)],
+                    self.manifest.vocab_size,
+                    self.dtype,
+                    where=f"{self.path}, from token {start}",
+                )
 
     def __len__(self) -> int:
         return self.num_tokens
@@ -247,21 +280,24 @@ class TokenFile:
 class TokenFileWriter:
     """Write a token file with its manifest and document boundaries; a context manager.
 
-    Nothing appears under the final names before a clean exit: boundaries, manifest and ids are renamed in this order, so that whoever sees the
-    ids sees all three. An exception, or a kill, leaves no token file.
+    Nothing appears under the final names before a clean exit: boundaries, manifest and ids are renamed in this order,
+    so that whoever sees the ids sees all three. An exception, or a kill, leaves no token file.
 
     Args:
         path: the token file to write, `<prefix>_input_ids.npy` by convention.
         dtype: "uint16" or "int32"; see `token_dtype_for`.
         overwrite: whether an existing file may be replaced (it disappears when the new one is begun to be renamed).
-        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`, `added_special_tokens`, `windows`, `row_length`.
+        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`,
+            `added_special_tokens`, `windows`, `row_length`.
 
     Raises:
         FileExistsError: the file exists and `overwrite` is False.
         TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, dtype: DTypeLike, overwrite: bool = False, **description: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, dtype: DTypeLike, overwrite: bool = False, **description: Any
+    ) -> None:
         self.path = Path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         if self.dtype.name not in TOKEN_DTYPES:
@@ -321,7 +357,12 @@ class TokenFileWriter:
             raise TokenFileError(f"token ids must be a 1-d array of integers, got {ids.ndim}-d {ids.dtype}")
         if lengths.sum() != ids.size or (lengths < 0).any():
             raise TokenFileError(f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids")
-        _check_ids(ids, self._description.get("vocab_size"), self.dtype, where=f"{self.path}, documents from {self.num_documents} on")
+        _check_ids(
+            ids,
+            self._description.get("vocab_size"),
+            self.dtype,
+            where=f"{self.path}, documents from {self.num_documents} on",
+        )
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self._digest.update(data)
         self._ids.write(data)
@@ -342,6 +383,6 @@ def _check_ids(ids: NDArray[Any], vocab_size: int | None, dtype: np.dtype[Any], 
     limit = np.iinfo(dtype).max + 1 if vocab_size is None else min(vocab_size, np.iinfo(dtype).max + 1)
     if low < 0 or high >= limit:
         raise TokenFileError(
-            f"{where}: token id {low if low < 0 else high} is outside [0, {limit}), the range of the vocabulary and of {dtype.name}; "
-            "the ids come from another tokenizer, or a wider dtype is needed"
+            f"{where}: token id {low if low < 0 else high} is outside [0, {limit}), the range of the vocabulary "
+            f"and of {dtype.name}; the ids come from another tokenizer, or a wider dtype is needed"
         )

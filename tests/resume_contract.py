@@ -1,7 +1,9 @@
 """The resume contract: what every loader of the package must hold, written once.
 
-A loader is given as a factory of its layout; tokens are range(N) or rows are numbered, so that a delivered batch tells which positions it holds. The contract
-stops and resumes it in every way that happens on a cluster, and asks for one thing: over all ranks, every position exactly once, in order.
+A loader is given as a factory of its layout; tokens are range(N) or rows are numbered, so that a delivered batch tells
+which positions it holds. The contract
+stops and resumes it in every way that happens on a cluster, and asks for one thing: over all ranks, every position
+    exactly once, in order.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ class Loader(Protocol):
 Factory = Callable[[int, int, int, int], Loader]
 
 
-def read_ranks(loaders: list[Loader], positions_of: Callable[[Any], list[int]], batches: int | None) -> list[list[list[int]]]:
-    """Take the next `batches` batches (None: all of the epoch) from every rank: [batch][rank] -> positions. All ranks must give equally many."""
+def read_ranks(
+    loaders: list[Loader], positions_of: Callable[[Any], list[int]], batches: int | None
+) -> list[list[list[int]]]:
+    """Take the next `batches` batches (None: all of the epoch) from every rank: [batch][rank] -> positions. All ranks
+    must give equally many.
+    """
     streams = []
     for loader in loaders:
         taken = []
@@ -31,12 +37,16 @@ def read_ranks(loaders: list[Loader], positions_of: Callable[[Any], list[int]], 
                 if len(taken) == batches:
                     break
         streams.append(taken)
-    assert len({len(stream) for stream in streams}) == 1, f"the ranks delivered {[len(stream) for stream in streams]} batches"
+    assert len({len(stream) for stream in streams}) == 1, (
+        f"the ranks delivered {[len(stream) for stream in streams]} batches"
+    )
     return [list(step) for step in zip(*streams, strict=True)]
 
 
 def in_global_order(step: list[list[int]], layout: str) -> list[int]:
-    """One global batch as the sequence of positions it stands for: strided ranks interleave, contiguous ranks follow each other."""
+    """One global batch as the sequence of positions it stands for: strided ranks interleave, contiguous ranks follow
+    each other.
+    """
     if layout == "contiguous":
         return [position for rank in step for position in rank]
     return [position for row in zip(*step, strict=True) for position in row]
@@ -60,9 +70,10 @@ def check_resume_contract(
         positions_of: the positions 0..num_samples-1 that a delivered batch holds, in its order.
         num_samples: positions in an epoch; must be a multiple of no layout in particular.
         layout: how ranks share a global batch, "strided" or "contiguous".
-        layouts: (dp_size, micro_batch_size) of successive resumes, each continuing from the state of the one before; the first pair is also used alone.
-            A single pair for loaders whose layout is fixed.
-        workers: numbers of DataLoader workers; the resumed loader uses another number than the stopped one where there are several.
+        layouts: (dp_size, micro_batch_size) of successive resumes, each continuing from the state of the one before;
+            the first pair is also used alone. A single pair for loaders whose layout is fixed.
+        workers: numbers of DataLoader workers; the resumed loader uses another number than the stopped one where there
+            are several.
         stops: batches after which a run is stopped.
         epochs: whether the loader can be iterated again for the next epoch.
     """
@@ -79,7 +90,11 @@ def check_resume_contract(
         return loaders
 
     def take(loaders: list[Loader], batches: int | None) -> list[int]:
-        return [position for step in read_ranks(loaders, positions_of, batches) for position in in_global_order(step, layout)]
+        return [
+            position
+            for step in read_ranks(loaders, positions_of, batches)
+            for position in in_global_order(step, layout)
+        ]
 
     def state_of(loaders: list[Loader]) -> list[Any]:
         """A state per rank; a rank that did not exist before takes any of them."""

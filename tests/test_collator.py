@@ -1,7 +1,6 @@
 """What each pipeline rank gets of a batch."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -49,7 +48,9 @@ def test_torchs_own_collate_takes_a_block():
 def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
     config, nanoset = golden_nanoset(golden, tmp_path, name)
     for case in config["pipeline"]:
-        collator = DataCollatorForCLM(nanoset.sequence_length, case["input_pp_rank"], case["output_pp_rank"], case["current_pp_rank"])
+        collator = DataCollatorForCLM(
+            nanoset.sequence_length, case["input_pp_rank"], case["output_pp_rank"], case["current_pp_rank"]
+        )
         has_data = case["current_pp_rank"] in (case["input_pp_rank"], case["output_pp_rank"])
         size = case["micro_batch_size"]
         batch = collator(nanoset.__getitems__(range(size)) if has_data else [{}] * size)
@@ -58,7 +59,11 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
             if expected["type"] == "TensorPointer":
                 assert batch[key] == TensorPointer(group_rank=expected["group_rank"])
             else:
-                assert (str(batch[key].dtype), list(batch[key].shape), sha(batch[key])) == (expected["dtype"], expected["shape"], expected["sha256"])
+                assert (str(batch[key].dtype), list(batch[key].shape), sha(batch[key])) == (
+                    expected["dtype"],
+                    expected["shape"],
+                    expected["sha256"],
+                )
 
 
 @pytest.mark.parametrize(
@@ -79,5 +84,7 @@ def test_wrong_samples_are_refused(examples, message):
 
 
 def test_a_rank_without_data_refuses_data():
-    with pytest.raises(ValueError, match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]"):
+    with pytest.raises(
+        ValueError, match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]"
+    ):
         DataCollatorForCLM(4, 0, 2, 1)([{"input_ids": ROWS[0]}])

@@ -33,7 +33,8 @@ def test_every_batch_equals_nanotrons(golden, tmp_path, name):
             micro_batch_size=case["micro_batch_size"],
             dp_rank=case["dp_rank"],
             dp_size=case["dp_size"],
-            consumed_train_samples=consumed - consumed % case["dp_size"],  # upstream rounds down; here the count is exact
+            consumed_train_samples=consumed
+            - consumed % case["dp_size"],  # upstream rounds down; here the count is exact
         )
         positions = [k for batch in loader.batch_sampler for k in batch]
         assert positions == case["sample_indices"][: case["num_batches"] * case["micro_batch_size"]]
@@ -59,7 +60,9 @@ def test_it_keeps_the_resume_contract(numbered, layout):
     nanoset, positions_of = numbered
 
     def factory(rank, size, batch, workers):
-        return build_nanoset_dataloader(nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, layout=layout)
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, layout=layout
+        )
 
     check_resume_contract(factory, positions_of, 121, layout=layout, workers=[0, 1, 4] if layout == "strided" else [0])
 
@@ -69,7 +72,13 @@ def test_deep_prefetch_and_persistent_workers_lose_nothing(numbered):
 
     def factory(rank, size, batch, workers):
         return build_nanoset_dataloader(
-            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=2, prefetch_factor=7, persistent_workers=True
+            nanoset,
+            micro_batch_size=batch,
+            dp_rank=rank,
+            dp_size=size,
+            num_loading_workers=2,
+            prefetch_factor=7,
+            persistent_workers=True,
         )
 
     check_resume_contract(factory, positions_of, 121, layouts=[(2, 3), (1, 2)], workers=[2], stops=[1, 5])
@@ -112,13 +121,24 @@ def test_another_plan_is_refused_with_what_differs(numbered, tmp_path):
 
 def test_ranks_without_data_get_placeholders_and_no_workers(numbered):
     nanoset, _ = numbered
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_size=2, input_pp_rank=0, output_pp_rank=2, current_pp_rank=1, num_loading_workers=4)
+    loader = build_nanoset_dataloader(
+        nanoset,
+        micro_batch_size=4,
+        dp_size=2,
+        input_pp_rank=0,
+        output_pp_rank=2,
+        current_pp_rank=1,
+        num_loading_workers=4,
+    )
     assert loader.num_workers == 0
     batches = list(loader)
     assert len(batches) == 121 // 8
     assert batches[0] == {
-        "input_ids": TensorPointer(0), "input_mask": TensorPointer(0), "label_ids": TensorPointer(2), "label_mask": TensorPointer(2),
-    }  # fmt: skip
+        "input_ids": TensorPointer(0),
+        "input_mask": TensorPointer(0),
+        "label_ids": TensorPointer(2),
+        "label_mask": TensorPointer(2),
+    }
     assert loader.state_dict()["consumed_train_samples"] == 121
 
 
@@ -135,7 +155,9 @@ def test_workers_are_seeded_by_run_rank_and_worker(numbered):
     nanoset, _ = numbered
 
     def seeds(seed, rank):
-        loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, dp_rank=rank, dp_size=2, num_loading_workers=2, seed=seed)
+        loader = build_nanoset_dataloader(
+            nanoset, micro_batch_size=8, dp_rank=rank, dp_size=2, num_loading_workers=2, seed=seed
+        )
         loader.collate_fn = _initial_seed  # runs in the worker
         return set(loader)
 

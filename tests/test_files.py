@@ -38,7 +38,9 @@ def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path
             sys.stdin.read()
     """)
     target = tmp_path / "a.bin"
-    with subprocess.Popen([sys.executable, "-c", script, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
         assert writer.stdout.readline() == b"writing\n"
         assert remove_leftovers(target) == [], "the temporary of a live writer must stay"
         os.kill(writer.pid, signal.SIGKILL)
@@ -56,7 +58,10 @@ def test_a_writer_of_another_target_is_left_alone(tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"), atomic_write(tmp_path / "nowhere" / "a.bin"):
+    with (
+        pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"),
+        atomic_write(tmp_path / "nowhere" / "a.bin"),
+    ):
         pass
 
 

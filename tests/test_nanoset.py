@@ -31,7 +31,12 @@ def golden_nanoset(golden, folder, name):
         ids.astype(config["token_dtype"]).tofile(paths[-1])
     dtype = None if config["token_dtype"] == "uint16" else config["token_dtype"]
     nanoset = Nanoset(
-        paths, config["weights"], config["sequence_length"], config["train_split_num_samples"], config["seed"], token_dtype=dtype
+        paths,
+        config["weights"],
+        config["sequence_length"],
+        config["train_split_num_samples"],
+        config["seed"],
+        token_dtype=dtype,
     )
     return config, nanoset
 
@@ -53,7 +58,7 @@ def test_every_sample_equals_nanotrons(golden, tmp_path, name):
 
 
 def test_the_documented_example(tmp_path):
-    """Dataset lengths 8, 2, 5, 5 and weights 0.1, 0.5, 0.3, 0.1: with a sum of exactly 100 the class gives the documentation's index."""
+    """Lengths 8, 2, 5, 5, weights 0.1, 0.5, 0.3, 0.1: given as integers, the class makes the documentation's index."""
     paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
     nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
     assert nanoset.dataset_lengths == [8, 2, 5, 5]
@@ -67,7 +72,8 @@ def test_the_documented_example(tmp_path):
 def test_the_summary_is_the_documented_one(tmp_path):
     path = write_range(tmp_path / "yelp_review_full_input_ids.npy", 1001)
     assert Nanoset([path], None, 8, 1000).summary() == (
-        "> Total number of samples: 1000\n> Total number of tokens: 8000\n> Total number of samples from the yelp_review_full_input_ids.npy dataset: 1000 (1.0)"
+        "> Total number of samples: 1000\n> Total number of tokens: 8000\n"
+        "> Total number of samples from the yelp_review_full_input_ids.npy dataset: 1000 (1.0)"
     )
 
 
@@ -78,7 +84,8 @@ def test_the_summary_counts_what_the_index_holds(tmp_path):
             nanoset = Nanoset(paths, [0.75, 0.25], 8, num_samples, order=order)
             counts = np.bincount(nanoset.dataset_index, minlength=2).tolist()
             assert nanoset.summary().splitlines()[2:] == [
-                f"> Total number of samples from the {name} dataset: {count} ({round(count / num_samples, 2)})" for name, count in zip(["a.npy", "b.npy"], counts, strict=True)
+                f"> Total number of samples from the {name} dataset: {count} ({round(count / num_samples, 2)})"
+                for name, count in zip(["a.npy", "b.npy"], counts, strict=True)
             ]
 
 
@@ -91,7 +98,9 @@ def test_the_summary_counts_what_the_index_holds(tmp_path):
     st.sampled_from(["nanotron", "stateless"]),
     st.booleans(),
 )
-def test_samples_are_windows_of_their_file(tmp_path_factory, files, sequence_length, num_samples, seed, order, disjoint):
+def test_samples_are_windows_of_their_file(
+    tmp_path_factory, files, sequence_length, num_samples, seed, order, disjoint
+):
     """The oracle: slice the list of ids of the file that the order names."""
     folder = tmp_path_factory.mktemp("t")
     paths = []
@@ -121,7 +130,10 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
     with pytest.raises(TypeError):
         nanoset["3"]
     block = nanoset.__getitems__([3, -1])
-    assert [s["input_ids"].tolist() for s in block] == [nanoset[3]["input_ids"].tolist(), nanoset[24]["input_ids"].tolist()]
+    assert [s["input_ids"].tolist() for s in block] == [
+        nanoset[3]["input_ids"].tolist(),
+        nanoset[24]["input_ids"].tolist(),
+    ]
     assert len(list(itertools.islice(iter(nanoset), 30))) == 25, "a plain for loop ends"
 
 
@@ -167,7 +179,15 @@ def test_an_open_token_file_may_stand_for_its_path(tmp_path):
 def test_bad_arguments_are_refused(tmp_path, arguments, message):
     path = write_range(tmp_path / "a.npy", 41)
     with pytest.raises(ValueError, match=message):
-        Nanoset(**{"dataset_paths": [path], "dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10, **arguments})
+        Nanoset(
+            **{
+                "dataset_paths": [path],
+                "dataset_weights": None,
+                "sequence_length": 4,
+                "train_split_num_samples": 10,
+                **arguments,
+            }
+        )
 
 
 def test_an_order_of_other_files_is_refused(tmp_path):
@@ -189,7 +209,12 @@ def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_pa
         writer.write_document(range(1, 42))
     base = Nanoset([path], None, 4, 10)
     assert Nanoset([path], None, 4, 999).fingerprint == base.fingerprint, "the length of the run changes no position"
-    others = [Nanoset([path], None, 4, 10, 1), Nanoset([path], None, 5, 10), Nanoset([path, path], [1, 3], 4, 10), Nanoset([path], None, 4, 10, order="stateless")]
+    others = [
+        Nanoset([path], None, 4, 10, 1),
+        Nanoset([path], None, 5, 10),
+        Nanoset([path, path], [1, 3], 4, 10),
+        Nanoset([path], None, 4, 10, order="stateless"),
+    ]
     with TokenFileWriter(path, dtype="uint16", overwrite=True) as writer:
         writer.write_document(range(41))
     others.append(Nanoset([path], None, 4, 10))
@@ -204,7 +229,10 @@ def test_a_file_that_is_too_short_is_named(tmp_path):
 
 def test_repr_says_what_one_wants_to_know(tmp_path):
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
-    assert repr(nanoset) == "Nanoset(1 files: a.npy; sequence_length=4, 25 samples, 2.50 epochs, order='nanotron', seed=1234)"
+    assert (
+        repr(nanoset)
+        == "Nanoset(1 files: a.npy; sequence_length=4, 25 samples, 2.50 epochs, order='nanotron', seed=1234)"
+    )
 
 
 def test_a_reused_buffer_is_filled_in_place(tmp_path):

@@ -40,7 +40,11 @@ def test_torch_distributed_sampler_gives_the_documented_ranks():
 
 
 def test_torch_distributed_sampler_pads_7_samples_over_3_ranks():
-    assert [list(DistributedSampler(Numbers(7), num_replicas=3, rank=r, shuffle=False)) for r in range(3)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
+    assert [list(DistributedSampler(Numbers(7), num_replicas=3, rank=r, shuffle=False)) for r in range(3)] == [
+        [0, 3, 6],
+        [1, 4, 0],
+        [2, 5, 1],
+    ]
 
 
 def test_sixteen_samples_over_four_ranks_are_the_printed_table_in_every_epoch():
@@ -53,17 +57,27 @@ def test_sixteen_samples_over_four_ranks_are_the_printed_table_in_every_epoch():
 @given(st.integers(1, 60), st.integers(1, 8))
 def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     for rank in range(dp_size):
-        ours = sum(lists(ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad")), [])
+        ours = [k for batch in ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad") for k in batch]
         assert ours == list(DistributedSampler(Numbers(num_samples), num_replicas=dp_size, rank=rank, shuffle=False))
 
 
 # ---- our own
 
 
-@given(st.integers(1, 80), st.integers(1, 5), st.integers(1, 6), st.integers(0, 200), st.sampled_from(["strided", "contiguous"]), st.sampled_from(["drop", "pad", "loop"]))
+@given(
+    st.integers(1, 80),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(0, 200),
+    st.sampled_from(["strided", "contiguous"]),
+    st.sampled_from(["drop", "pad", "loop"]),
+)
 def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_size, dp_size, consumed, layout, tail):
     """The oracle: write down the positions that are left, pad or cut the list, deal it out."""
-    samplers = [ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail) for r in range(dp_size)]
+    samplers = [
+        ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail)
+        for r in range(dp_size)
+    ]
     global_batch = micro_batch_size * dp_size
     left = list(range(consumed % num_samples, num_samples))
     multiple = {"drop": global_batch, "pad": dp_size, "loop": global_batch}[tail]
@@ -80,7 +94,9 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_siz
         block = left[start : start + global_batch]
         share = len(block) // dp_size
         for rank in range(dp_size):
-            expected[rank].append(block[rank::dp_size] if layout == "strided" else block[rank * share : (rank + 1) * share])
+            expected[rank].append(
+                block[rank::dp_size] if layout == "strided" else block[rank * share : (rank + 1) * share]
+            )
     assert [len(s) for s in samplers] == [len(e) for e in expected]
     assert [lists(s) for s in samplers] == expected
     assert all(s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers)
@@ -89,8 +105,12 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_siz
 def test_strided_and_contiguous_read_the_same_set_per_global_batch():
     for dp_size, micro_batch_size in ((2, 8), (4, 4)):
         for layout in ("strided", "contiguous"):
-            ranks = [lists(ResumableBatchSampler(64, micro_batch_size, r, dp_size, layout=layout)) for r in range(dp_size)]
-            assert [sorted(sum(step, [])) for step in zip(*ranks, strict=True)] == [list(range(b, b + 16)) for b in range(0, 64, 16)]
+            ranks = [
+                lists(ResumableBatchSampler(64, micro_batch_size, r, dp_size, layout=layout)) for r in range(dp_size)
+            ]
+            assert [sorted(sum(step, [])) for step in zip(*ranks, strict=True)] == [
+                list(range(b, b + 16)) for b in range(0, 64, 16)
+            ]
 
 
 def test_contiguous_is_megatrons_pretraining_sampler():
@@ -98,7 +118,10 @@ def test_contiguous_is_megatrons_pretraining_sampler():
 
 
 def test_loop_fills_the_last_batch_on_every_rank():
-    assert [lists(ResumableBatchSampler(7, 2, r, 2, tail="loop")) for r in range(2)] == [[[0, 2], [4, 6]], [[1, 3], [5, 0]]]
+    assert [lists(ResumableBatchSampler(7, 2, r, 2, tail="loop")) for r in range(2)] == [
+        [[0, 2], [4, 6]],
+        [[1, 3], [5, 0]],
+    ]
 
 
 def test_ten_to_the_twelve_consumed_samples_cost_nothing():
@@ -156,16 +179,26 @@ class _ByHand:
 
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 def test_the_sampler_alone_keeps_the_resume_contract(layout):
-    check_resume_contract(lambda rank, size, batch, workers: _ByHand(ResumableBatchSampler(101, batch, rank, size, layout=layout)), list, 101, layout=layout, workers=[0])
+    check_resume_contract(
+        lambda rank, size, batch, workers: _ByHand(ResumableBatchSampler(101, batch, rank, size, layout=layout)),
+        list,
+        101,
+        layout=layout,
+        workers=[0],
+    )
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
-    """torchdata saves the sampler's state with each batch it delivers, not with each it asks for. (It wants the same number of workers after a resume.)"""
+    """torchdata saves the sampler's state with each batch it delivers, not with each it asks for. (It wants the same
+    number of workers after a resume.)
+    """
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def factory(rank, size, batch, workers):
-        return StatefulDataLoader(Numbers(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers)
+        return StatefulDataLoader(
+            Numbers(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers
+        )
 
     check_resume_contract(factory, torch.Tensor.tolist, 61, workers=[num_workers])
 
@@ -197,7 +230,7 @@ def test_iterators_that_are_never_used_skip_nothing():
 def test_a_skip_that_cannot_be_exact_is_refused():
     with pytest.raises(ValueError, match="skip_samples=17 is not a multiple of dp_size=3.*ResumableBatchSampler"):
         SkipBatchSampler([[0]], 17, 3)
-    with pytest.raises(ValueError, match="more than the 2 items"):
+    with pytest.raises(ValueError, match="exceeds the sampler's 2 items"):
         SkipBatchSampler([[0], [1]], 3, 1)
     with pytest.raises(ValueError, match="at least"):
         SkipBatchSampler([[0], [1]], -1, 1)

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.tokens import Manifest, TokenFile, TokenFileError, TokenFileWriter, documents_path, manifest_path, token_dtype_for
+from nanoset_ref.tokens import (
+    Manifest,
+    TokenFile,
+    TokenFileError,
+    TokenFileWriter,
+    documents_path,
+    manifest_path,
+    token_dtype_for,
+)
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
@@ -42,7 +50,12 @@ def test_the_manifest_says_what_the_file_is(path):
     write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=49, appended_eod=True)
     manifest = TokenFile(path).manifest
     assert (manifest.dtype, manifest.num_tokens, manifest.num_documents) == ("uint16", 5, 3)
-    assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id, manifest.appended_eod) == ("gpt2", 50, 49, True)
+    assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id, manifest.appended_eod) == (
+        "gpt2",
+        50,
+        49,
+        True,
+    )
     assert json.loads(manifest_path(path).read_text())["format_version"] == 1
     TokenFile(path).verify()
 
@@ -92,14 +105,20 @@ def test_an_exception_while_writing_leaves_nothing(path, tmp_path):
     ],
 )
 def test_ids_that_do_not_fit_are_refused_and_nothing_is_left(path, tmp_path, ids, vocab_size, dtype, message):
-    with pytest.raises(TokenFileError, match=message), TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size) as writer:
+    with (
+        pytest.raises(TokenFileError, match=message),
+        TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size) as writer,
+    ):
         writer.write_document([1])
         writer.write_document(ids)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lengths_must_add_up(path):
-    with pytest.raises(TokenFileError, match="add up to 3, but there are 2"), TokenFileWriter(path, dtype="uint16") as writer:
+    with (
+        pytest.raises(TokenFileError, match="add up to 3, but there are 2"),
+        TokenFileWriter(path, dtype="uint16") as writer,
+    ):
         writer.write([1, 2], [3])
 
 
@@ -169,9 +188,18 @@ def test_a_numpy_header_is_refused_with_the_way_out(path):
         ('{"dtype": "uint16"}', "num_tokens"),
         ('{"dtype": "uint8", "num_tokens": 5, "num_documents": 3, "checksum": ""}', "got 'uint8'"),
         ('{"dtype": "uint16", "num_tokens": -5, "num_documents": 3, "checksum": ""}', "num_tokens must be"),
-        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "format_version": 9}', "format_version must be 1, got 9"),
-        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "round"}', "windows must be"),
-        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "disjoint"}', "row_length goes with"),
+        (
+            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "format_version": 9}',
+            "format_version must be 1, got 9",
+        ),
+        (
+            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "round"}',
+            "windows must be",
+        ),
+        (
+            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "disjoint"}',
+            "row_length goes with",
+        ),
     ],
 )
 def test_a_broken_manifest_is_named(path, text, message):
@@ -211,7 +239,9 @@ def test_number_of_samples_is_tokens_minus_one_over_sequence_length(tmp_path_fac
     np.zeros(num_tokens, dtype="<u2").tofile(path)
     file = TokenFile(path)
     if num_tokens < sequence_length + 1:
-        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one sample .* needs {sequence_length + 1}"):
+        with pytest.raises(
+            TokenFileError, match=f"holds {num_tokens} tokens; one sample .* needs {sequence_length + 1}"
+        ):
             file.num_samples(sequence_length)
     else:
         assert file.num_samples(sequence_length) == (num_tokens - 1) // sequence_length
