@@ -69,7 +69,8 @@ class DataCollatorForCLM:
             if any(examples):
                 raise ValueError(
                     f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, "
-                    f"labels to {self.output_pp_rank}): give it empty samples (EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
+                    f"labels to {self.output_pp_rank}): give it empty samples "
+                    f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
                 )
             return batch
         rows = torch.from_numpy(self._rows(examples))

@@ -234,8 +234,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         names = ", ".join(Path(file.path).name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
         return (
             f"Nanoset({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
-            f"{len(self):,} samples, "
-            f"{len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, order={self.order.name!r}, seed={self.random_seed})"
+            f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
+            f"order={self.order.name!r}, seed={self.random_seed})"
         )
 
     def __getstate__(self) -> dict[str, Any]:
