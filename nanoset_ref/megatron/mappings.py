@@ -1,0 +1,233 @@
+"""The three mappings of a Megatron-style dataset: document index, sample index, shuffle index.
+
+The sequences of a split are repeated for E epochs and shuffled; read one after another they are a stream of E*T tokens;
+the stream is cut every S tokens; the pieces are shuffled again. Each step is one array:
+
+    document index   int32 [E*n]      position i in the stream -> sequence              lengths [5, 2, 4], one epoch,
+    shuffled: [2, 0, 1] sample index     int [N + 1, 2]   sample j -> (i, offset) where it begins           S = 3: [[0,
+    0], [0, 3], [1, 2], [2, 0]] shuffle index    uint32 [N]       position k in the run -> sample j                 [1,
+    2, 0]
+
+A sample holds S + 1 tokens (its last is its right neighbour's first), so sample j ends *with* the token at which sample
+j + 1 begins.
+
+Building costs one pass over documents and samples and two shuffles; it keeps 4 bytes per document and epoch and 12 per
+sample. The rejected alternative is to derive everything from keys (`nanoset_ref.orders`' stateless order): lighter, but
+not what Megatron-LM reads.
+
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1), defects included: the
+seeds' documentation counts *documents* for E, the code counts tokens; "documents" are sequences throughout; the length
+of a kept partial sample is computed in float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from nanoset_ref.orders.random_state import draw_places
+
+FINAL_EPOCH_THRESHOLD = 0.80
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochPlan:
+    """How many epochs a split is read, and whether the last one is shuffled apart.
+
+    Args:
+        num_samples: N, samples in the dataset: at least those requested.
+        num_epochs: E, the fewest epochs whose tokens suffice.
+        separate_final_epoch: less than 80% of the last epoch is needed: its documents come after all others, so that
+            whoever stops at the number of samples requested has read the first E - 1 epochs completely.
+        num_samples_before_final_epoch: samples that the first E - 1 epochs fill; N if the last one is not apart.
+    """
+
+    num_samples: int
+    num_epochs: int
+    separate_final_epoch: bool
+    num_samples_before_final_epoch: int
+
+
+def plan_epochs(
+    tokens_per_epoch: int,
+    num_samples: int | None,
+    sequence_length: int,
+    *,
+    extra_token: bool = True,
+    drop_last_partial: bool = True,
+) -> EpochPlan:
+    """Count epochs and samples.
+
+    1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None asks for one epoch.
+    2. The first E - 1 epochs fill ((E - 1)*T - 1) // S samples; if what remains is less than int(0.80 * samples per
+    epoch), the last epoch is apart.
+    3. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
+
+    Args:
+        tokens_per_epoch: T, tokens in the split.
+        num_samples: samples requested, or None.
+        sequence_length: S, in tokens.
+        extra_token: whether samples have S + 1 tokens; if not, the 1 in the formulas is 0.
+        drop_last_partial: whether a last, shorter sample is left out.
+
+    Raises:
+        ValueError: samples are requested of a split without tokens (upstream counts epochs forever).
+    """
+    extra = int(extra_token)
+    epochs = 1
+    if num_samples is not None:
+        if tokens_per_epoch == 0:
+            raise ValueError(
+                f"{num_samples} samples cannot be drawn from a split without tokens, in however many epochs"
+            )
+        epochs = max(1, -(-(num_samples * sequence_length + extra) // tokens_per_epoch))
+    total = max(0, epochs * tokens_per_epoch - extra)
+    length = (
+        total // sequence_length if drop_last_partial else int(np.ceil(np.float32(total) / np.float32(sequence_length)))
+    )
+    if epochs == 1 or num_samples is None:
+        return EpochPlan(
+            num_samples=length, num_epochs=1, separate_final_epoch=False, num_samples_before_final_epoch=length
+        )
+    before = ((epochs - 1) * tokens_per_epoch - extra) // sequence_length
+    per_epoch = (tokens_per_epoch - extra) // sequence_length
+    separate = num_samples - before < int(FINAL_EPOCH_THRESHOLD * per_epoch)
+    return EpochPlan(
+        num_samples=length,
+        num_epochs=epochs,
+        separate_final_epoch=separate,
+        num_samples_before_final_epoch=before if separate else length,
+    )
+
+
+class ShuffleStream:
+    """The shuffles of one `np.random.RandomState(seed)`, one after another, in a third of the time.
+
+    Args:
+        seed: in [0, 2**32).
+    """
+
+    def __init__(self, seed: int) -> None:
+        _, state, *_ = np.random.RandomState(seed).get_state()
+        self._state = np.array(state, dtype=np.uint32)
+        self._words = np.empty(624, dtype=np.uint32)  # words drawn from the state, of which `_used` are gone
+        self._used = len(self._words)
+
+    def shuffle(self, values: NDArray[Any]) -> None:
+        """Shuffle a 1-d array in place."""
+        self._used = _shuffle(values, self._state, self._words, self._used)
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(values, state, words, used):
+    places = np.empty(len(words), dtype=np.int64)
+    i = len(values) - 1
+    while i > 0:
+        following, used, count = draw_places(i, state, words, used, places)
+        for c in range(count):
+            j = places[c]
+            values[i - c], values[j] = values[j], values[i - c]
+        i = following
+    return used
+
+
+def build_mappings(
+    sequence_lengths: NDArray[np.int32],
+    first: int,
+    stop: int,
+    plan: EpochPlan,
+    sequence_length: int,
+    random_seed: int,
+    *,
+    extra_token: bool = True,
+) -> dict[str, NDArray[Any]]:
+    """Build all three for the sequences first:stop of a corpus.
+
+    One RandomState(random_seed) shuffles, in this order: the documents of the first epochs, those of the last if it is
+    apart, the samples of the first epochs, the rest.
+
+    Returns:
+        {"document_index": int32 [E*n], "sample_index": int32 or int64 [N + 1, 2], "shuffle_index": uint32 or int64 [N]}
+    """
+    stream = ShuffleStream(random_seed)
+    document_index = build_document_index(first, stop, plan, stream)
+    sample_index = build_sample_index(
+        sequence_lengths, document_index, plan.num_samples, sequence_length, extra_token=extra_token
+    )
+    shuffle_index = build_shuffle_index(plan, stream)
+    return {"document_index": document_index, "sample_index": sample_index, "shuffle_index": shuffle_index}
+
+
+def build_document_index(first: int, stop: int, plan: EpochPlan, stream: ShuffleStream) -> NDArray[np.int32]:
+    """The sequences first:stop, E times, shuffled across epochs; the last epoch apart if the plan says so."""
+    if stop > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"the document index holds int32 sequence numbers, got a corpus of more than {stop} sequences: split it"
+        )
+    index = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
+    cut = len(index) - (stop - first) * plan.separate_final_epoch
+    stream.shuffle(index[:cut])
+    if plan.separate_final_epoch:
+        stream.shuffle(index[cut:])
+    return index
+
+
+def build_shuffle_index(plan: EpochPlan, stream: ShuffleStream) -> NDArray[Any]:
+    """A permutation of the samples; those that begin in the first epochs and the rest are permuted apart if the plan
+    says so.
+    """
+    index = np.arange(plan.num_samples, dtype=np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64)
+    stream.shuffle(index[: plan.num_samples_before_final_epoch])
+    if plan.separate_final_epoch:
+        stream.shuffle(index[plan.num_samples_before_final_epoch :])
+    return index
+
+
+def build_sample_index(
+    sequence_lengths: NDArray[np.int32],
+    document_index: NDArray[np.int32],
+    num_samples: int,
+    sequence_length: int,
+    *,
+    extra_token: bool = True,
+) -> NDArray[Any]:
+    """Cut the stream of `document_index` every S tokens.
+
+    Args:
+        sequence_lengths: int32 [sequences of the corpus], in tokens. document_index: int32 [E*n].
+        num_samples: N, how many samples to cut. sequence_length: S. extra_token: whether samples have S + 1 tokens.
+
+    Returns:
+        [N + 1, 2] of (position in document_index, token offset in that sequence); int64 where a position or an offset
+        needs it, else int32.
+    """
+    largest = max(len(document_index), int(sequence_lengths.max(initial=0)))
+    dtype = np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+    index = np.zeros((num_samples + 1, 2), dtype=dtype)
+    _cut_stream(sequence_lengths, document_index, sequence_length, int(extra_token), index)
+    return index
+
+
+@njit(cache=True, nogil=True)
+def _cut_stream(lengths, document_index, sequence_length, extra, index):
+    """Row j >= 1 follows from the stream position of the last token of sample j - 1, which is j*S + extra - 1."""
+    row = 1
+    last_token = sequence_length + extra - 1
+    begin = 0  # stream position of the document's first token
+    for i in range(len(document_index)):
+        end = begin + lengths[document_index[i]]
+        while row < len(index) and last_token < end:
+            index[row, 0] = i
+            index[row, 1] = last_token - begin + 1 - extra
+            row += 1
+            last_token += sequence_length
+        if row == len(index):
+            return
+        begin = end
+    for rest in range(row, len(index)):  # a kept partial sample ends where the stream does
+        index[rest, 0] = len(document_index) - 1
+        index[rest, 1] = lengths[document_index[-1]] - extra

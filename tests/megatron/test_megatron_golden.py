@@ -1,0 +1,237 @@
+"""Every golden vector of Megatron-Core 0.16.1: files, indexes, samples, items, blends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nanoset_ref.megatron import (
+    BlendedNanoset,
+    MegatronCollator,
+    MegatronNanoset,
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+    merge,
+)
+from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
+from nanoset_ref.megatron.config import SPLITS, parse_split
+
+HERE = Path(__file__).parent.parent / "golden" / "megatron"
+INDEX = {case["id"]: case for case in json.loads((HERE / "gpt_index.json").read_text())["cases"]}
+ITEMS = {case["id"]: case for case in json.loads((HERE / "gpt_items.json").read_text())["cases"]}
+BLENDS = {case["id"]: case for case in json.loads((HERE / "blend.json").read_text())["cases"]}
+CORPORA = json.loads((HERE / "corpora.json").read_text())["corpora"]
+PAD = 3
+
+
+def sha256(*arrays: np.ndarray[Any, Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def config_of(case: dict[str, Any], **options: Any) -> NanosetConfig:
+    """The NanosetConfig that says what a golden case says."""
+    flags = (
+        "add_extra_token_to_sequence",
+        "drop_last_partial_validation_sequence",
+        "reset_position_ids",
+        "reset_attention_mask",
+        "eod_mask_loss",
+    )
+    fields: dict[str, Any] = {name: case[name] for name in flags if name in case}
+    if case.get("blend_per_split"):
+        fields["data_path_per_split"] = [blend and data_path(*blend) for blend in case["blend_per_split"]]
+    else:
+        fields["data_path"] = (
+            data_path(case["corpora"], case["weights"]) if "corpora" in case else str(HERE / "corpora" / case["corpus"])
+        )
+    return NanosetConfig(
+        random_seed=case["seed"],
+        sequence_length=case["sequence_length"],
+        split=case["split"],
+        split_num_samples=case["sizes"],
+        pad_id=PAD,
+        **fields,
+        **options,
+    )
+
+
+def data_path(names: list[str], weights: list[float] | None) -> list[str] | dict[str, float]:
+    prefixes = [str(HERE / "corpora" / name) for name in names]
+    return prefixes if weights is None else dict(zip(prefixes, weights, strict=True))
+
+
+def texts(dataset: MegatronNanoset | BlendedNanoset) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return dataset.read(np.arange(len(dataset))).astype(np.int64)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("name", CORPORA)
+def test_corpora_are_read(name: str, mmap: bool) -> None:
+    expected = CORPORA[name]
+    corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
+    assert corpus.dtype.name == expected["dtype"]
+    assert (len(corpus), corpus.num_documents, corpus.num_tokens) == (
+        expected["num_sequences"],
+        expected["num_documents"],
+        expected["num_tokens"],
+    )
+    assert corpus.sequence_lengths.tolist() == expected["sequence_lengths"]
+    assert corpus.sequence_pointers.tolist() == expected["sequence_pointers"]
+    assert corpus.document_indices.tolist() == expected["document_indices"]
+    assert corpus[0][:32].tolist() == expected["sequence_0"]
+    last = expected["get_last_offset"]
+    assert corpus.get(last["idx"], last["offset"])[:64].tolist() == last["tokens"]
+
+
+@pytest.mark.parametrize("name", [name for name in CORPORA if "documents" in CORPORA[name]])
+def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
+    case, start = CORPORA[name], 0
+    with MMapIndexedDatasetBuilder(tmp_path / "c.bin", np.dtype(case["dtype"])) as builder:
+        for lengths in case["documents"]:
+            size = sum(lengths)
+            ids = (np.arange(start, start + size, dtype=np.int64) * 2654435761 + case["salt"]) % case["vocab_size"]
+            ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
+            start += size
+            builder.add_document(ids, lengths)
+        builder.finalize(tmp_path / "c.idx")
+    assert hashlib.sha256((tmp_path / "c.bin").read_bytes()).hexdigest() == case["bin_sha256"]
+    assert hashlib.sha256((tmp_path / "c.idx").read_bytes()).hexdigest() == case["idx_sha256"]
+
+
+@pytest.mark.parametrize("name", [name for name in CORPORA if "merged_from" in CORPORA[name]])
+def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
+    merge([HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m")
+    assert hashlib.sha256((tmp_path / "m.bin").read_bytes()).hexdigest() == CORPORA[name]["bin_sha256"]
+    assert hashlib.sha256((tmp_path / "m.idx").read_bytes()).hexdigest() == CORPORA[name]["idx_sha256"]
+
+
+# ---- indexes and samples of one corpus
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("case_id", INDEX)
+def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
+    case = INDEX[case_id]
+    arrays = np.load(HERE / "gpt_index.npz")
+    expected_splits = {entry["split"]: entry for entry in case["splits"]}
+    assert [bounds and list(bounds) for bounds in parse_split(case["split"])] == case["split_matrix"]
+    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True):
+        if dataset is None:
+            assert split not in expected_splits
+            continue
+        assert isinstance(dataset, MegatronNanoset)
+        check_dataset(dataset, expected_splits[split])
+        for name in ("document_index", "sample_index", "shuffle_index"):
+            expected = arrays[f"{case_id}/{split}/{name}"]
+            found = getattr(dataset, name)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+        first = arrays[f"{case_id}/{split}/text_first"] if len(dataset) else np.empty((0, dataset.row_length))
+        np.testing.assert_array_equal(dataset.read(np.arange(len(first))), first)
+
+
+def check_dataset(dataset: MegatronNanoset, expected: dict[str, Any]) -> None:
+    assert len(dataset) == expected["len"]
+    if expected["indices_begin"] is not None:
+        assert [dataset.first, dataset.stop] == [expected["indices_begin"], expected["indices_end"]]
+    assert dataset.tokens_per_epoch == expected["tokens_per_epoch"]
+    assert dataset.epochs.num_epochs == expected["num_epochs"]
+    assert dataset.epochs.separate_final_epoch == expected.get(
+        "separate_final_epoch", dataset.epochs.separate_final_epoch
+    )
+    assert sha256(texts(dataset)) == expected["all_text_sha256"]
+    assert sha256(*(dataset.sequence_ids(k) for k in range(len(dataset)))) == expected["all_document_ids_sha256"]
+
+
+# ---- what the training loop receives
+
+
+@pytest.mark.parametrize("case_id", ITEMS)
+def test_items(case_id: str) -> None:
+    case = ITEMS[case_id]
+    arrays = np.load(HERE / "gpt_items.npz")
+    config = config_of(case, eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1, create_attention_mask=True)
+    dataset = NanosetBuilder(config).build()[SPLITS.index(case["split_name"])]
+    assert dataset is not None
+    assert len(dataset) == case["len"]
+    batch = MegatronCollator(config)(dataset.__getitems__(case["indices"]))
+    for field, dtype in case["dtypes"].items():
+        assert str(batch[field].dtype) == dtype
+        for row, index in enumerate(case["indices"]):
+            np.testing.assert_array_equal(batch[field][row].numpy(), arrays[f"{case_id}/{index}/{field}"])
+
+
+# ---- blends
+
+
+@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]])
+def test_blending_helpers(case_id: str) -> None:
+    case = BLENDS[case_id]
+    arrays = np.load(HERE / "blend.npz")
+    found = (
+        blend_everything(case["sizes"])
+        if "sizes" in case
+        else blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
+    )
+    for name, array in zip(("dataset_index", "dataset_sample_index"), found, strict=True):
+        expected = arrays[f"{case_id}/{name}"]
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "splits" in case])
+def test_blended_splits(case_id: str) -> None:
+    case = BLENDS[case_id]
+    arrays = np.load(HERE / "blend.npz")
+    config = config_of(case)
+    for dataset, expected in zip(NanosetBuilder(config).build(), case["splits"], strict=True):
+        if expected is None:
+            assert dataset is None
+        elif expected["type"] == "GPTDataset":
+            assert isinstance(dataset, MegatronNanoset)
+            check_dataset(dataset, expected)
+        else:
+            assert isinstance(dataset, BlendedNanoset)
+            assert (len(dataset), dataset.size, list(dataset.weights)) == (
+                expected["len"],
+                expected["size"],
+                expected["weights"],
+            )
+            for name in ("dataset_index", "dataset_sample_index"):
+                np.testing.assert_array_equal(getattr(dataset, name), arrays[f"{case_id}/{expected['split']}/{name}"])
+            for part, wanted in zip(dataset.datasets, expected["mid_level"], strict=True):
+                assert (len(part), part.num_samples, part.epochs.num_epochs) == (
+                    wanted["len"],
+                    wanted["num_samples"],
+                    wanted["num_epochs"],
+                )
+                for name in ("document_index", "sample_index", "shuffle_index"):
+                    assert sha256(getattr(part, name)) == wanted[f"{name}_sha256"]
+            batch = MegatronCollator(config)(dataset.__getitems__(range(len(dataset))))
+            pairs = [array.numpy() for k in range(len(dataset)) for array in (batch["tokens"][k], batch["labels"][k])]
+            assert sha256(*pairs) == expected["all_tokens_labels_sha256"]
+
+
+@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")])
+def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id: str) -> None:
+    helps = {
+        "w01": "None for valid",
+        "w02": "beta_u16 has 0 samples",
+        "w03": "beta_u16 has 0 samples",
+        "w09": "gamma_i32 is sequences 121:121 of 121",
+    }
+    with pytest.raises(ValueError, match=helps[case_id]):
+        NanosetBuilder(config_of(BLENDS[case_id])).build()
