@@ -24,13 +24,15 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import orjson
 
 BLOCK_BYTES = 1 << 20
-SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".zst")) + (".parquet",)
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+SUFFIXES = (*(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)), ".parquet")
 OnError = Literal["raise", "skip"]
 
 
@@ -47,44 +49,94 @@ class DocumentError(InputError):
 
 
 class Document(NamedTuple):
-    """One text. `where` ("file:line" or "dataset, row n") is worked out only when asked for."""
+    """One text. `where` ("file:line", counted from 1) is worked out only when asked for."""
 
     text: str
     block: Block
-    row: int
+    number: int
 
     @property
     def where(self) -> str:
-        return self.block.locate(self.row)
+        return self.block.locate(self.number)
 
 
-@dataclass
 class Block:
-    """A run of neighbouring rows of one part, read when `documents()` is called.
+    """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
 
-    `num_bytes` is its share of the input on disk (for progress); `skipped` counts by kind, after `documents()`, what
-    `on_error="skip"` left out.
+    Attributes:
+        num_bytes: the bytes of the input on disk it has stood for so far (for progress).
+        skipped: what `on_error="skip"` has left out so far, counted by kind.
     """
 
-    num_bytes: int
-    rows: Callable[[], Iterable[Any]]
-    text_of: Callable[[Any], str | None]
-    locate: Callable[[int], str]
-    on_error: OnError
-    skipped: Counter[str] = field(default_factory=Counter)
+    def __init__(self, path: str, column: str, on_error: OnError) -> None:
+        self.path, self.column, self.on_error = path, column, on_error
+        self.num_bytes = 0
+        self.skipped: Counter[str] = Counter()
+
+    def rows(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def text_of(self, row: Any) -> str | None:
+        raise NotImplementedError
+
+    def locate(self, number: int) -> str:
+        """Where the row with this number (from 0, in this block) stands."""
+        raise NotImplementedError
 
     def documents(self) -> Iterator[Document]:
         """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
-        for row, raw in enumerate(self.rows()):
+        for number, row in enumerate(self.rows()):
             try:
-                text = self.text_of(raw)
+                text = self.text_of(row)
             except DocumentError as error:
                 if self.on_error == "raise":
-                    raise DocumentError(error.kind, error.what, self.locate(row)) from None
+                    raise DocumentError(error.kind, error.what, self.locate(number)) from None
                 self.skipped[error.kind] += 1
             else:
                 if text is not None:
-                    yield Document(text, self, row)
+                    yield Document(text, self, number)
+
+
+class _LineBlock(Block):
+    """The lines of a plain file whose first byte lies in [begin, end)."""
+
+    def __init__(self, path: str, column: str, on_error: OnError, begin: int, end: int) -> None:
+        super().__init__(path, column, on_error)
+        self._begin, self._end = begin, end
+
+    def rows(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
+            for _, line in read_lines(file, self._begin, self._end):
+                self.num_bytes += len(line)
+                yield line
+
+    def text_of(self, row: bytes) -> str | None:
+        return text_of_line(row, self.column)
+
+    def locate(self, number: int) -> str:
+        with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
+            before = sum(1 for _ in read_lines(file, 0, self._begin))
+        return f"{self.path}:{before + number + 1}"
+
+
+class _ListBlock(Block):
+    """Rows that were read, or are to be read, as a whole: `first` is the number of the first one in its file."""
+
+    def __init__(
+        self, path: str, column: str, on_error: OnError, first: int, read: Callable[[], Iterable[Any]], num_bytes: int
+    ) -> None:
+        super().__init__(path, column, on_error)
+        self._first, self._read, self._size = first, read, num_bytes
+
+    def rows(self) -> Iterator[Any]:
+        self.num_bytes = self._size
+        yield from self._read()
+
+    def text_of(self, row: bytes | str | None) -> str | None:
+        return text_of_line(row, self.column) if isinstance(row, bytes) else _checked(row, self.column)
+
+    def locate(self, number: int) -> str:
+        return f"{self.path}:{self._first + number}"
 
 
 def read_lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -145,56 +197,33 @@ def _checked(value: Any, column: str) -> str:
 
 
 @dataclass(frozen=True)
-class _LineFile:
+class _Lines:
     """JSON lines, plain or compressed."""
 
     path: str
     num_bytes: int
 
     def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
-        def text_of(line: bytes) -> str | None:
-            return text_of_line(line, column)
-
-        packed = {".gz": "gzip", ".zst": "zstd"}.get(Path(self.path).suffix)
+        packed = PACKED.get(Path(self.path).suffix)
         if packed is None:
             for begin in range(0, self.num_bytes, BLOCK_BYTES):
-                end = min(begin + BLOCK_BYTES, self.num_bytes)
-                yield Block(end - begin, _Span(self.path, begin, end), text_of, _Span(self.path, 0, begin).locate, on_error)
+                yield _LineBlock(self.path, column, on_error, begin, min(begin + BLOCK_BYTES, self.num_bytes))
             return
         import pyarrow
 
-        source = pyarrow.OSFile(self.path)
+        file = pyarrow.OSFile(self.path)
         first, consumed = 1, 0
         try:
-            stream = io.BufferedReader(pyarrow.CompressedInputStream(source, packed), BLOCK_BYTES)
+            stream = io.BufferedReader(pyarrow.CompressedInputStream(file, packed), BLOCK_BYTES)
             while lines := stream.readlines(BLOCK_BYTES):
-                here, consumed = source.tell() - consumed, source.tell()
-                yield Block(here, lines.__iter__, text_of, lambda row, n=first: f"{self.path}:{n + row}", on_error)
-                first += len(lines)
+                yield _ListBlock(self.path, column, on_error, first, lines.__iter__, file.tell() - consumed)
+                first, consumed = first + len(lines), file.tell()
         except OSError as error:
             raise InputError(f"{self.path}: damaged after line {first - 1}: {error}") from None
 
 
 @dataclass(frozen=True)
-class _Span:
-    """The lines of a plain file that begin in [begin, end)."""
-
-    path: str
-    begin: int
-    end: int
-
-    def __call__(self) -> Iterator[bytes]:
-        with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
-            for _, line in read_lines(file, self.begin, self.end):
-                yield line
-
-    def locate(self, row: int) -> str:
-        """The place of the row-th line that begins after this span."""
-        return f"{self.path}:{sum(1 for _ in self()) + row + 1}"
-
-
-@dataclass(frozen=True)
-class _ParquetFile:
+class _Parquet:
     path: str
     num_bytes: int
 
@@ -207,44 +236,37 @@ class _ParquetFile:
         except (pyarrow.ArrowInvalid, OSError) as error:
             raise InputError(f"{self.path}: not a readable Parquet file: {error}") from None
         _require_column(column, file.schema_arrow.names, self.path)
-        first = 0
+
+        def read(group: int) -> Iterator[Any]:
+            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
+                yield from batch.column(0).to_pylist()
+
+        first = 1
         for group in range(file.num_row_groups):
-            num_rows = file.metadata.row_group(group).num_rows
-
-            def rows(group: int = group) -> Iterator[Any]:
-                for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
-                    yield from batch.column(0).to_pylist()
-
-            yield Block(
-                self.num_bytes * num_rows // file.metadata.num_rows,
-                rows,
-                lambda value: _checked(value, column),
-                lambda row, first=first: f"{self.path}, row {first + row}",
-                on_error,
-            )
-            first += num_rows
+            rows = file.metadata.row_group(group).num_rows
+            size = self.num_bytes * rows // file.metadata.num_rows
+            yield _ListBlock(self.path, column, on_error, first, partial(read, group), size)
+            first += rows
 
 
 @dataclass(frozen=True)
 class _Dataset:
     path: str
-    dataset: Any = field(repr=False)
     num_bytes: int
+    dataset: Any = field(repr=False)
 
     def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
         _require_column(column, self.dataset.column_names, self.path)
         texts = self.dataset.select_columns([column]).with_format(None)
-        bytes_per_row = max(1, self.num_bytes // max(1, len(texts)))
-        step = max(1, BLOCK_BYTES // bytes_per_row)
+        step = max(1, BLOCK_BYTES * len(texts) // max(1, self.num_bytes))
         for begin in range(0, len(texts), step):
             end = min(begin + step, len(texts))
-            yield Block(
-                bytes_per_row * (end - begin),
-                lambda begin=begin, end=end: texts[begin:end][column],
-                lambda value: _checked(value, column),
-                lambda row, begin=begin: f"{self.path}, row {begin + row}",
-                on_error,
-            )
+            size = self.num_bytes * (end - begin) // len(texts)
+            yield _ListBlock(self.path, column, on_error, begin + 1, partial(_rows_of, texts, column, begin, end), size)
+
+
+def _rows_of(texts: Any, column: str, begin: int, end: int) -> list[Any]:
+    return texts[begin:end][column]
 
 
 def _require_column(column: str, existing: Sequence[str], path: str) -> None:
@@ -258,7 +280,7 @@ class TextSource:
 
     column: str
     on_error: OnError
-    parts: tuple[_LineFile | _ParquetFile | _Dataset, ...]
+    parts: tuple[_Lines | _Parquet | _Dataset, ...]
 
     @property
     def num_bytes(self) -> int:
@@ -317,7 +339,7 @@ def open_text(
     return TextSource(column, on_error, parts)
 
 
-def _parts(input: str, split: str | None, config: str | None) -> Iterator[_LineFile | _ParquetFile | _Dataset]:
+def _parts(input: str, split: str | None, config: str | None) -> Iterator[_Lines | _Parquet | _Dataset]:
     path = Path(input)
     saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
     if path.is_dir() and not saved and split is None:
@@ -341,7 +363,7 @@ def _parts(input: str, split: str | None, config: str | None) -> Iterator[_LineF
     for file in files:
         if not file.endswith(SUFFIXES):
             raise InputError(f"{file}: unknown kind of file; known are {', '.join(SUFFIXES)}")
-        yield (_ParquetFile if file.endswith(".parquet") else _LineFile)(file, os.path.getsize(file))
+        yield (_Parquet if file.endswith(".parquet") else _Lines)(file, os.path.getsize(file))
 
 
 def _load_dataset(name: str, split: str | None, config: str | None, saved: bool) -> _Dataset:
@@ -359,4 +381,4 @@ def _load_dataset(name: str, split: str | None, config: str | None, saved: bool)
         data = data[split]
     elif split is not None and split != str(data.split):
         raise InputError(f"{name}: holds the split {str(data.split)!r}, got {split!r}")
-    return _Dataset(f"{name} ({split})" if split else name, data, int(data.data.nbytes))
+    return _Dataset(f"{name} ({split})" if split else name, int(data.data.nbytes), data)
