@@ -1,0 +1,194 @@
+"""Reading folders of .ds files, as datatrove and today's Nanotron do."""
+
+import hashlib
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from nanoset_ref.collator import TensorPointer
+from nanoset_ref.dataloader import NanosetDataLoader
+from nanoset_ref.datatrove import DatatroveFile, DatatroveFolder, datatrove_files
+from nanoset_ref.datatrove_nanoset import DataCollatorForCLMWithPositionIds, DatatroveNanoset, FolderOrder
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import build_order
+from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.tokens import TokenFileError
+
+
+def write_ds(path, ids, ends, dtype=np.uint16):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.asarray(ids, dtype=dtype).tofile(path)
+    np.asarray(ends, dtype=np.uint64).tofile(f"{path}.index")
+    path.with_name(path.name + ".metadata").write_text(f"tok|{np.dtype(dtype).itemsize}\n{len(ids)}\n{len(ids)} T")
+    return path
+
+
+def sha256(arrays, dtype=np.int64):
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype=dtype))
+    return digest.hexdigest()
+
+
+def test_golden_reads_of_datatrove(golden):
+    arrays = np.load(golden / "datatrove/datatrove.npz")
+    reads = json.loads((golden / "datatrove/datatrove.json").read_text())["reads"]
+    assert len(reads) == 14
+    for read in reads:
+        options = {"filename_pattern": "*.ds", "recursive": False, "token_size": 2, **read["args"]}
+        folder = DatatroveFolder(golden / "datatrove" / read["folder"], read["seq_len"], **options)
+        assert len(folder) == read["len"]
+        assert [file.path.name for file in folder.files] == read["file_order"]
+        assert folder.file_lens == read["file_lens"]
+        order = range(len(folder))
+        if read["order"] != "sequential":
+            order = (
+                list(reversed(order)) if read["order"] == "backward" else np.random.RandomState(0).permutation(order)
+            )
+        for i in order:
+            sample = folder[i]
+            assert {key: str(value.dtype) for key, value in sample.items()} == read["dtypes"]
+            for key, value in sample.items():
+                np.testing.assert_array_equal(value, arrays[f"{read['id']}/{key}"][i])
+        for index in (len(folder), -1):
+            with pytest.raises(IndexError, match="outside"):
+                folder[index]
+
+
+def golden_cases(golden):
+    cases = json.loads((golden / "datatrove/nanotron_nanoset.json").read_text())["cases"]
+    assert len(cases) == 2
+    arrays = np.load(golden / "datatrove/nanotron_nanoset.npz")
+    for case in cases:
+        dataset = DatatroveNanoset(
+            [golden / "datatrove" / folder for folder in case["folders"]],
+            case["weights"],
+            case["sequence_length"],
+            case["train_split_num_samples"],
+            case["random_seed"],
+            eos_token_id=case["eos_token_id"],
+        )
+        yield case, dataset, arrays
+
+
+def test_golden_samples_of_nanotron(golden):
+    for case, dataset, arrays in golden_cases(golden):
+        order = dataset.order._order
+        assert order.dataset_lengths.tolist() == case["dataset_lengths"]
+        assert len(dataset) == case["len"]
+        datasets, samples = order[np.arange(len(dataset))]
+        np.testing.assert_array_equal(datasets, arrays[f"{case['id']}/dataset_index"])
+        np.testing.assert_array_equal(samples, arrays[f"{case['id']}/dataset_sample_index"])
+        found = [dataset[k] for k in range(len(dataset))]
+        assert sha256(sample["input_ids"] for sample in found) == case["all_samples_sha256"]
+        assert sha256(sample["positions"] for sample in found) == case["all_positions_sha256"]
+        for key, name in (("input_ids", "input_ids_first40"), ("positions", "positions_first40")):
+            np.testing.assert_array_equal([sample[key] for sample in found[:40]], arrays[f"{case['id']}/{name}"])
+
+
+def test_golden_batches_of_nanotron(golden):
+    for case, dataset, arrays in golden_cases(golden):
+        assert len(case["loaders"]) == 4
+        for loader in case["loaders"]:
+            dp_size = loader["dp_size"]
+            consumed = loader["consumed_train_samples"] // dp_size * dp_size  # upstream rounds down
+            sampler = ResumableBatchSampler(
+                len(dataset), loader["micro_batch_size"], loader["dp_rank"], dp_size, consumed
+            )
+            collator = DataCollatorForCLMWithPositionIds(
+                case["sequence_length"],
+                0,
+                0,
+                0,
+                use_doc_masking=loader["use_doc_masking"],
+                cp_size=loader["context_parallel_size"],
+                cp_rank=loader["context_parallel_rank"],
+            )
+            batches = list(NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator))
+            assert len(batches) == loader["num_batches"]
+            for key, expected in loader["sha256"].items():
+                values = [batch[key].numpy() for batch in batches]
+                assert str(values[0].dtype) == loader["dtypes"][key]
+                assert list(values[0].shape) == loader["shapes"][key]
+                np.testing.assert_array_equal(values[0], arrays[f"{loader['id']}/batch0/{key}"])
+                assert sha256(values, values[0].dtype) == expected
+
+
+def test_windows_disjoint_or_overlapping(tmp_path):
+    path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
+    for windows, expected in (
+        ("disjoint", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 19]]),
+        ("overlapping", [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12], [12, 13, 14, 15, 16]]),
+    ):
+        folder = DatatroveFolder(tmp_path, 4, windows=windows, return_positions=True)
+        assert [folder[i]["input_ids"].tolist() for i in range(len(folder))] == expected
+        files = datatrove_files(tmp_path, windows=windows)
+        order = build_order("nanotron", [4], None, 4)
+        rows = Nanoset(files, None, 4, 4, order=order).read(np.arange(4))
+        assert [expected[order[k][1]] for k in range(4)] == rows.tolist()
+    assert [folder[i]["positions"].tolist() for i in (1, 2)] == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
+    assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
+
+
+def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
+    write_ds(tmp_path / "x/0.ds", [70000, 70001, 70002], [3], np.uint32)
+    write_ds(tmp_path / "x/1.ds", [1], [1], np.uint32)
+    write_ds(tmp_path / "x/2.ds", [70003, 70004], [2], np.uint32)
+    folder = DatatroveFolder(tmp_path / "x", 1)
+    assert [folder[i]["input_ids"].tolist() for i in range(len(folder))] == [[70000, 70001], [70003, 70004]]
+    dataset = DatatroveNanoset([tmp_path / "x"], None, 1, 6)
+    assert sorted(dataset[k]["input_ids"].tolist() for k in range(6)) == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_an_order_over_folders_is_an_order_over_their_files(order):
+    inner = build_order(order, [7, 0, 5], [0.4, 0.0, 0.6] if order == "stateless" else None, 40, 3)
+    lengths = [[3, 0, 4], [0], [1, 4]]
+    folders = FolderOrder(inner, lengths)
+    first_file, before = [0, 3, 4], [[0, 3, 3], [0], [0, 1]]
+    files, samples = folders[np.arange(40)]
+    for k in range(40):
+        folder, sample = inner[k]
+        place = max(i for i, begin in enumerate(before[folder]) if begin <= sample and lengths[folder][i])
+        assert folders[k] == (files[k], samples[k]) == (first_file[folder] + place, sample - before[folder][place])
+        assert k in folders.positions(*folders[k])
+    assert folders.counts().tolist() == np.bincount(files, minlength=6).tolist()
+    assert folders.counts(9).tolist() == np.bincount(files[:9], minlength=6).tolist()
+    assert folders.dataset_weights.sum() == pytest.approx(1)
+    assert folders.fingerprint != FolderOrder(inner, [[7], [0], [5]]).fingerprint
+    with pytest.raises(ValueError, match="folders of"):
+        FolderOrder(inner, [[7], [0], [4]])
+
+
+def test_a_file_travels_to_a_worker_process_as_its_path(golden):
+    file = pickle.loads(pickle.dumps(DatatroveFile(golden / "datatrove/plain/00000_unshuffled.ds", "overlapping")))
+    assert (file.windows, file.num_tokens) == ("overlapping", 2338)
+
+
+def test_ranks_without_data_get_pointers():
+    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 1)([{}, {}])
+    assert batch["position_ids"] == TensorPointer(0) and batch["label_mask"] == TensorPointer(2)
+    sample = {"input_ids": np.arange(5), "positions": np.array([0, 1, 0, 1, 2])}
+    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)([sample])
+    assert batch["input_ids"] == TensorPointer(0)
+    assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
+    with pytest.raises(ValueError, match="must have 4 tokens, got 5"):
+        DataCollatorForCLMWithPositionIds(3, 0, 0, 0)([sample])
+
+
+def test_broken_folders_are_named(golden, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no file"):
+        datatrove_files(tmp_path)
+    shutil.copytree(golden / "datatrove/plain", tmp_path / "plain")
+    path = tmp_path / "plain/00000_unshuffled.ds"
+    with pytest.raises(TokenFileError, match="token_size=4 contradicts"):
+        DatatroveFile(path, token_size=4)
+    path.with_name(path.name + ".index").write_bytes(b"\x01" + bytes(7))
+    with pytest.raises(TokenFileError, match="does not end with the 2338 tokens"):
+        _ = DatatroveFile(path).document_offsets
+    path.with_name(path.name + ".metadata").unlink()
+    with pytest.raises(TokenFileError, match="2 or 4 bytes, got 3"):
+        DatatroveFile(path, token_size=3)
