@@ -1,0 +1,230 @@
+"""Where the tokens of a step come from, and when a document is read.
+
+`where` goes down: step -> positions -> samples -> token spans -> documents. `when` goes up: document -> the samples
+that touch it -> the positions at which an order reads them -> step, rank and row. Neither scans the run: both
+directions are arithmetic and, for order="stateless", a few keyed permutations per answer; order="nanotron" looks
+through one stored epoch. The alternative it rejects is a log of what was read, which is there only for runs that wrote
+one, and only up to now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import mmap
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.schedule import Schedule, Slot
+from nanoset_ref.tokens import TokenFile
+
+
+class Part(NamedTuple):
+    """Tokens [start, stop) of a document, which lie at bytes [first_byte, last_byte) of the source's file. Without
+    known document boundaries `document` is None and the tokens are counted from the beginning of the file.
+    """
+
+    document: int | None
+    start: int
+    stop: int
+    first_byte: int
+    last_byte: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What stands at one place of the run.
+
+    Attributes:
+        slot: the place. source: number of the file in the dataset. path: that file. sample: number of the sample within
+            the file (for a Megatron-style dataset, within its stream of shuffled documents). epoch: which pass over the
+            dataset (Nanoset) or over that file's documents (Megatron-style) the sample belongs to, from 0. parts: the
+            tokens, in order.
+    """
+
+    slot: Slot
+    source: int
+    path: str
+    sample: int
+    epoch: int
+    parts: tuple[Part, ...]
+
+
+Traceable = Nanoset | MegatronNanoset | BlendedNanoset
+
+
+def where(dataset: Traceable, schedule: Schedule, step: int) -> list[Origin]:
+    """Everything that a step reads, ordered by micro-step, rank and row.
+
+    Args:
+        dataset: a Nanoset, or a Megatron-style dataset.
+        schedule: the layout of the run at that step.
+        step: optimizer step, from schedule.first_step on.
+
+    Raises:
+        IndexError: the step lies before the schedule or beyond the dataset.
+    """
+    positions = schedule.positions(step)
+    if positions.stop > len(dataset):
+        raise IndexError(
+            f"step {step} reads positions {positions.start} to {positions.stop - 1}, the dataset has {len(dataset)}"
+        )
+    origins = [origin(dataset, schedule.slot(position)) for position in positions]
+    return sorted(origins, key=lambda it: (it.slot.micro_step, it.slot.dp_rank, it.slot.row))
+
+
+def when(
+    dataset: Traceable, schedule: Schedule, document: int, *, source: int = 0, until: int | None = None
+) -> list[Slot]:
+    """Every place at which tokens of a document are read, in the order of the run.
+
+    Args:
+        document: number of the document within its file.
+        source: number of the file within the dataset.
+        until: only positions below this one (default: the whole dataset); and only those from the beginning of the
+            schedule on.
+
+    Raises:
+        IndexError: no such file or document.
+        ValueError: the file's document boundaries are not known.
+    """
+    positions = positions_of(dataset, source, document)
+    end = len(dataset) if until is None else until
+    return [schedule.slot(k) for k in positions.tolist() if schedule.consumed_train_samples <= k < end]
+
+
+def find(file: TokenFile | MMapIndexedDataset, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Every (document, offset of the first token in it) at which a sequence of ids stands within one document: a
+    memory-speed search of the raw file.
+
+    Raises:
+        ValueError: no ids, an id that the file's dtype cannot hold, or a file without document boundaries.
+    """
+    path, dtype, starts = _layout(file)
+    info = np.iinfo(dtype)
+    if len(ids) == 0 or min(ids) < info.min or max(ids) > info.max:
+        raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
+    needle = np.asarray(ids, dtype=dtype).tobytes()
+    found = []
+    with open(path, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(needle)
+        while at >= 0:
+            token, misaligned = divmod(at, dtype.itemsize)
+            document = int(np.searchsorted(starts, token, side="right")) - 1
+            if not misaligned and token + len(ids) <= starts[document + 1]:
+                found.append((document, token - int(starts[document])))
+            at = content.find(needle, at + 1)
+    return found
+
+
+# ---- what each kind of dataset knows of itself
+
+
+@functools.singledispatch
+def origin(dataset: Any, slot: Slot) -> Origin:
+    """What stands at the position of `slot`."""
+    raise TypeError(f"provenance knows Nanoset, MegatronNanoset and BlendedNanoset, got {type(dataset).__name__}")
+
+
+@functools.singledispatch
+def positions_of(dataset: Any, source: int, document: int) -> NDArray[np.int64]:
+    """All positions, ascending, whose sample holds tokens of a document."""
+    raise TypeError(f"provenance knows Nanoset, MegatronNanoset and BlendedNanoset, got {type(dataset).__name__}")
+
+
+@origin.register
+def _(dataset: Nanoset, slot: Slot) -> Origin:
+    source, sample = dataset.order[slot.position]
+    file = dataset.files[source]
+    first = sample * file.stride(dataset.sequence_length)
+    last = first + dataset.sequence_length + 1
+    offsets = file.document_offsets
+    parts = []
+    if offsets is None:
+        parts.append(Part(None, first, last, first * file.dtype.itemsize, last * file.dtype.itemsize))
+    else:
+        for document in range(
+            int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last))
+        ):
+            begin, end = int(offsets[document]), int(offsets[document + 1])
+            low, high = max(begin, first), min(end, last)
+            if low < high:
+                parts.append(
+                    Part(document, low - begin, high - begin, low * file.dtype.itemsize, high * file.dtype.itemsize)
+                )
+    epoch = slot.position // dataset.order.samples_per_epoch
+    return Origin(slot=slot, source=source, path=str(file.path), sample=sample, epoch=epoch, parts=tuple(parts))
+
+
+@positions_of.register
+def _(dataset: Nanoset, source: int, document: int) -> NDArray[np.int64]:
+    file = dataset.files[_checked(source, len(dataset.files), "file")]
+    offsets = file.document_offsets
+    if offsets is None:
+        raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known")
+    document = _checked(document, len(offsets) - 1, f"document of {file.path}")
+    begin, end = int(offsets[document]), int(offsets[document + 1])
+    if begin == end:
+        return np.empty(0, dtype=np.int64)
+    # Sample j holds tokens j*stride .. j*stride + S.
+    stride = file.stride(dataset.sequence_length)
+    first = max(0, -(-(begin - dataset.sequence_length) // stride))
+    last = min((end - 1) // stride, dataset.dataset_lengths[source] - 1)
+    positions = [dataset.order.positions(source, sample) for sample in range(first, last + 1)]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+
+
+@origin.register
+def _(dataset: MegatronNanoset, slot: Slot) -> Origin:
+    return _megatron_origin(dataset, slot, 0, slot.position)
+
+
+@origin.register
+def _(dataset: BlendedNanoset, slot: Slot) -> Origin:
+    source = int(dataset.dataset_index[slot.position])
+    return _megatron_origin(dataset.datasets[source], slot, source, int(dataset.dataset_sample_index[slot.position]))
+
+
+def _megatron_origin(dataset: MegatronNanoset, slot: Slot, source: int, k: int) -> Origin:
+    corpus, sample = dataset.corpus, int(dataset.shuffle_index[k])
+    parts = []
+    for document, start, stop in dataset.spans(k):
+        begin, itemsize = int(corpus.sequence_pointers[corpus.document_indices[document]]), corpus.dtype.itemsize
+        parts.append(Part(document, start, stop, begin + start * itemsize, begin + stop * itemsize))
+    epoch = sample * dataset.sequence_length // dataset.tokens_per_epoch
+    path = f"{corpus.path_prefix}.bin"
+    return Origin(slot=slot, source=source, path=path, sample=sample, epoch=epoch, parts=tuple(parts))
+
+
+@positions_of.register
+def _(dataset: MegatronNanoset, source: int, document: int) -> NDArray[np.int64]:
+    _checked(source, 1, "file")
+    return dataset.positions(document)
+
+
+@positions_of.register
+def _(dataset: BlendedNanoset, source: int, document: int) -> NDArray[np.int64]:
+    return dataset.positions(_checked(source, len(dataset.datasets), "file"), document)
+
+
+def _checked(index: int, size: int, what: str) -> int:
+    if not 0 <= index < size:
+        raise IndexError(f"there is no {what} {index}: there are {size}, counted from 0")
+    return index
+
+
+def _layout(file: TokenFile | MMapIndexedDataset) -> tuple[str, np.dtype[Any], NDArray[np.int64]]:
+    """The raw file, its dtype, and the token at which each document begins, with the end."""
+    if isinstance(file, TokenFile):
+        if file.document_offsets is None:
+            raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known")
+        return str(file.path), file.dtype, file.document_offsets
+    total = int(file.sequence_lengths.sum(dtype=np.int64))
+    starts = np.append(file.sequence_pointers // file.dtype.itemsize, total)[file.document_indices]
+    return f"{file.path_prefix}.bin", file.dtype, starts

@@ -1,0 +1,233 @@
+"""Down from a step to its documents and up again, held against what the loaders really deliver."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_nanoset import write_range
+
+from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.megatron.builder import NanosetBuilder
+from nanoset_ref.megatron.config import NanosetConfig
+from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.provenance import find, when, where
+from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
+
+DOCUMENTS = [[7, 0, 1, 13, 2, 40, 5], [3, 30, 1, 1, 9]]  # tokens per document, of two files
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Two token files of documents; every id is unique over both."""
+    folder, first, paths = tmp_path_factory.mktemp("t"), 0, []
+    for number, lengths in enumerate(DOCUMENTS):
+        paths.append(folder / f"{number}_input_ids.npy")
+        with TokenFileWriter(paths[-1], dtype="uint16") as writer:
+            for length in lengths:
+                writer.write_document(range(first, first + length))
+                first += length
+    return paths
+
+
+@pytest.fixture(scope="module")
+def blend(tmp_path_factory):
+    """The same documents as a Megatron-style blend over two epochs."""
+    folder, first, prefixes = tmp_path_factory.mktemp("m"), 0, {}
+    for number, lengths in enumerate(DOCUMENTS):
+        prefix = str(folder / f"corpus{number}")
+        with MMapIndexedDatasetBuilder(prefix + ".bin", dtype=np.uint16) as builder:
+            for length in lengths:
+                builder.add_item(np.arange(first, first + length))
+                builder.end_document()
+                first += length
+            builder.finalize(prefix + ".idx")
+        prefixes[prefix] = 0.75 - 0.5 * number
+    config = NanosetConfig(
+        random_seed=3, sequence_length=6, data_path=prefixes, split="1,0,0", split_num_samples=(24, 0, 0)
+    )
+    return NanosetBuilder(config).build()[0]
+
+
+def contents(paths):
+    return [TokenFile(path).tokens for path in paths]
+
+
+# ---- the schedule
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 30),
+    st.integers(1, 5),
+    st.sampled_from(["strided", "contiguous"]),
+)
+def test_slots_are_what_the_samplers_of_all_ranks_do(dp_size, micro_batch, accumulation, consumed, first_step, layout):
+    schedule = Schedule(
+        dp_size=dp_size,
+        micro_batch_size=micro_batch,
+        batch_accumulation_per_replica=accumulation,
+        layout=layout,
+        consumed_train_samples=consumed,
+        first_step=first_step,
+    )
+    seen = {}
+    for rank in range(dp_size):
+        sampler = ResumableBatchSampler(200, micro_batch, rank, dp_size, consumed, layout=layout)
+        for number, batch in enumerate(sampler):
+            step, micro_step = first_step + number // accumulation, number % accumulation
+            for row, position in enumerate(batch):
+                seen[position] = (step, micro_step, rank, row)
+    for position, expected in seen.items():
+        slot = schedule.slot(position)
+        assert (slot.step, slot.micro_step, slot.dp_rank, slot.row) == expected
+        assert position in schedule.positions(slot.step)
+
+
+def test_what_was_before_the_schedule_is_refused():
+    schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
+    assert list(schedule.positions(6)) == [10, 11]
+    with pytest.raises(IndexError, match="began at step 6; step 5 was before it"):
+        schedule.positions(5)
+    with pytest.raises(IndexError, match="began at position 10; 9 was read before it"):
+        schedule.slot(9)
+    with pytest.raises(ValueError, match="dp_size must be at least 1, got 0"):
+        Schedule(dp_size=0)
+    with pytest.raises(ValueError, match="layout must be one of"):
+        Schedule(layout="diagonal")
+    with pytest.raises(ValueError, match="must not be negative"):
+        Schedule(consumed_train_samples=-1)
+
+
+# ---- down
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+@pytest.mark.parametrize("layout", ["strided", "contiguous"])
+def test_where_names_the_tokens_that_every_rank_gets(paths, order, layout):
+    nanoset = Nanoset(paths, [2, 1], 4, 60, order=order)
+    schedule = Schedule(dp_size=2, micro_batch_size=3, batch_accumulation_per_replica=2, layout=layout)
+    loaders = [
+        list(build_nanoset_dataloader(nanoset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout))
+        for rank in range(2)
+    ]
+    ids = contents(paths)
+    for step in range(1, 6):
+        origins = where(nanoset, schedule, step)
+        assert len(origins) == 12
+        for origin in origins:
+            slot = origin.slot
+            batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_step]
+            row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
+            offsets = TokenFile(paths[origin.source]).document_offsets
+            by_document = [t for p in origin.parts for t in ids[origin.source][offsets[p.document] :][p.start : p.stop]]
+            raw = paths[origin.source].read_bytes()
+            by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")]
+            assert by_document == by_byte == row
+            assert origin.path == str(paths[origin.source])
+            assert origin.epoch == slot.position // nanoset.order.samples_per_epoch
+
+
+def test_where_names_the_tokens_of_a_megatron_blend(blend):
+    schedule = Schedule(dp_size=2, micro_batch_size=2)
+    for step in range(1, 7):
+        for origin in where(blend, schedule, step):
+            raw = Path(origin.path).read_bytes()
+            by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2").tolist()]
+            assert by_byte == blend[origin.slot.position]["input_ids"].tolist()
+            corpus = blend.datasets[origin.source].corpus
+            assert by_byte == [t for p in origin.parts for t in corpus[int(p.document)].tolist()[p.start : p.stop]], (
+                "every document is one sequence here"
+            )
+
+
+def test_without_a_manifest_the_tokens_are_named_but_no_document(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
+    (origin,) = where(nanoset, Schedule(), 1)
+    (part,) = origin.parts
+    assert part.document is None
+    assert list(range(part.start, part.stop)) == nanoset[0]["input_ids"].tolist()
+    assert (part.first_byte, part.last_byte) == (part.start * 2, part.stop * 2)
+    with pytest.raises(ValueError, match="no manifest"):
+        when(nanoset, Schedule(), 0)
+
+
+def test_a_step_beyond_the_dataset_is_refused(paths):
+    with pytest.raises(IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"):
+        where(Nanoset(paths, None, 4, 60), Schedule(micro_batch_size=6), 11)
+
+
+# ---- up
+
+
+@pytest.mark.parametrize("make", ["nanotron", "stateless", "disjoint", "megatron"])
+def test_when_is_where_turned_around(paths, blend, tmp_path, make):
+    """The oracle: ask `where` of every step and note which documents it names."""
+    if make == "megatron":
+        dataset = blend
+    elif make == "disjoint":
+        with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
+            for length in DOCUMENTS[0]:
+                writer.write_document(range(length))
+        dataset = Nanoset(tmp_path / "d.npy", None, 4, 60)
+    else:
+        dataset = Nanoset(paths, [2, 1], 4, 60, order=make)
+    schedule = Schedule(dp_size=2, micro_batch_size=3)
+    seen = {}
+    for step in range(1, len(dataset) // 6 + 1):
+        for origin in where(dataset, schedule, step):
+            for document in {part.document for part in origin.parts}:
+                seen.setdefault((origin.source, document), []).append(origin.slot)
+    for source, lengths in enumerate(DOCUMENTS[:1] if make == "disjoint" else DOCUMENTS):
+        for document in range(len(lengths)):
+            expected = sorted(seen.get((source, document), []), key=lambda slot: slot.position)
+            until = len(dataset) // 6 * 6
+            assert when(dataset, schedule, document, source=source, until=until) == expected
+
+
+def test_when_begins_where_the_schedule_begins(paths):
+    nanoset = Nanoset(paths[0], None, 4, 200)
+    all_of_them = when(nanoset, Schedule(), 5)
+    late = when(nanoset, Schedule(consumed_train_samples=20, first_step=21), 5)
+    assert late == [slot for slot in all_of_them if slot.position >= 20] != all_of_them
+
+
+def test_unknown_files_and_documents_are_refused(paths, blend):
+    nanoset = Nanoset(paths, None, 4, 60)
+    with pytest.raises(IndexError, match="there is no file 2: there are 2"):
+        when(nanoset, Schedule(), 0, source=2)
+    with pytest.raises(IndexError, match="there is no document of .* 7: there are 7"):
+        when(nanoset, Schedule(), 7)
+    with pytest.raises(IndexError, match="there is no file 9"):
+        when(blend, Schedule(), 0, source=9)
+    with pytest.raises(TypeError, match="got list"):
+        where([1, 2], Schedule(), 1)
+
+
+# ---- search
+
+
+def test_find_gives_every_place_within_one_document(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
+            writer.write_document(document)
+    file = TokenFile(tmp_path / "a.npy")
+    assert find(file, [1, 2]) == [(0, 0), (0, 3)], "not across the boundary between the last two"
+    assert find(file, [2, 3]) == [(0, 1), (1, 0)]
+    assert find(file, [77]) == []
+    assert find(file, [256]) == [], "bytes that match between two ids are no match"
+    with pytest.raises(ValueError, match="at least one id"):
+        find(file, [])
+    with pytest.raises(ValueError, match="range of uint16"):
+        find(file, [70000])
+
+
+def test_find_in_a_megatron_corpus(blend):
+    corpus = blend.datasets[1].corpus
+    assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
