@@ -86,9 +86,9 @@ def reading_ahead(delivered: int, asked: int, num_workers: int, shown: int) -> F
         axes.text(batch + 0.46, row + 0.4, str(batch), ha="center", va="center", weight="bold" if done else "normal")
     for row in range(num_workers):
         axes.text(-0.2, row + 0.4, f"worker {row}", ha="right", va="center")
-    for edge, text, align in ((delivered, "delivered", "right"), (asked, "asked for", "left")):
+    for edge, text in ((delivered, "delivered"), (asked, "asked for")):
         axes.axvline(edge - 0.04, color=INK, lw=1.2, ls="-" if edge == delivered else "--")
-        axes.text(edge - 0.04 + (0.1 if align == "left" else -0.1), -0.3, text, ha=align, va="center", size=9)
+        axes.text(edge - 0.14, -0.3, text, ha="right", va="center", size=9)
     axes.set(xlim=(-1.6, shown), ylim=(num_workers, -0.6))
     axes.axis("off")
     return figure
@@ -110,7 +110,7 @@ def cost(ways: Mapping[str, Mapping[str, int]]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel("KiB written to memory per batch")
     handles = [Rectangle((0, 0), 1, 1, facecolor=WORKERS[k % len(WORKERS)], edgecolor=INK) for k in range(len(steps))]
-    axes.legend(handles, steps, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3, frameon=False, fontsize=9)
+    axes.legend(handles, steps, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4, frameon=False, fontsize=9)
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

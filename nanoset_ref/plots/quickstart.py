@@ -92,7 +92,7 @@ def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
 
 
 def loss_curve(losses: Sequence[float], uniform: float, sample: str = "") -> Figure:
-    """The training loss per step, against that of a guess among all tokens (`uniform`), and what the model writes now."""
+    """The training loss per step, beside that of guessing among all tokens (`uniform`), and what the model writes."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.plot(losses, color="#3182bd", lw=2)
