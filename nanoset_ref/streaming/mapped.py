@@ -1,0 +1,139 @@
+"""Datasets with a length and an index: MapDataset, CompressedDataset, StackDataset.
+
+All three behave like lists: negative indices and slices work, an index outside is an IndexError, so a plain `for` ends.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from nanoset_ref.streaming.adapters import Adapter, can_index
+from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFile
+
+
+class _ListLike(Dataset[Any]):
+    """A Dataset that answers every index a list answers; a subclass gives `__len__` and `_at(place)`."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def _at(self, place: int) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int | slice) -> Any:
+        places = range(len(self))
+        if isinstance(index, slice):
+            return [self._at(place) for place in places[index]]
+        try:
+            place = places[index]
+        except IndexError:
+            raise IndexError(f"index {index} is outside {self!r}") from None
+        return self._at(place)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} elements)"
+
+
+class MapDataset(_ListLike):
+    """The elements of an adapter, preprocessed when they are asked for.
+
+    Args:
+        hparams: any object; kept as `hparams`.
+        adapter: read completely here.
+        trainer: not needed here; taken because every dataset takes one.
+        do_preprocessing: False returns raw elements.
+        keep_in_memory: False asks the adapter for each element instead, which needs an adapter that can index.
+
+    Raises:
+        ValueError: keep_in_memory=False with an adapter that cannot index.
+    """
+
+    def __init__(
+        self,
+        hparams: Any,
+        adapter: Adapter,
+        trainer: Any = None,
+        do_preprocessing: bool = True,
+        *,
+        keep_in_memory: bool = True,
+    ) -> None:
+        if not keep_in_memory and not can_index(adapter):
+            what = f"{type(adapter).__name__} has no __len__ and __getitem__ that fit its __iter__"
+            raise ValueError(f"keep_in_memory=False needs an adapter that can index; {what}")
+        self.hparams, self.adapter = hparams, adapter
+        self.do_preprocessing = do_preprocessing
+        self._lines: Sequence[Any] = list(adapter) if keep_in_memory else adapter  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def _at(self, place: int) -> Any:
+        line = self._lines[place]
+        return self.adapter.preprocess_line(line) if self.do_preprocessing else line
+
+
+class CompressedDataset(_ListLike):
+    """The values of a compressed dictionary in the order of their keys: index 0 is the value of the smallest key.
+
+    Args:
+        hparams: any object; kept as `hparams`.
+        source: the path of a dumped CompressedDictionary, or one in memory. A path is not loaded: values stay in the
+            file (memory: 20 bytes each) and are decompressed one by one; several workers share the file's pages.
+        trainer: not needed here; taken because every dataset takes one.
+
+    Raises:
+        FileNotFoundError, CompressedFormatError: as CompressedFile.
+    """
+
+    def __init__(
+        self, hparams: Any, source: str | os.PathLike[str] | CompressedDictionary, trainer: Any = None
+    ) -> None:
+        self.hparams = hparams
+        self._values: CompressedFile | CompressedDictionary
+        if isinstance(source, CompressedDictionary):
+            self._values = source
+            self._places = np.sort(np.fromiter(source, np.int64, len(source)))
+        else:
+            self._values = CompressedFile(source)
+            self._places = np.argsort(self._values.keys, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _at(self, place: int) -> Any:
+        return self._values[int(self._places[place])]
+
+
+class StackDataset(_ListLike):
+    """`zip` for datasets: index i gives the tuple of their i-th elements; as long as the shortest.
+
+    Args:
+        datasets: each with `len` and an index. A warning says so when their lengths differ.
+
+    Raises:
+        ValueError: no dataset.
+    """
+
+    def __init__(self, *datasets: Any) -> None:
+        if not datasets:
+            raise ValueError("StackDataset needs at least one dataset")
+        self.datasets = datasets
+        lengths = [len(dataset) for dataset in datasets]
+        if len(set(lengths)) > 1:
+            message = f"the datasets have the lengths {lengths}; the stack has the shortest, {min(lengths)}"
+            warnings.warn(message, stacklevel=2)
+
+    def __len__(self) -> int:
+        return min(len(dataset) for dataset in self.datasets)
+
+    def _at(self, place: int) -> tuple[Any, ...]:
+        return tuple(dataset[place] for dataset in self.datasets)
+
+    def __repr__(self) -> str:
+        return f"StackDataset({', '.join(map(repr, self.datasets))})"

@@ -1,0 +1,123 @@
+"""MapDataset and StackDataset: golden behaviour with a list's errors; CompressedDataset is in test_compressed."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from resume_contract import check_resume_contract
+from torch.utils.data import DataLoader
+
+from nanoset_ref.dataloader import NanosetDataLoader
+from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.streaming import (
+    Adapter,
+    CompressedDataset,
+    CompressedDictionary,
+    LinesAdapter,
+    MapDataset,
+    StackDataset,
+)
+
+
+class Numbers(Adapter):
+    """factor * 0, factor * 1, ...; ready ones are larger by `plus`."""
+
+    def __init__(self, count, factor=1, plus=0):
+        super().__init__()
+        self.count, self.factor, self.plus = count, factor, plus
+
+    def __iter__(self):
+        return (k * self.factor for k in range(self.count))
+
+    def preprocess_line(self, line):
+        return line + self.plus
+
+
+class Indexed(Numbers):
+    def __iter__(self):
+        raise AssertionError("nobody needs to iterate over an adapter with an index")
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return index * self.factor
+
+
+def test_golden_map_and_stack(golden):
+    for case in json.loads((golden / "iterable" / "iterable.json").read_text())["stack_map"]:
+        first = MapDataset(None, Numbers(case["lengths"][0], plus=1))
+        second = MapDataset(None, Numbers(case["lengths"][1], factor=100, plus=1), trainer=None, do_preprocessing=False)
+        if case["warning"]:
+            with pytest.warns(UserWarning, match=r"the lengths \[3, 7\]; the stack has the shortest, 3"):
+                stack = StackDataset(first, second)
+        else:
+            stack = StackDataset(first, second)
+        assert (list(first), list(second), len(stack)) == (case["map1"], case["map2"], case["len"])
+        for answers, dataset in ((case["getitem"], stack), (case["map1_getitem"], first)):
+            for index, answer in answers.items():
+                if "error" in answer:  # upstream: AssertionError or ValueError
+                    with pytest.raises(IndexError, match=f"index {index} is outside"):
+                        dataset[int(index)]
+                else:
+                    expected = answer["value"]
+                    assert dataset[int(index)] == (tuple(expected) if isinstance(expected, list) else expected)
+        assert [list(pair) for pair in stack] == case["for_loop"]["items"]  # and the loop ends without an error
+
+
+def test_a_map_dataset_is_a_list():
+    dataset = MapDataset(SimpleNamespace(), Numbers(5, plus=1))
+    assert dataset[1:-1] == [2, 3, 4]
+    assert dataset[::-2] == [5, 3, 1]
+    assert repr(dataset) == "MapDataset(5 elements)"
+    with pytest.raises(TypeError):
+        dataset["1"]
+    with pytest.raises(ValueError, match="at least one dataset"):
+        StackDataset()
+
+
+def test_an_index_error_inside_preprocess_line_is_not_the_end_of_the_dataset():
+    class Broken(Numbers):
+        def preprocess_line(self, line):
+            return [][line]
+
+    with pytest.raises(IndexError, match="list index out of range"):
+        MapDataset(None, Broken(3))[0]
+
+
+def test_not_in_memory_asks_an_adapter_that_can_index(tmp_path):
+    assert list(MapDataset(None, Indexed(4, plus=1), keep_in_memory=False)) == [1, 2, 3, 4]
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    assert list(MapDataset(None, LinesAdapter(None, tmp_path / "a.txt"), keep_in_memory=False)) == ["a", "b"]
+    with pytest.raises(ValueError, match="Numbers has no __len__ and __getitem__"):
+        MapDataset(None, Numbers(4), keep_in_memory=False)
+
+
+def test_stacks_of_stacks_in_workers():
+    dataset = MapDataset(None, Numbers(6))
+    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Numbers(6, plus=1))))
+    assert stack[2] == (2, (2, 3))
+    batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
+    assert batches == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
+    assert repr(StackDataset(dataset)) == "StackDataset(MapDataset(6 elements))"
+
+
+@pytest.mark.parametrize("kind", ["map", "compressed", "stack"])
+def test_every_dataset_with_an_index_keeps_the_resume_contract(tmp_path, kind):
+    dictionary = CompressedDictionary("zstd")
+    dictionary.update((k, k) for k in reversed(range(101)))
+    dictionary.dump(tmp_path / "n.cd")
+    dataset = {
+        "map": MapDataset(None, Numbers(101)),
+        "compressed": CompressedDataset(None, tmp_path / "n.cd"),
+        "stack": StackDataset(MapDataset(None, Numbers(101))),
+    }[kind]
+
+    def factory(rank, size, batch, workers):
+        sampler = ResumableBatchSampler(len(dataset), batch, rank, size)
+        return NanosetDataLoader(dataset, sampler, collate_fn=list, num_workers=workers)
+
+    def positions_of(batch):
+        return [element[0] if kind == "stack" else element for element in batch]
+
+    check_resume_contract(factory, positions_of, 101, workers=(0, 2) if kind == "map" else (0,))
