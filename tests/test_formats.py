@@ -1,0 +1,157 @@
+"""The same documents in every format, and the choice of documents to hold out."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref import formats
+from nanoset_ref.formats import convert, open_documents, split
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
+
+DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
+
+
+@pytest.fixture
+def source(tmp_path):
+    with TokenFileWriter(
+        tmp_path / "a_input_ids.npy", dtype="uint16", vocab_size=500, eos_token_id=9, tokenizer="t"
+    ) as writer:
+        for document in DOCUMENTS:
+            writer.write_document(document)
+    return open_documents(tmp_path / "a_input_ids.npy")
+
+
+def as_lists(documents):
+    return [documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.offsets)]
+
+
+@pytest.mark.parametrize("route", list(itertools.permutations([".npy", ".bin", ".ds"])))
+def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_path, route):
+    documents = source
+    for number, suffix in enumerate(route):
+        documents = convert([documents], tmp_path / f"step{number}{suffix}")
+        assert as_lists(documents) == DOCUMENTS
+        assert documents.content_hash() == source.content_hash()
+
+
+def test_a_token_file_keeps_its_description(source, tmp_path):
+    manifest = TokenFile(convert([source], tmp_path / "b.npy").path).manifest
+    assert (manifest.vocab_size, manifest.eos_token_id, manifest.tokenizer) == (500, 9, "t")
+    TokenFile(tmp_path / "b.npy").verify()
+
+
+def test_a_token_file_converted_twice_is_the_same_file(source, tmp_path):
+    convert([convert([source], tmp_path / "b.npy")], tmp_path / "c.npy")
+    for suffix in (".npy", ".json", ".documents.npy"):
+        assert (tmp_path / "a_input_ids").with_suffix(suffix).read_bytes() == (tmp_path / "c").with_suffix(
+            suffix
+        ).read_bytes()
+
+
+def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
+    """Back from our token file to .ds: byte for byte what datatrove wrote, but for the tokenizer's name."""
+    original = golden / "datatrove" / "plain" / "00000_unshuffled.ds"
+    convert([convert([open_documents(original)], tmp_path / "a.npy")], tmp_path / "b.ds")
+    assert (tmp_path / "b.ds").read_bytes() == original.read_bytes()
+    assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(original.name + ".index").read_bytes()
+    ours, theirs = ((p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original))
+    assert ours.replace("unknown", "tokenizer/tokenizer.json") == theirs
+
+
+def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
+    corpus = golden / "megatron" / "corpora" / "merged_u16"
+    documents = open_documents(corpus)
+    again = open_documents(convert([convert([documents], tmp_path / "a.npy")], tmp_path / "b.bin").path)
+    assert again.content_hash() == documents.content_hash()
+    assert (tmp_path / "b.bin").read_bytes() == corpus.with_suffix(".bin").read_bytes()
+    assert MMapIndexedDataset(tmp_path / "b").num_documents == MMapIndexedDataset(corpus).num_documents
+
+
+def test_merging_is_one_after_another(source, tmp_path):
+    other = convert([source], tmp_path / "b.bin")
+    assert as_lists(convert([source, other], tmp_path / "c.ds")) == DOCUMENTS * 2
+
+
+def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
+    with TokenFileWriter(tmp_path / "b.npy", dtype="uint16", tokenizer="another") as writer:
+        writer.write_document([1])
+    with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the sources before it 't'"):
+        convert([source, open_documents(tmp_path / "b.npy")], tmp_path / "c.npy")
+
+
+def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="int32") as writer:
+        writer.write_document([1, 70000])
+    wide = open_documents(tmp_path / "a.npy")
+    before = sorted(tmp_path.iterdir())
+    for suffix in (".npy", ".bin", ".ds"):
+        with pytest.raises(ValueError, match="70000"):
+            convert([wide], tmp_path / f"b{suffix}", dtype="uint16")
+    assert sorted(tmp_path.iterdir()) == before
+    assert as_lists(convert([wide], tmp_path / "b.ds")) == [[1, 70000]]
+
+
+def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(formats.Documents, "content_hash", lambda self: "something else")
+    with pytest.raises(TokenFileError, match="does not hold what was written"):
+        convert([source], tmp_path / "b.npy")
+    assert not (tmp_path / "b.npy").exists()
+
+
+def test_bad_requests(source, tmp_path):
+    with pytest.raises(ValueError, match="at least one source"):
+        convert([], tmp_path / "b.npy")
+    with pytest.raises(ValueError, match=r"suffix must be one of .* got 'b\.parquet'"):
+        convert([source], tmp_path / "b.parquet")
+    with pytest.raises(FileExistsError, match="exists; remove it"):
+        convert([source], source.path)
+    with pytest.raises(FileNotFoundError):
+        open_documents(tmp_path / "nothing.npy")
+    np.arange(5, dtype="<u2").tofile(tmp_path / "raw.npy")
+    with pytest.raises(TokenFileError, match="no manifest beside it"):
+        open_documents(tmp_path / "raw.npy")
+
+
+@given(st.integers(2, 40), st.floats(0.01, 0.99), st.integers(0, 5))
+def test_held_out_documents_and_the_rest_are_a_partition(tmp_path_factory, count, share, seed):
+    offsets = np.arange(count + 1)
+    documents = formats.Documents(tmp_path_factory.getbasetemp(), np.arange(count), offsets, {})
+    expected = round(share * count)
+    if not 0 < expected < count:
+        with pytest.raises(ValueError, match="can be held out"):
+            split(documents, share, seed=seed)
+        return
+    rest, held_out = split(documents, share, seed=seed)
+    assert len(held_out) == expected
+    assert sorted([*rest.tolist(), *held_out.tolist()]) == list(range(count))
+    assert all(np.all(np.diff(part) > 0) for part in (rest, held_out))
+    again = split(documents, share, seed=seed)
+    assert np.array_equal(again[1], held_out)
+
+
+def test_a_split_is_written_as_two_files(source, tmp_path):
+    rest, held_out = split(source, 2, seed=3)
+    train = convert([source], tmp_path / "train.npy", chosen=[rest])
+    valid = convert([source], tmp_path / "valid.npy", chosen=[held_out])
+    assert as_lists(train) == [DOCUMENTS[d] for d in rest]
+    assert as_lists(valid) == [DOCUMENTS[d] for d in held_out]
+
+
+def test_rows_are_not_torn_apart(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16", windows="disjoint", row_length=4) as writer:
+        writer.write_document(range(3))
+        writer.write_document(range(5))
+    source = open_documents(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="cut into rows of 4 tokens"):
+        convert([source], tmp_path / "b.npy", chosen=[np.array([0])])
+    assert open_documents(convert([source], tmp_path / "b.npy").path).description["row_length"] == 4
+
+
+def test_small_pieces_give_the_same(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "PIECE", 3)
+    assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
+    assert [ids.tolist() for ids, _ in source.pieces(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]
