@@ -1,0 +1,126 @@
+"""What is in a file of tokenised documents: counts, document lengths, end-of-document ids, duplicates.
+
+One pass over the ids in pieces. Documents are compared by a 128-bit hash of their ids, 16 bytes per document: the one
+figure here that grows with the corpus. The rejected alternative, near-duplicate search, is a project of its own
+(datatrove has it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from nanoset_ref.formats import Documents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """Statistics of tokenised documents.
+
+    Attributes:
+        path: the file. dtype: of its ids. num_tokens, num_documents: counts.
+        empty_documents: documents of no tokens.
+        shortest, median, longest, mean: tokens per document.
+        length_histogram: [(first length, last length, documents), ...], each range twice as long as the one before.
+        distinct_ids: different ids that occur. largest_id: the largest one.
+        eos_token_id: as the file says or as asked; None: not known.
+        eos_share: EOS ids per token; None without an EOS id.
+        documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
+        duplicate_documents: documents that are equal to an earlier one, empty ones aside.
+        duplicate_tokens: the tokens in those.
+    """
+
+    path: str
+    dtype: str
+    num_tokens: int
+    num_documents: int
+    empty_documents: int
+    shortest: int
+    median: float
+    mean: float
+    longest: int
+    length_histogram: list[tuple[int, int, int]]
+    distinct_ids: int
+    largest_id: int
+    eos_token_id: int | None
+    eos_share: float | None
+    documents_ending_in_eos: int | None
+    duplicate_documents: int
+    duplicate_tokens: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.num_tokens:,} tokens ({self.dtype}) in {self.num_documents:,} documents",
+            f"  document length: shortest {self.shortest:,}, median {self.median:,.1f}, "
+            f"mean {self.mean:,.1f}, longest {self.longest:,}; {self.empty_documents:,} empty",
+            f"  vocabulary: {self.distinct_ids:,} different ids, the largest is {self.largest_id:,}",
+        ]
+        if self.eos_share is not None:
+            lines.append(
+                f"  EOS (id {self.eos_token_id}): {self.eos_share:.4%} of the tokens, "
+                f"at the end of {self.documents_ending_in_eos:,} documents"
+            )
+        lines.append(f"  duplicates: {self.duplicate_documents:,} documents, {self.duplicate_tokens:,} tokens")
+        most = max(count for _, _, count in self.length_histogram)
+        for first, last, count in self.length_histogram:
+            bar = "#" * (count * 40 // most) or ("." if count else "")
+            lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
+        return "\n".join(lines)
+
+
+def describe(documents: Documents, eos_token_id: int | None = None) -> Description:
+    """Statistics of documents; `eos_token_id` defaults to what the file says."""
+    eos = documents.description.get("eos_token_id") if eos_token_id is None else eos_token_id
+    lengths = np.diff(documents.offsets)
+    used = np.zeros(0, dtype=np.bool_)
+    ending = eos_ids = duplicates = duplicate_tokens = 0
+    seen: set[bytes] = set()
+    for ids, sizes in documents.pieces():
+        highest = int(ids.max(initial=0))
+        if highest >= len(used):
+            used = np.concatenate([used, np.zeros(highest + 1 - len(used), dtype=np.bool_)])
+        used[ids] = True
+        ends = np.cumsum(sizes)
+        if eos is not None:
+            eos_ids += int(np.count_nonzero(ids == eos))
+            ending += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
+        for size, end in zip(sizes.tolist(), ends.tolist(), strict=True):
+            if size == 0:
+                continue
+            key = xxhash.xxh3_128_digest(np.ascontiguousarray(ids[end - size : end]).data)
+            if key in seen:
+                duplicates += 1
+                duplicate_tokens += size
+            seen.add(key)
+    return Description(
+        path=str(documents.path),
+        dtype=documents.tokens.dtype.name,
+        num_tokens=len(documents.tokens),
+        num_documents=len(lengths),
+        empty_documents=int(np.count_nonzero(lengths == 0)),
+        shortest=int(lengths.min()),
+        median=float(np.median(lengths)),
+        mean=float(lengths.mean()),
+        longest=int(lengths.max()),
+        length_histogram=_histogram(lengths),
+        distinct_ids=int(np.count_nonzero(used)),
+        largest_id=len(used) - 1,
+        eos_token_id=eos,
+        eos_share=None if eos is None else eos_ids / len(documents.tokens),
+        documents_ending_in_eos=None if eos is None else ending,
+        duplicate_documents=duplicates,
+        duplicate_tokens=duplicate_tokens,
+    )
+
+
+def _histogram(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, int, int]]:
+    """Ranges 0-0, 1-1, 2-3, 4-7, ... from the shortest to the longest length."""
+    bins = np.zeros(len(lengths), dtype=np.int64)
+    positive = lengths > 0
+    bins[positive] = np.frexp(lengths[positive].astype(np.float64))[1]  # 1 -> 1, 2..3 -> 2, 4..7 -> 3
+    counts = np.bincount(bins)
+    first = int(bins.min())
+    return [(1 << b >> 1, max((1 << b) - 1, 0), int(counts[b])) for b in range(first, len(counts))]

@@ -1,0 +1,49 @@
+"""Statistics of documents, against plain Python."""
+
+import collections
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref.describe import describe
+from nanoset_ref.formats import Documents
+
+
+def of(lists, dtype=np.uint16):
+    offsets = np.cumsum([0, *map(len, lists)])
+    return Documents(
+        "x.npy", np.array([i for document in lists for i in document], dtype=dtype), offsets, {"eos_token_id": 0}
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=30).filter(any))
+def test_every_figure_equals_a_slow_count(lists):
+    found = describe(of(lists))
+    flat = [i for document in lists for i in document]
+    full = [tuple(document) for document in lists if document]
+    assert (found.num_tokens, found.num_documents) == (len(flat), len(lists))
+    assert found.empty_documents == len(lists) - len(full)
+    assert (found.shortest, found.longest) == (min(map(len, lists)), max(map(len, lists)))
+    assert found.median == np.median([len(document) for document in lists])
+    assert (found.distinct_ids, found.largest_id) == (len(set(flat)), max(flat))
+    assert found.eos_share == flat.count(0) / len(flat)
+    assert found.documents_ending_in_eos == sum(document[-1] == 0 for document in full)
+    counts = collections.Counter(full)
+    assert found.duplicate_documents == sum(count - 1 for count in counts.values())
+    assert found.duplicate_tokens == sum((count - 1) * len(document) for document, count in counts.items())
+    for first, last, count in found.length_histogram:
+        assert count == sum(first <= len(document) <= last for document in lists)
+    assert sum(count for _, _, count in found.length_histogram) == len(lists)
+
+
+def test_ranges_double():
+    found = describe(of([[1] * n for n in (1, 2, 3, 4, 8, 9)]))
+    assert found.length_histogram == [(1, 1, 1), (2, 3, 2), (4, 7, 1), (8, 15, 2)]
+    assert "        8 - 15                2 ########" in str(found)
+
+
+def test_the_eos_may_be_given():
+    found = describe(of([[1, 7], [7]]), eos_token_id=7)
+    assert (found.eos_token_id, found.documents_ending_in_eos) == (7, 2)
+    assert "EOS (id 7): 66.6667% of the tokens, at the end of 2 documents" in str(found)
