@@ -1,16 +1,16 @@
 """Texts to token ids, in batches, with the fastest library that gives the right ids.
 
-    hf          the `tokenizers` library behind a transformers tokenizer; `encode_batch_fast` uses every core it is given
+    hf          the `tokenizers` library behind a transformers tokenizer; it uses every core it is given
     gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
     (slow)      a tokenizer without a fast form is called as it is
 
 "auto" takes gigatoken if it gives the same ids as hf on texts of the very corpus and on every special token, else hf. A
 special token written out in a text becomes its id with either, as transformers does by default.
 
-Encoding runs in a second thread, one batch ahead: the libraries release the interpreter lock, so reading, parsing, turning
-ids into arrays and writing cost next to nothing in time. Long documents are encoded in pieces (see `pieces`). Special tokens
-are worked out once as what the tokenizer puts before and after every text, and set there by us. The alternative,
-`tokenizer(texts)`, builds masks, lists and warnings nobody reads and reaches half of the speed.
+Encoding runs in a second thread, one batch ahead: the libraries release the interpreter lock, so reading, parsing,
+turning ids into arrays and writing cost next to nothing in time. Long documents are encoded in pieces (see `pieces`).
+Special tokens are worked out once as what the tokenizer puts before and after every text, and set there by us. The
+alternative, `tokenizer(texts)`, builds masks, lists and warnings nobody reads and is a quarter slower.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ class Encoder:
         probe: texts of the corpus on which gigatoken must agree with hf.
 
     Attributes:
-        backend: "hf", "gigatoken" or "slow": what runs. dtype: np.dtype of the ids. vocab_size: len(tokenizer).
-        eos_token_id: int or None. prefix, suffix: ids set before and after each document.
+        tokenizer: as given; None in a worker process that the Encoder was sent to.
+        dtype: np.dtype of the ids. vocab_size: len(tokenizer). eos_token_id: int or None.
+        prefix, suffix: lists of ids set before and after each document.
 
     Raises:
         TokenizerError: no EOS token to append, gigatoken missing, unable or wrong where it was asked for.
@@ -105,15 +106,21 @@ class Encoder:
                 logger.info("the tokenizer's special tokens end with EOS already: append_eod adds none")
             else:
                 self.suffix.append(self.eos_token_id)
-        self._cut: Callable[[str], Iterable[tuple[str, bool]]] = lambda text: ((text, True),)
-        if tokenizer.is_fast:
-            self.backend, self._cut = "hf", SafeCutter(tokenizer.backend_tokenizer)
-            self._encode, self._to_arrays = _hf(tokenizer.backend_tokenizer)
-        else:
-            self.backend, (self._encode, self._to_arrays) = "slow", _slow(tokenizer)
+        fast = tokenizer.backend_tokenizer if tokenizer.is_fast else None
+        self._library: _Fast | _Slow | _Gigatoken = _Fast(fast) if fast else _Slow(tokenizer)
+        self._cutter = SafeCutter(fast) if fast else None
         if backend != "hf":
             self._try_gigatoken(probe, required=backend == "gigatoken")
         logger.info("tokenizing with the %s backend", self.backend)
+
+    @property
+    def backend(self) -> str:
+        """What runs: "hf", "gigatoken" or "slow"."""
+        return self._library.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For worker processes: they need the Rust tokenizer, and without transformers they start in no time."""
+        return self.__dict__ | {"tokenizer": None}
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts]).
@@ -151,7 +158,7 @@ class Encoder:
         def finish() -> Iterator[Ragged]:
             nonlocal first, rest
             pieces, last, future = ahead.popleft()
-            ids, lengths = self._to_arrays(future.result())
+            ids, lengths = self._library.arrays(future.result())
             ends = np.cumsum(lengths)[np.array(last)]
             done = int(ends[-1]) if ends.size else 0
             if ends.size:
@@ -164,7 +171,7 @@ class Encoder:
 
         with ThreadPoolExecutor(1, "encode") as pool:
             for pieces, last in self._batches(texts):
-                ahead.append((pieces, last, pool.submit(self._encode, pieces)))
+                ahead.append((pieces, last, pool.submit(self._library.encode, pieces)))
                 if len(ahead) > 2:
                     yield from finish()
             while ahead:
@@ -181,7 +188,7 @@ class Encoder:
             except UnicodeEncodeError as error:
                 what = f"lone surrogate {text[error.start]!r} at character {error.start}"
                 raise EncodeError(index, "lone surrogate", what) from None
-            for piece, ends in self._cut(text):
+            for piece, ends in self._cutter(text) if self._cutter else ((text, True),):
                 pieces.append(piece)
                 last.append(ends)
                 size += len(piece)
@@ -231,26 +238,80 @@ class Encoder:
         specials = list(self.tokenizer.get_added_vocab())[:100]
         probe = [*probe, *PROBE, *(form.format(token) for token in specials for form in PROBE_SPECIAL)]
         try:
-            encode, to_arrays = _gigatoken(self.tokenizer)
-            same = all(map(np.array_equal, to_arrays(encode(probe)), self._to_arrays(self._encode(probe))))
+            fast = self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else self.tokenizer
+            found = _Gigatoken(fast)
+            results = [library.arrays(library.encode(probe)) for library in (found, self._library)]
+            same = all(map(np.array_equal, *results))
             reason = "" if same else "it gives other ids than the tokenizer itself on texts of this corpus"
         except ImportError:
             reason = "it is not installed (pip install gigatoken)"
         except Exception as error:  # its errors are its own
             reason = " ".join(f"it cannot load this tokenizer: {error}".split())
         if not reason:
-            self.backend, self._encode, self._to_arrays = "gigatoken", encode, to_arrays
+            self._library = found
         elif required:
             raise TokenizerError(f"the gigatoken backend cannot be used: {reason}; use --backend hf")
         else:
             logger.info("gigatoken is not used: %s", reason)
 
 
-PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\u597d\U0001f600\u200d\u0301 \x00\r\n\xa0.")
+PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
 
 
-def _to_arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
+class _Fast:
+    """The Rust tokenizer itself; its threads are RAYON_NUM_THREADS, else one for each core."""
+
+    name = "hf"
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+
+    def encode(self, texts: list[str]) -> list[Any]:
+        return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+
+    def arrays(self, encodings: list[Any]) -> Ragged:
+        return _arrays((encoding.ids for encoding in encodings), len(encodings))
+
+
+class _Slow:
+    """A tokenizer written in Python."""
+
+    name = "slow"
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+    def arrays(self, lists: list[list[int]]) -> Ragged:
+        return _arrays(lists, len(lists))
+
+
+class _Gigatoken:
+    name = "gigatoken"
+
+    def __init__(self, tokenizer: Any) -> None:
+        import gigatoken
+
+        self._tokenizer, self._loaded = tokenizer, gigatoken.Tokenizer(tokenizer)
+
+    def encode(self, texts: list[str]) -> Any:
+        parallel = os.environ.get("RAYON_NUM_THREADS") != "1"
+        return self._loaded.encode_batch(texts, parallel=parallel)
+
+    def arrays(self, ragged: Any) -> Ragged:
+        offsets = np.asarray(ragged.layout.offsets.data)
+        return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Gigatoken, (self._tokenizer,)
+
+
+def _arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
     lengths = np.empty(count, np.int64)
 
     def measured() -> Iterator[Sequence[int]]:
@@ -259,33 +320,3 @@ def _to_arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
             yield ids
 
     return np.fromiter(chain.from_iterable(measured()), np.int32), lengths
-
-
-def _hf(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
-    """The Rust tokenizer itself; it counts on RAYON_NUM_THREADS, else on every core."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return (
-        lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False),
-        lambda encodings: _to_arrays((encoding.ids for encoding in encodings), len(encodings)),
-    )
-
-
-def _slow(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
-    return (
-        lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"],
-        lambda lists: _to_arrays(lists, len(lists)),
-    )
-
-
-def _gigatoken(tokenizer: Any) -> tuple[Callable[[list[str]], Any], Callable[[Any], Ragged]]:
-    import gigatoken
-
-    loaded = gigatoken.Tokenizer(tokenizer)
-    parallel = int(os.environ.get("RAYON_NUM_THREADS") or os.cpu_count() or 1) > 1
-
-    def to_arrays(ragged: Any) -> Ragged:
-        offsets = np.asarray(ragged.layout.offsets.data)
-        return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
-
-    return lambda texts: loaded.encode_batch(texts, parallel=parallel), to_arrays

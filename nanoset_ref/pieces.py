@@ -1,19 +1,20 @@
 """Cut a long document into pieces whose token ids, put together, are the ids of the whole.
 
-A document of 50 MB is one work item for a tokenizer: one core is busy with it for a minute and holds it in memory many
-times over. Cut into pieces it is work like any other, provided that no cut changes an id. A cut is made in front of a
-lone space or line feed (no white space beside it) and only where two things hold:
+A document of 50 MB is one work item for a tokenizer: one core is busy with it for a minute and holds it in memory
+many times over. Cut into pieces it is work like any other, provided that no cut changes an id. A cut is made in front
+of a lone space or line feed (no white space beside it) and only where two things hold:
 
-1. No token joins its two sides. BPE merges neighbours into tokens of the vocabulary, so if no token holds the character
-   before the cut followed by the separator, no merge ever crosses it and the two sides never learn of each other.
-2. A window of text around the cut has the same ids whole as in two halves. That shows what stands before the merges to be
-   indifferent to the cut: the normalizer, the pre-tokenizer, special tokens in the text. The right half is tried with its
-   separator (GPT-2, Llama 3, Qwen) and without it, for tokenizers that put one in front of every text (Llama 2).
+1. No token joins its two sides. BPE merges neighbours into tokens of the vocabulary, so if no token holds the
+   character before the cut followed by the separator, no merge ever crosses it and the two sides never learn of each
+   other.
+2. A window of text around the cut has the same ids whole as in two halves. That shows what stands before the merges
+   to be indifferent to the cut: the normalizer, the pre-tokenizer, special tokens in the text. The right half is tried
+   with its separator (GPT-2, Llama 3, Qwen) and without it, for tokenizers that put one before every text (Llama 2).
 
-Where a cut fails the piece grows to the next candidate. What is known to be safe is BPE over pre-tokenizers that look at
-their neighbourhood only; every other tokenizer (Unigram, WordPiece, dropout, end-of-word suffixes, a pre-tokenizer of
-fixed lengths, a regular expression that pairs quotation marks or brackets, for then text far away matters) encodes its
-documents whole. Limit: a home-made expression that pairs other things far apart is not recognised.
+Where a cut fails the piece grows to the next candidate. What is known to be safe is BPE over pre-tokenizers that look
+at their neighbourhood only; every other tokenizer (Unigram, WordPiece, dropout, end-of-word suffixes, a pre-tokenizer
+of fixed lengths, a regular expression that pairs quotation marks or brackets, for then text far away matters) encodes
+its documents whole. Limit: a home-made expression that pairs other things far apart is not recognised.
 
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary at the first of them.
 """
@@ -80,8 +81,8 @@ class SafeCutter:
     def _rules(self) -> tuple[dict[str, set[str]], bool, int]:
         """(separator -> characters that precede it inside some token, byte level?, width of a window in characters).
 
-        The dictionary is empty if this kind of tokenizer is not known to be safe. Tokens of a byte-level vocabulary spell
-        a space "\u0120" and a line feed "\u010a", others spell a space "\u2581".
+        The dictionary is empty if this kind of tokenizer is not known to be safe. Tokens of a byte-level vocabulary
+        spell a space "\u0120" and a line feed "\u010a", others spell a space "\u2581".
         """
         config = json.loads(self._tokenizer.to_str())
         if not _is_known_bpe(config["model"]) or not _is_local(self._tokenizer, config["pre_tokenizer"]):
@@ -103,7 +104,7 @@ def _is_local(tokenizer: Tokenizer, config: dict[str, Any] | None) -> bool:
         return True
     kinds = {config["type"], *(part["type"] for part in config.get("pretokenizers", ()))}
     pairs = ["()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation)]
-    probes = [f"x{opening}x y{closing}y z" for opening, closing in pairs]
+    probes = [f"x{pair[0]}x y{pair[1]}y z" for pair in pairs]
     split = tokenizer.pre_tokenizer.pre_tokenize_str
     spanning = {any(SEPARATOR.search(text[a:b]) for _, (a, b) in split(text)) for text in probes}
     return kinds <= LOCAL_PRE_TOKENIZERS and len(spanning) == 1
@@ -116,7 +117,7 @@ def _is_known_bpe(model: dict[str, Any]) -> bool:
 
 
 def _byte_characters() -> dict[int, str]:
-    """byte -> the character that stands for it in a byte-level vocabulary: itself if it can be printed, else one from 256 on."""
+    """byte -> what stands for it in a byte-level vocabulary: itself if it is printed, else a character from 256 on."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
     return {byte: chr(byte) for byte in printed} | {byte: chr(256 + k) for k, byte in enumerate(others)}

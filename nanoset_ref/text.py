@@ -1,18 +1,18 @@
 """Documents out of text: JSON lines (plain, gzip, zstd), Parquet, Hub and local datasets, in one fixed order.
 
-A `TextSource` is a list of parts (a file, a dataset) and every part is a sequence of blocks of about a MiB that know how
-to read themselves. The order of parts, blocks and documents depends on the input alone, so several processes can share
-the blocks out among themselves and still agree on what the result is.
+A `TextSource` is a list of parts (a file, a dataset) and every part is a sequence of blocks of about a MiB that know
+how to read themselves. The order of parts, blocks and documents depends on the input alone, so several processes can
+share the blocks out among themselves and still agree on what the result is.
 
-1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its range: it skips the
-   tail of its predecessor's last line and reads its own last line to the end. Nothing is scanned ahead, and a line number
-   (for a message) is counted only when there is something to say.
+1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its range: it skips
+   the tail of its predecessor's last line and reads its own last line to the end. Nothing is scanned ahead, and a line
+   number (for a message) is counted only when there is something to say.
 2. A compressed file can only be read from its start: its blocks are groups of whole lines, each carrying its bytes.
 3. A Parquet file is cut at its row groups, a dataset at fixed row numbers.
 
-Cost: a block is read in one go, a line lies in memory whole, nothing grows with the input. Blank lines are no documents.
-The alternative, `datasets.load_dataset("json")` for everything, first writes the corpus a second time as Arrow, reports a
-broken line without its number and cannot leave one out; it is used for what only it can read.
+Cost: a line lies in memory whole, nothing grows with the input. Blank lines are no documents. The alternative,
+`datasets.load_dataset("json")` for everything, first writes the corpus a second time as Arrow, reports a broken line
+without its number and cannot leave one out; it is used for what only it can read.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def text_of_line(line: bytes, column: str) -> str | None:
     """The text in `column` of one JSON line, None for a blank line.
 
     Python's `json` has the second word: it accepts NaN, Infinity and a byte-order mark, as many writers produce them.
-    Raises DocumentError without a `where`: invalid UTF-8, invalid JSON, not an object, missing column, not a string, lone
-    surrogate (valid JSON, but no Unicode text: it has no UTF-8 form and no tokenizer accepts it).
+    Raises DocumentError without a `where`: invalid UTF-8, invalid JSON, not an object, missing column, not a string,
+    lone surrogate (valid JSON, but no Unicode text: it has no UTF-8 form and no tokenizer accepts it).
     """
     try:
         record = orjson.loads(line)
@@ -171,7 +171,8 @@ def text_of_line(line: bytes, column: str) -> str | None:
         try:
             record = json.loads(line)
         except UnicodeDecodeError as error:
-            raise DocumentError("invalid UTF-8", f"not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
+            what = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
+            raise DocumentError("invalid UTF-8", what) from None
         except (ValueError, RecursionError) as error:
             what = f"not JSON ({error}); every line must be one JSON object"
             raise DocumentError("invalid JSON", what) from None
@@ -276,7 +277,7 @@ def _require_column(column: str, existing: Sequence[str], path: str) -> None:
 
 @dataclass(frozen=True)
 class TextSource:
-    """What `open_text` returns: an ordered list of parts, each a sequence of blocks. It can be sent to other processes."""
+    """What `open_text` returns: an ordered list of parts, each a sequence of blocks. Other processes may be sent it."""
 
     column: str
     on_error: OnError
@@ -313,11 +314,11 @@ def open_text(
     """Find out what `input` is and return its documents as a `TextSource`.
 
     Args:
-        input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a folder (all such files
-            below it, sorted by path), a glob, a folder written by `Dataset.save_to_disk`, the name of a Hub dataset,
-            or a list of these, read in the order given.
+        input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a folder (all such
+            files below it, sorted by path), a glob, a folder written by `Dataset.save_to_disk`, the name of a Hub
+            dataset, or a list of these, read in the order given.
         column: the name of the column with the text.
-        split: the split of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has only "train".
+        split: of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has only "train".
         on_error: "raise" stops at the first document that cannot be used; "skip" leaves it out and counts it.
         config: the configuration of a Hub dataset, where it has several.
 
