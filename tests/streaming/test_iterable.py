@@ -1,0 +1,402 @@
+"""IterableDataset: the striping of the golden tables, and resumes that are exactly the tail of the run they continue."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from resume_contract import check_resume_contract
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from nanoset_ref.streaming import Adapter, HuggingFaceAdapter, IterableDataset, LinesAdapter
+from nanoset_ref.streaming.layout import rank_and_world_size
+
+CASES = [f"t{number:02}" for number in range(16)]
+
+
+class Numbers(Adapter):
+    """0 .. count-1, read from the start each time."""
+
+    def __init__(self, count, lines=1):
+        super().__init__()
+        self.count = count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+
+class Indexed(Numbers):
+    """The same with an index, and a record of what was read and preprocessed."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.read, self.preprocessed = [], []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return range(self.count)[index]
+
+    def __iter__(self):
+        raise AssertionError("nobody needs to iterate over an adapter with an index")
+
+    def preprocess_line(self, line):
+        self.preprocessed.append(line)
+        return line
+
+
+class Twins(Numbers):
+    def preprocess_line(self, line):
+        yield line * 10
+        yield line * 10 + 1
+
+
+class LateTwins(Twins):
+    def preprocess_line(self, line):
+        return (piece for piece in (line * 10, line * 10 + 1))
+
+
+def hparams(batch_size=1, accumulate_grad_batches=1):
+    return SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=accumulate_grad_batches)
+
+
+class TagWorker:
+    """Collates to (worker id, elements)."""
+
+    def __call__(self, elements):
+        info = torch.utils.data.get_worker_info()
+        return (-1 if info is None else info.id, elements)
+
+
+def epochs_of(dataset, workers=0, epochs=1, batch_size=None):
+    loader = DataLoader(dataset, batch_size or dataset.batch_size, num_workers=workers, collate_fn=TagWorker())
+    return [list(loader) for _ in range(epochs)]
+
+
+@pytest.fixture(scope="module")
+def cases(golden):
+    return {case["id"]: case for case in json.loads((golden / "iterable" / "iterable.json").read_text())["cases"]}
+
+
+def simulate(case, rank):
+    """The batches of upstream: skip elements for everybody, deal anew from worker 0. The slow and obvious way."""
+    size, workers, batch = case["world_size"], max(case["num_workers"], 1), case.get("batch_size", 1)
+    skipped = case["ranks"][rank]["skipped_rows"] or 0
+    elements = range(skipped, case["num_elements"])
+    mine = list(elements[: len(elements) - len(elements) % size])[rank::size]
+    streams = [[own[k : k + batch] for k in range(0, len(own), batch)] for own in (mine[w::workers] for w in range(workers))]
+    return [stream[0] for round_ in itertools.zip_longest(*streams) for stream in [[b] for b in round_ if b is not None]]
+
+
+@pytest.mark.parametrize("id_", CASES)
+@pytest.mark.parametrize("adapter", [Numbers, Indexed])
+def test_golden(cases, id_, adapter):
+    case = cases[id_]
+    batch, workers, size = case.get("batch_size", 1), case["num_workers"], case["world_size"]
+    settings_ = hparams(batch, case.get("accumulate_grad_batches", 1))
+    step = case.get("start_from_step")
+    for rank, expected in enumerate(case["ranks"]):
+        make = Twins if case.get("generator") else adapter
+        dataset = IterableDataset(settings_, make(case["num_elements"]), start_from_step=step, rank=rank, world_size=size)
+        epochs = epochs_of(dataset, workers, case.get("epochs", 1))
+        assert dataset.dropped == case["num_elements"] % size
+        whole = [list(batch) for batch in _uninterrupted(case, rank)]
+        skipped_batches = (expected["skipped_rows"] or 0) // (batch * size)
+        for number, (epoch, golden) in enumerate(zip(epochs, expected["epochs"], strict=True)):
+            got = [elements for _, elements in epoch]
+            if case.get("generator"):
+                assert got == golden["batches"]
+                continue
+            assert got == (whole[skipped_batches:] if number == 0 else whole)  # the tail, and then everything
+            if id_ in ("t10", "t13", "t14"):
+                assert golden["batches"] == simulate(case, rank) != got  # upstream repeats some rows and loses others
+            elif id_ == "t08" and number == 1:
+                assert golden["batches"] == expected["epochs"][0]["batches"] != got  # upstream skips in every epoch
+            else:
+                assert got == golden["batches"]
+                assert [worker for worker, _ in epoch] == golden["batch_worker"]
+                assert {str(w): [e for v, b in epoch for e in b if v == w] for w, _ in epoch} == golden["per_worker"]
+
+
+def _uninterrupted(case, rank):
+    return simulate({**case, "ranks": [{"skipped_rows": 0}] * case["world_size"]}, rank)
+
+
+def test_golden_generators(golden):
+    """filter_generator and batch_filter are what dealing does to one worker, and to one rank of a group."""
+    for case in json.loads((golden / "iterable" / "iterable.json").read_text())["generators"]:
+        if case["function"] == "batch_filter":
+            size = case["size"]
+            ranks = [list(IterableDataset(hparams(), Numbers(case["n"]), rank=r, world_size=size)) for r in range(size)]
+            assert [element for group in zip(*ranks, strict=True) for element in group] == case["out"]
+        elif case["step"] > 1 and case["offset"] < case["step"]:
+            dataset = IterableDataset(hparams(), Numbers(case["n"]))
+            assert list(dataset._lines(case["offset"], 0, case["step"])) == case["out"]
+
+
+# ---- resume
+
+SHAPES = st.tuples(
+    st.integers(0, 60), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 12)
+)
+
+
+def deliver(datasets, workers, batch):
+    """What DataLoaders with these workers would deliver on each rank, without starting processes."""
+    streams = []
+    for dataset in datasets:
+        parts = []
+        for worker in range(workers):
+            info = SimpleNamespace(id=worker, num_workers=workers, dataset=dataset, seed=0)
+            torch.utils.data._utils.worker._worker_info = info
+            try:
+                own = list(dataset)
+            finally:
+                torch.utils.data._utils.worker._worker_info = None
+            parts.append([own[k : k + batch] for k in range(0, len(own), batch)])
+        rounds = itertools.zip_longest(*parts)
+        streams.append([b for round_ in rounds for b in round_ if b is not None])
+    return streams
+
+
+@settings(deadline=None, max_examples=150)
+@given(SHAPES, st.sampled_from([Numbers, Indexed]))
+def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
+    count, size, workers, batch, accumulated, step = shape
+
+    def make(step):
+        options = {"start_from_step": step, "world_size": size}
+        return [IterableDataset(hparams(batch, accumulated), adapter(count), rank=r, **options) for r in range(size)]
+
+    whole = deliver(make(0), workers, batch)
+    resumed = make(step)
+    assert deliver(resumed, workers, batch) == [stream[step * accumulated :] for stream in whole]
+    assert deliver(resumed, workers, batch) == whole  # the skip is for the first epoch only
+    assert len({sum(map(len, stream)) for stream in whole}) == 1  # all ranks get the same number
+    delivered = sorted(element for stream in whole for batch_ in stream for element in batch_)
+    assert delivered == list(range(count - count % size))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 4), st.integers(0, 8))
+def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, workers, batch, step):
+    whole, tail = (
+        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[0] for s in (0, step)
+    )
+    last = count // workers * workers  # until here all workers have equally much
+    if step <= last * 2 // batch // workers * workers:
+        assert tail == whole[step:]
+
+
+def test_a_generator_that_does_not_say_so_cannot_be_skipped():
+    assert [p for p in IterableDataset(hparams(), LateTwins(2))] == [0, 1, 10, 11]
+    with pytest.raises(ValueError, match="write it as a generator function"):
+        list(IterableDataset(hparams(), LateTwins(5), start_from_step=1))
+
+
+def test_what_is_skipped_is_neither_read_nor_preprocessed():
+    adapter = Indexed(10**12)
+    dataset = IterableDataset(hparams(4, 2), adapter, start_from_step=10**10, rank=1, world_size=2)
+    assert next(iter(dataset)) == 16 * 10**10 + 1
+    assert adapter.read == adapter.preprocessed == [16 * 10**10 + 1]
+
+
+def test_with_real_workers_the_resume_study_has_no_repeats_and_no_losses(cases):
+    whole = [elements for _, elements in epochs_of(IterableDataset(hparams(2), Numbers(48)), 4)[0]]
+    assert whole == cases["t12"]["ranks"][0]["epochs"][0]["batches"]
+    for step in (1, 3, 7):
+        dataset = IterableDataset(hparams(2), Numbers(48), start_from_step=step)
+        first, second = ([elements for _, elements in epoch] for epoch in epochs_of(dataset, 4, 2))
+        assert (first, second) == (whole[step:], whole)
+
+
+def test_beyond_the_end_the_first_epoch_is_empty_and_a_warning_says_so(caplog):
+    dataset = IterableDataset(hparams(4), Numbers(10), start_from_step=30)
+    assert list(dataset) == []
+    assert "pass start_from_epoch" in caplog.text
+    assert list(dataset) == list(range(10))
+    later = IterableDataset(hparams(4), Numbers(10), start_from_step=2, start_from_epoch=7)
+    assert list(later) == [8, 9]
+    assert later.state_dict()["epoch"] == 7
+    assert len(list(later)) == 10
+    assert later.state_dict()["epoch"] == 8
+
+
+class ByEpoch(Numbers):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def preprocess_line(self, line):
+        return 100 * self.epoch + line
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_epochs_are_counted_with_and_without_workers(workers, persistent):
+    dataset = IterableDataset(hparams(2), ByEpoch(6), start_from_epoch=3, start_from_step=2)
+    loader = DataLoader(dataset, 2, num_workers=workers, persistent_workers=persistent and workers > 0, collate_fn=list)
+    epochs = [sorted(element for batch in loader for element in batch) for _ in range(3)]
+    assert [len(epoch) for epoch in epochs] == [2, 6, 6]
+    assert epochs[1:] == [[100 * e + k for k in range(6)] for e in (4, 5)]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("make", [Numbers, Indexed, Twins])
+def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers, make):
+    def loader():
+        dataset = IterableDataset(hparams(2), make(23), rank=1, world_size=2)
+        return StatefulDataLoader(dataset, 2, num_workers=workers, collate_fn=list)
+
+    whole = list(loader())
+    for done, stop in ((0, 0), (0, 1), (0, 3), (1, 1), (1, 4)):
+        first = loader()
+        for _ in range(done):
+            assert list(first) == whole
+        taken = list(itertools.islice(first, stop)) if stop else []
+        state = json.loads(json.dumps(first.state_dict()))
+        second = loader()
+        second.load_state_dict(state)
+        rest = itertools.islice(second, 1)
+        taken += list(rest)
+        third = loader()
+        third.load_state_dict(second.state_dict())
+        assert taken + list(third) == whole
+        assert list(third) == whole
+
+
+def test_a_plain_loop_can_be_resumed_too():
+    dataset = IterableDataset(hparams(), Twins(10))
+    taken = list(itertools.islice(dataset, 7))
+    again = IterableDataset(hparams(), Twins(10))
+    again.load_state_dict(json.loads(json.dumps(dataset.state_dict())))
+    assert again.state_dict() == dataset.state_dict() != {}
+    again.load_state_dict({})  # of a dataset that has not begun
+    assert taken + list(again) == list(IterableDataset(hparams(), Twins(10)))
+    assert len(list(again)) == 20
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_it_keeps_the_resume_contract(workers):
+    def factory(rank, size, batch, num_workers):
+        dataset = IterableDataset(hparams(batch), Numbers(50), rank=rank, world_size=size)
+        return StatefulDataLoader(dataset, batch, num_workers=num_workers, collate_fn=list, drop_last=True)
+
+    check_resume_contract(factory, lambda batch: batch, 50, layouts=[(2, 3)], workers=[workers])
+
+
+def test_it_keeps_the_resume_contract_with_four_workers():
+    def factory(rank, size, batch, num_workers):
+        dataset = IterableDataset(hparams(batch), Indexed(50), rank=rank, world_size=size)
+        return StatefulDataLoader(dataset, batch, num_workers=num_workers, collate_fn=list)
+
+    check_resume_contract(factory, lambda batch: batch, 50, layouts=[(2, 1)], workers=[4], stops=[3])
+
+
+def test_prefetched_batches_are_not_counted():
+    dataset = IterableDataset(hparams(1), Numbers(40))
+    loader = StatefulDataLoader(dataset, 1, num_workers=2, prefetch_factor=8, collate_fn=list)
+    assert list(itertools.islice(loader, 3)) == [[0], [1], [2]]
+    again = StatefulDataLoader(IterableDataset(hparams(1), Numbers(40)), 1, num_workers=2, collate_fn=list)
+    again.load_state_dict(loader.state_dict())
+    assert next(iter(again)) == [3]
+
+
+# ---- sources, arguments, ranks
+
+
+def test_every_source_is_dealt_alike(tmp_path):
+    import datasets
+
+    (tmp_path / "a.txt").write_text("".join(f"{k}\n" for k in range(31)))
+    rows = datasets.Dataset.from_dict({"n": list(range(31))})
+    sources = [
+        (LinesAdapter(None, tmp_path / "a.txt"), int),
+        (HuggingFaceAdapter(None, rows), lambda row: row["n"]),
+        (HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3)), lambda row: row["n"]),
+    ]
+    expected = list(range(1, 30, 2))
+    for adapter, number in sources:
+        dataset = IterableDataset(hparams(), adapter, rank=1, world_size=2)
+        loader = DataLoader(dataset, 1, num_workers=2, collate_fn=list)
+        assert [number(element) for (element,) in loader] == expected
+
+
+def test_without_preprocessing_elements_are_raw():
+    assert list(IterableDataset(hparams(), Twins(3), do_preprocessing=False)) == [0, 1, 2]
+
+
+def test_wrong_arguments_say_what_is_right():
+    with pytest.raises(ValueError, match="hparams lacks 'batch_size'"):
+        IterableDataset(SimpleNamespace(), Numbers(1))
+    with pytest.raises(ValueError, match="hparams lacks 'accumulate_grad_batches'"):
+        IterableDataset(SimpleNamespace(batch_size=2), Numbers(1), start_from_step=1)
+    with pytest.raises(ValueError, match=r"hparams\.batch_size must be at least 1, got 0"):
+        IterableDataset(hparams(0), Numbers(1))
+    with pytest.raises(TypeError, match=r"hparams\.batch_size must be an integer"):
+        IterableDataset(hparams("2"), Numbers(1))
+    with pytest.raises(ValueError, match="start_from_step=-1"):
+        IterableDataset(hparams(), Numbers(1), start_from_step=-1)
+    with pytest.raises(ValueError, match="rank=2, world_size=2"):
+        IterableDataset(hparams(), Numbers(1), rank=2, world_size=2)
+    with pytest.raises(ValueError, match="go together"):
+        IterableDataset(hparams(), Numbers(1), rank=0)
+    dataset = IterableDataset(hparams(), Numbers(1))
+    with pytest.raises(ValueError, match="not a state"):
+        dataset.load_state_dict({"epoch": 1})
+    next(iter(dataset))
+    with pytest.raises(ValueError, match="saved with {'world_size': 1}, now there is {'world_size': 2}"):
+        IterableDataset(hparams(), Numbers(1), rank=0, world_size=2).load_state_dict(dataset.state_dict())
+    assert repr(dataset) == "IterableDataset(Numbers, rank 0 of 1, from step 0 of epoch 0)"
+
+
+def test_the_trainer_tells_the_rank_unless_it_is_given():
+    trainer = SimpleNamespace(global_rank=2, world_size=3)
+    assert list(IterableDataset(hparams(), Numbers(7), trainer=trainer)) == [2, 5]
+    assert list(IterableDataset(hparams(), Numbers(7), trainer=trainer, rank=0, world_size=1)) == list(range(7))
+    assert rank_and_world_size(None, None) == (0, 1)
+
+
+GLOO = """
+import json, os, sys
+from types import SimpleNamespace
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+from nanoset_ref.streaming import Adapter, IterableDataset
+
+class Numbers(Adapter):
+    def __iter__(self):
+        return iter(range(97))
+
+dist.init_process_group("gloo", rank=int(sys.argv[1]), world_size=2, init_method="file://" + sys.argv[2])
+result = []
+for step in (0, 3):
+    hparams = SimpleNamespace(batch_size=3, accumulate_grad_batches=1)
+    dataset = IterableDataset(hparams, Numbers(), start_from_step=step)
+    result.append(list(DataLoader(dataset, 3, num_workers=4, collate_fn=list)))
+dist.barrier()
+dist.destroy_process_group()
+print(json.dumps(result))
+"""
+
+
+def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", GLOO, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in ranks]
+    for rank, (whole, resumed) in enumerate(results):
+        datasets = [IterableDataset(hparams(3), Numbers(97), rank=rank, world_size=2)]
+        assert whole == deliver(datasets, 4, 3)[0]
+        assert resumed == whole[3:]
+    assert sorted(e for whole, _ in results for batch in whole for e in batch) == list(range(96))
+    assert len(results[0][0]) == len(results[1][0]) == math.ceil(48 / 3)

@@ -1,0 +1,363 @@
+"""TokenStream: the rows of a token file, in any layout, resumed in the middle of documents and of buffers."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from resume_contract import check_resume_contract
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+from transformers import PreTrainedTokenizerFast
+
+from nanoset_ref import text
+from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.dataloader import PlanMismatch
+from nanoset_ref.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
+from nanoset_ref.streaming.packed import Cursor, PackedRows
+from nanoset_ref.streaming.stream import window_order
+from nanoset_ref.text import open_text
+from nanoset_ref.tokens import TokenFileWriter
+
+EOS = 0
+
+
+def number_tokenizer(size=4000):
+    """The words "1", "2", ... have the ids 1, 2, ...; EOS is 0."""
+    words = {"<eos>": EOS} | {str(k): k for k in range(1, size)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<eos>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+
+
+TOKENIZER = number_tokenizer()
+
+
+def write_text(path, lengths, blank=False):
+    """Documents of the given numbers of words, the words being 1, 2, 3, ... through the whole file."""
+    words = itertools.count(1)
+    with open(path, "w") as file:
+        for length in lengths:
+            print(json.dumps({"text": " ".join(str(next(words)) for _ in range(length))}), file=file)
+            if blank:
+                print(file=file)
+    return path
+
+
+def tokens_of(lengths):
+    """The slow and obvious stream of tokens: the words, an EOS after each document."""
+    words, tokens = itertools.count(1), []
+    for length in lengths:
+        tokens += [next(words) for _ in range(length)] + [EOS]
+    return tokens
+
+
+def rows_of(tokens, length):
+    return [tokens[k : k + length + 1] for k in range(0, len(tokens) - length, length)]
+
+
+def ids(stream, count=None):
+    return [row["input_ids"].tolist() for row in itertools.islice(stream, count)]
+
+
+LENGTHS = [5, 0, 1, 17, 3, 40, 2, 2, 9, 0, 30, 1, 1, 25, 8, 60, 4, 13]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("text") / "a.jsonl", LENGTHS, blank=True)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 120)
+
+
+@pytest.mark.parametrize("length", [1, 4, 7, 100])
+def test_rows_overlap_by_one_and_documents_end_with_eos(path, length):
+    assert ids(TokenStream(path, TOKENIZER, length)) == rows_of(tokens_of(LENGTHS), length)
+
+
+def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
+    tokenizer = load_tokenizer(real_data / "gpt2")
+    for name in ("wikitext2-valid", "shakespeare"):
+        source = real_data / f"{name}.jsonl"
+        encoder = Encoder(tokenizer, append_eod=True)
+        with TokenFileWriter(tmp_path / f"{name}.npy", dtype=encoder.dtype) as writer:
+            for chunk in encoder.stream(document.text for document in open_text(source).documents()):
+                writer.write(*chunk)
+        nanoset = Nanoset(tmp_path / f"{name}.npy", None, 512, 1)
+        tokens = nanoset.files[0].tokens
+        expected = np.stack([tokens[k * 512 : k * 512 + 513] for k in range(nanoset.dataset_lengths[0])])
+        stream = TokenStream(source, tokenizer, 512, micro_batch_size=8)
+        collator = DataCollatorForCLM(512, 0, 0, 0)
+        whole = list(TokenStreamDataLoader(stream, collator, num_workers=2))
+        assert np.array_equal(torch.cat([batch["input_ids"] for batch in whole]), expected[: len(whole) * 8, :-1])
+        assert np.array_equal(torch.cat([batch["label_ids"] for batch in whole]), expected[: len(whole) * 8, 1:])
+        assert len(whole) == len(expected) // 8
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 12), min_size=4, max_size=12), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3),
+    st.sampled_from([0, 1, 5, 1000]), st.integers(0, 9),
+)  # fmt: skip
+def test_any_layout_delivers_the_same_rows_in_the_same_order(tmp_path_factory, lengths, length, size, batch, buffer, start):
+    path = write_text(tmp_path_factory.mktemp("text") / "a.jsonl", lengths)
+    expected = rows_of(tokens_of(lengths), length)
+    options = {"shuffle_buffer": buffer, "backend": "hf"}
+    if not expected:
+        with pytest.raises(ValueError, match=f"no row of {length + 1} tokens"):
+            list(TokenStream(path, TOKENIZER, length, **options))
+        return
+    order = ids(TokenStream(path, TOKENIZER, length, **options))
+    if buffer < 2:
+        assert order == expected
+    assert sorted(order) == sorted(expected)
+    window = max(buffer, 1)
+    for k in range(0, len(order), window):
+        assert sorted(order[k : k + window]) == sorted(expected[k : k + window])
+    ranks = [
+        ids(
+            TokenStream(
+                path, TOKENIZER, length, micro_batch_size=batch, rank=rank, world_size=size,
+                consumed_train_samples=start, **options
+            )  # fmt: skip
+        )
+        for rank in range(size)
+    ]
+    whole = max(0, len(order) - start) // size * size
+    assert [row for group in zip(*ranks, strict=True) for row in group] == order[start : start + whole]
+
+
+def test_windows_are_shuffled_differently_in_every_window_and_epoch():
+    orders = [tuple(window_order(50, *key)) for key in ((1, 0, 0, 0), (1, 0, 0, 50), (1, 1, 0, 0), (2, 0, 0, 0), (1, 0, 1, 0))]
+    assert len(set(orders)) == 5
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert tuple(window_order(50, 1, 0, 0, 0)) == orders[0]
+
+
+def test_each_epoch_has_its_own_shuffle_and_the_same_rows(path):
+    stream = TokenStream(path, TOKENIZER, 4, shuffle_buffer=20)
+    first, second = ids(stream), ids(stream)
+    assert first != second
+    assert sorted(first) == sorted(second)
+    assert ids(TokenStream(path, TOKENIZER, 4, shuffle_buffer=20, start_from_epoch=1)) == second
+    assert ids(TokenStream(path, TOKENIZER, 4, shuffle_buffer=20, seed=7)) != first
+
+
+def test_position_ids_begin_again_in_each_document(path):
+    stream = TokenStream(path, TOKENIZER, 7, position_ids=True, micro_batch_size=3)
+    for row in stream:
+        expected, position = [], 0
+        for token in row["input_ids"].tolist():
+            expected.append(position)
+            position = 0 if token == EOS else position + 1
+        assert row["position_ids"].tolist() == expected
+    batch = next(iter(DataLoader(stream, 3, collate_fn=PositionIdsCollator(DataCollatorForCLM(7, 0, 0, 0)))))
+    assert batch["position_ids"].tolist() == [row["position_ids"].tolist()[:-1] for row in itertools.islice(stream, 3)]
+    assert PositionIdsCollator(DataCollatorForCLM(7, 0, 1, 1))(list(itertools.islice(stream, 2)))["position_ids"].group_rank == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(path, monkeypatch):
+    source, encoder = open_text(path), Encoder(TOKENIZER, append_eod=True, backend="hf")
+    expected = rows_of(tokens_of(LENGTHS), 4)
+    packed = PackedRows(source.blocks(), encoder, 4)
+    cursors = []
+    for _ in expected:
+        cursors.append(packed.cursor)
+        packed.take()
+    assert packed.take() is None
+    assert len({cursor.block for cursor in cursors}) > 5
+    assert max(cursor.offset for cursor in cursors) > 30
+    for k, cursor in enumerate(cursors):
+        seen = []
+        monkeypatch.setattr(encoder, "stream", lambda texts, seen=seen: Encoder.stream(encoder, map(lambda t: seen.append(t) or t, texts)))
+        again = PackedRows(source.blocks(), encoder, 4, cursor)
+        assert again.cursor == cursor
+        rest = []
+        while row := again.take():
+            rest.append(row["input_ids"].tolist())
+        assert rest == expected[k:]
+        documents = [document for block in source.blocks() for document in block.documents()]
+        place = [(b, d.number) for b, block in enumerate(source.blocks()) for d in block.documents()].index(cursor[:2])
+        assert seen == [document.text for document in documents[place:]]
+
+
+# ---- resume
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("buffer", [0, 16])
+def test_it_keeps_the_resume_contract_in_every_layout(path, buffer):
+    order = ids(TokenStream(path, TOKENIZER, 3, shuffle_buffer=buffer))
+    place = {tuple(row): k for k, row in enumerate(order)}
+    assert len(place) == len(order) == len(tokens_of(LENGTHS)) // 3
+
+    def factory(rank, size, batch, workers):
+        stream = TokenStream(
+            path, TOKENIZER, 3, micro_batch_size=batch, rank=rank, world_size=size, shuffle_buffer=buffer, backend="hf"
+        )
+        return TokenStreamDataLoader(stream, collate_fn=list, num_workers=workers)
+
+    def positions_of(rows):
+        return [place[tuple(row["input_ids"].tolist())] for row in rows]
+
+    epochs = buffer == 0  # a shuffled epoch has another order
+    workers = (0, 2) if buffer else (0, 1, 3)
+    check_resume_contract(factory, positions_of, len(order), workers=workers, stops=(0, 3), epochs=epochs)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 11}, {"shards": 3, "shuffle_buffer": 4}])
+def test_stateful_dataloader_continues_mid_document_and_mid_buffer(path, workers, options):
+    endless = options.get("shards", 1) > 1
+
+    def loader(rank):
+        stream = TokenStream(
+            path, TOKENIZER, 4, micro_batch_size=2, rank=rank, world_size=2, backend="hf", **options
+        )
+        return StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
+
+    for rank in range(2):
+        reference = loader(rank)
+        first_epoch = list(itertools.islice(reference, 60 if endless else None))
+        second_epoch = [] if endless else list(reference)
+        for stop in (0, 1, 2, 5):
+            first = loader(rank)
+            taken = list(itertools.islice(first, stop)) if stop else []
+            state = json.loads(json.dumps(first.state_dict()))
+            second = loader(rank)
+            second.load_state_dict(state)
+            taken += list(itertools.islice(second, 3))
+            third = loader(rank)
+            third.load_state_dict(second.state_dict())
+            taken += list(itertools.islice(third, 60 - len(taken) if endless else None))
+            assert taken == first_epoch
+            assert endless or list(third) == second_epoch
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(path):
+    blocks = [[document.text for document in block.documents()] for block in open_text(path).blocks()]
+    shards = 4
+    packed = []
+    for shard in range(shards):
+        texts = [text_ for block in blocks[shard::shards] for text_ in block]
+        tokens = [token for text_ in texts for token in [*map(int, text_.split()), EOS]]
+        packed.append(rows_of(tokens, 3))
+    endless = zip(*(itertools.cycle(rows) for rows in packed), strict=True)
+    expected = [row for rows in itertools.islice(endless, 60) for row in rows]
+    assert ids(TokenStream(path, TOKENIZER, 3, shards=shards), 240) == expected
+    for size, batch, workers in ((2, 1, 2), (3, 2, 0), (1, 2, 2)):
+        ranks = []
+        for rank in range(size):
+            options = {"micro_batch_size": batch, "rank": rank, "world_size": size, "shards": shards, "backend": "hf"}
+            loader = TokenStreamDataLoader(TokenStream(path, TOKENIZER, 3, **options), collate_fn=ids, num_workers=workers)
+            batches = itertools.islice(loader, 60 // size // batch)
+            ranks.append([row for batch_ in batches for row in batch_])
+        assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
+    options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "backend": "hf"}
+    stream = TokenStream(path, TOKENIZER, 3, **options)
+    assert ids(stream, 50) == expected[1:100:2]
+    assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
+
+
+def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
+    path = write_text(tmp_path / "long.jsonl", [30] * 100)
+    stream = TokenStream(path, TOKENIZER, 10)
+    taken = ids(stream, 250)
+    state = stream.state_dict()
+    assert state["cursors"] == {"0": {"row": 249, "epoch": 0, "block": 0, "document": 80, "offset": 10}}
+    again = TokenStream(path, TOKENIZER, 10)
+    again.load_state_dict(state)
+    encoder, seen = again.encoder(), []
+    real = encoder.stream
+    encoder.stream = lambda texts: real(map(lambda t: seen.append(t) or t, texts))
+    assert taken + ids(again) == ids(stream)
+    assert len(seen) == 20
+    moved = TokenStream(path, TOKENIZER, 10, consumed_train_samples=100, cursors=state["cursors"])
+    assert ids(moved) == ids(stream)[100:]  # a cursor behind the place that is wanted is of no use, and does no harm
+
+
+def test_an_abandoned_epoch_continues_with_what_was_not_delivered(path):
+    stream = TokenStream(path, TOKENIZER, 3, micro_batch_size=2)
+    loader = TokenStreamDataLoader(stream, ids, num_workers=2)
+    taken = list(itertools.islice(loader, 5))
+    assert loader.consumed_train_samples == 10
+    assert taken + list(loader) == list(loader)
+    assert (loader.epoch, loader.consumed_train_samples) == (2, 0)
+
+
+def test_wrong_arguments_and_foreign_states_say_what_is_right(path, tmp_path):
+    stream = TokenStream(path, TOKENIZER, 4)
+    for name, value in (("sequence_length", 0), ("micro_batch_size", 0), ("shards", 0), ("shuffle_buffer", -1)):
+        with pytest.raises(ValueError, match=f"{name} must be at least"):
+            TokenStream(path, TOKENIZER, **{"sequence_length": 4, name: value})
+    with pytest.raises(ValueError, match="consumed_train_samples must be at least 0"):
+        stream.seek(0, -1)
+    with pytest.raises(PlanMismatch, match="sequence_length: saved 4, now 5"):
+        TokenStream(path, TOKENIZER, 5).load_state_dict(stream.state_dict())
+    with pytest.raises(PlanMismatch, match="tokenizer"):
+        loader = TokenStreamDataLoader(TokenStream(path, number_tokenizer(100), 4))
+        loader.load_state_dict(TokenStreamDataLoader(stream).state_dict())
+    with pytest.raises(ValueError, match="to change the layout resume from the count"):
+        TokenStream(path, TOKENIZER, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
+    with pytest.raises(ValueError, match="has fewer blocks"):
+        ids(TokenStream(path, TOKENIZER, 4, shards=2), 2)
+    with pytest.raises(ValueError, match="persistent workers"):
+        TokenStreamDataLoader(stream, num_workers=1, persistent_workers=True)
+    without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
+    with pytest.raises(TokenizerError, match="append_eod=False"):
+        TokenStream(path, without, 4)
+    assert EOS not in [token for row in ids(TokenStream(path, without, 4, append_eod=False)) for token in row]
+    with pytest.raises(FileNotFoundError):
+        TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
+    assert repr(stream).startswith("TokenStream(a.jsonl; sequence_length=4, shards=1, shuffle_buffer=0; rank 0 of 1")
+    assert Cursor() == (0, 0, 0)
+
+
+GLOO = """
+import json, sys
+import torch.distributed as dist
+from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
+
+def ids(rows):
+    return [row["input_ids"].tolist() for row in rows]
+
+rank, store, text, tokenizer, state = int(sys.argv[1]), *sys.argv[2:]
+dist.init_process_group("gloo", rank=rank, world_size=2, init_method="file://" + store)
+stream = TokenStream(text, tokenizer, 3, micro_batch_size=2, shuffle_buffer=8, backend="hf")
+loader = TokenStreamDataLoader(stream, ids, num_workers=2)
+loader.load_state_dict(json.loads(state))
+print(json.dumps(list(loader)))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_real_ranks_continue_what_one_began(path, tmp_path):
+    TOKENIZER.save_pretrained(tmp_path / "tokenizer")
+    one = TokenStreamDataLoader(TokenStream(path, TOKENIZER, 3, micro_batch_size=5, shuffle_buffer=8), ids)
+    taken = [row for batch in itertools.islice(one, 3) for row in batch]
+    arguments = [str(tmp_path / "store"), str(path), str(tmp_path / "tokenizer"), json.dumps(one.state_dict())]
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", GLOO, str(rank), *arguments], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in ranks]
+    rows = [[row for batch in batches for row in batch] for batches in results]
+    whole = ids(TokenStream(path, TOKENIZER, 3, shuffle_buffer=8))
+    together = taken + [row for group in zip(*rows, strict=True) for row in group]
+    assert together == whole[: len(together)]
+    assert len(whole) - len(together) < 4
