@@ -48,7 +48,7 @@ class TokenConservation:
         subset, documents: its name, and how many documents it has.
         document_tokens, separator_tokens: what the tokenizer made of the documents; the BOS and EOS put around them.
         carried_in_tokens, padding_tokens: the tail of the subset before; what filled the last row.
-        samples, sample_tokens: rows written, and the tokens in them.
+        samples, written_tokens: rows written, and the tokens in them.
         cut_tokens, tail_tokens, carried_out_tokens: cut away without wrap; dropped at the end; given to the next
             subset.
 
@@ -58,19 +58,20 @@ class TokenConservation:
 
     subset: str
     documents: int
+    skipped_documents: int = 0
     document_tokens: int
     separator_tokens: int
     carried_in_tokens: int = 0
     padding_tokens: int = 0
     samples: int
-    sample_tokens: int
+    written_tokens: int
     cut_tokens: int = 0
     tail_tokens: int = 0
     carried_out_tokens: int = 0
 
     def __post_init__(self) -> None:
         tokens_in = self.document_tokens + self.separator_tokens + self.carried_in_tokens + self.padding_tokens
-        tokens_out = self.sample_tokens + self.cut_tokens + self.tail_tokens + self.carried_out_tokens
+        tokens_out = self.written_tokens + self.cut_tokens + self.tail_tokens + self.carried_out_tokens
         if tokens_in != tokens_out:
             raise ManifestError(f"{self.subset}: {tokens_in} tokens came in, {tokens_out} are accounted for: {self}")
 

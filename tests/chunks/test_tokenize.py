@@ -1,0 +1,263 @@
+"""Tokenising subsets into rows and token files."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import zstandard
+
+from nanoset_ref.chunks import tokenize as module
+from nanoset_ref.chunks.manifest import Manifest, ManifestError
+from nanoset_ref.chunks.tokenize import TokenizeConfig, find_subsets, tokenize
+from nanoset_ref.encode import load_tokenizer
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.text import InputError
+from nanoset_ref.tokens import TokenFile
+
+TEXTS = {"web/a": ["one two three", "", "four five", "six"], "b": ["seven eight nine ten", "eleven"]}
+
+
+@pytest.fixture
+def tokenizer(golden):
+    return str(golden / "tokenizer")
+
+
+def write_subsets(root, texts=TEXTS, column="text"):
+    for name, documents in texts.items():
+        (root / name).mkdir(parents=True)
+        (root / name / "x.jsonl").write_text("".join(json.dumps({column: text}) + "\n" for text in documents))
+    return root
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+
+
+def stream_of(tokenizer, texts, eos=(2,), bos=()):
+    loaded = load_tokenizer(tokenizer)
+    return [token for text in texts for token in (*bos, *loaded(text)["input_ids"], *eos)]
+
+
+def test_golden_conversions(golden, tokenizer, tmp_path):
+    runs = json.loads((golden / "amber/amber.json").read_text())["convert_runs"]
+    assert len(runs) == 6
+    for run in runs:
+        args = dict(run["args"])
+        workers = args.pop("num_workers")
+        if "error" in run:
+            with pytest.raises(ValueError, match="num_workers must be at least 1" if not workers else "give eos_text"):
+                tokenize(
+                    golden / "amber/input",
+                    tmp_path / "no",
+                    TokenizeConfig(tokenizer=tokenizer, **args),
+                    num_workers=workers,
+                )
+            assert not (tmp_path / "no").exists()
+            continue
+        config = TokenizeConfig(tokenizer=tokenizer, worker_packing=workers, **args)
+        found = tokenize(golden / "amber/input", tmp_path / run["name"], config)
+        assert list(found) == run["subfolders"]
+        for subset, expected in run["outputs"].items():
+            output = tmp_path / run["name"] / subset / "train.jsonl"
+            assert output.read_bytes() == (golden / "amber" / run["name"] / subset / "train.jsonl").read_bytes()
+            assert found[subset].files["train.jsonl"].lines == expected["lines"]
+
+
+def test_rows_do_not_depend_on_the_number_of_workers(golden, tokenizer, tmp_path):
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=65, eos_text="</s>")
+    subset = "redpajama_v1/arxiv"
+    one, two = (
+        tokenize(golden / "amber/input", tmp_path / str(n), config, num_workers=n, subfolders=subset) for n in (1, 2)
+    )
+    assert one == two
+    for workers in "12":
+        found = tmp_path / workers / subset / "train.jsonl"
+        assert found.read_bytes() == (golden / "amber/tokenized" / subset / "train.jsonl").read_bytes()
+
+
+def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    a, b = (stream_of(tokenizer, TEXTS[name]) for name in ("web/a", "b"))  # subsets are taken in sorted order: b, web/a
+    for tail in ("drop", "pad", "carry"):
+        config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=7, eos_text="</s>", tail=tail)
+        found = tokenize(root, tmp_path / tail, config)
+        rows = {name: [row["token_ids"] for row in rows_of(tmp_path / tail / name)] for name in TEXTS}
+        in_b, in_a = (found[name].conservation[0] for name in ("b", "web/a"))
+        assert (in_b.documents, in_b.separator_tokens, in_b.document_tokens) == (2, 2, len(b) - 2)
+        assert {row["source"] for row in rows_of(tmp_path / tail / "web/a")} == {"web/a"}
+        if tail == "carry":
+            both = b + a
+            assert rows["b"] + rows["web/a"] == [both[i : i + 7] for i in range(0, len(both) - 6, 7)]
+            assert in_b.carried_out_tokens == in_a.carried_in_tokens == len(b) % 7 > 0
+            assert in_a.carried_out_tokens == len(both) % 7
+            assert found["web/a"].carried_tail == both[len(both) - len(both) % 7 :]
+        else:
+            assert rows["b"][: len(b) // 7] == [b[i : i + 7] for i in range(0, len(b) - 6, 7)]
+            assert in_b.tail_tokens == (len(b) % 7 if tail == "drop" else 0)
+        if tail == "pad":
+            assert rows["b"][-1] == b[len(b) - len(b) % 7 :] + [2] * (7 - len(b) % 7)
+            assert in_b.padding_tokens == 7 - len(b) % 7
+
+
+def test_documents_of_every_kind_of_file_and_column(tokenizer, tmp_path):
+    texts = ["one two", "three four five"]
+    lines = "".join(json.dumps({"content": text}) + "\n" for text in texts).encode()
+    for name, content in (("gz", gzip.compress(lines)), ("zst", zstandard.compress(lines)), ("plain", lines)):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        suffix = "" if name == "plain" else f".{name}"
+        (tmp_path / f"in/{name}/x.jsonl{suffix}").write_bytes(content)
+    (tmp_path / "in/parquet").mkdir()
+    pa.parquet.write_table(pa.table({"id": [1, 2], "content": texts}), tmp_path / "in/parquet/x.parquet")
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=3, bos_text="<s>")
+    found = tokenize(tmp_path / "in", tmp_path / "out", config)
+    assert list(found) == ["gz", "parquet", "plain", "zst"]
+    expected = stream_of(tokenizer, texts, eos=(), bos=(1,))
+    for name, manifest in found.items():
+        assert [row["token_ids"] for row in rows_of(tmp_path / "out" / name)] == np.reshape(
+            expected[: len(expected) // 3 * 3], (-1, 3)
+        ).tolist()
+        assert manifest.settings["column"] == "content"
+
+
+def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    found = tokenize(root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", format="tokens"))
+    paths = [tmp_path / "out" / name / "train_input_ids.npy" for name in TEXTS]
+    for name, path in zip(TEXTS, paths, strict=True):
+        file = TokenFile(path)
+        assert file.tokens.tolist() == stream_of(tokenizer, TEXTS[name])
+        assert file.manifest.num_documents == len(TEXTS[name]) and file.manifest.appended_eod
+        assert found[name].conservation[0].written_tokens == file.num_tokens
+        assert not (path.parent / "train.jsonl").exists()
+    assert Nanoset(paths, [3, 1], 4, 20)[0]["input_ids"].shape == (5,)
+
+
+def test_rows_and_token_file_at_once_hold_the_same_tokens(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    tokenize(
+        root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", format="both")
+    )
+    rows = [token for row in rows_of(tmp_path / "out/b") for token in row["token_ids"]]
+    assert rows == TokenFile(tmp_path / "out/b/train_input_ids.npy").tokens.tolist()[: len(rows)]
+
+
+def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(tokenizer, tmp_path, monkeypatch):
+    root = write_subsets(tmp_path / "in")
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", tail="carry")
+    whole = tokenize(root, tmp_path / "whole", config)
+    real, calls = module.tokenise, []
+
+    def interrupted(*args, **options):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, "tokenise", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tokenize(root, tmp_path / "out", config)
+    assert not (tmp_path / "out/web/a/train.jsonl").exists() and not Manifest.read(tmp_path / "out/web/a").complete
+    stamp = (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns
+    assert tokenize(root, tmp_path / "out", config) == whole
+    assert len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
+    assert rows_of(tmp_path / "out/web/a") == rows_of(tmp_path / "whole/web/a")
+
+
+def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    config = {"tokenizer": tokenizer, "eos_text": "</s>"}
+    tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=4, format="both", **config))
+    with pytest.raises(ManifestError, match="concat_tokens, format differ"):
+        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
+    tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config), overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == ["manifest.json", "train.jsonl"]
+    with open(root / "b/x.jsonl", "a") as file:
+        file.write('{"text": "more"}\n')
+    with pytest.raises(ManifestError, match="files differ"):
+        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
+
+
+def test_a_document_that_cannot_be_read_stops_or_is_counted(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]})
+    with open(root / "a/x.jsonl", "a") as file:
+        file.write("{bad\n")
+    with pytest.raises(InputError, match="x.jsonl:3: not JSON"):
+        tokenize(root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4))
+    assert [path.name for path in (tmp_path / "out/a").iterdir()] == ["manifest.json"]
+    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4, on_error="skip")
+    conservation = tokenize(root, tmp_path / "out", config)["a"].conservation[0]
+    assert (conservation.documents, conservation.skipped_documents) == (2, 1)
+
+
+def test_subsets_are_the_folders_with_text_files(tmp_path):
+    for name in (
+        "a/x.jsonl",
+        "a/y.json",
+        "a/b/z.parquet",
+        "c/README.md",
+        ".git/q.jsonl",
+        "d/_hidden.jsonl",
+        "out/e/x.jsonl",
+        "root.json",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "made").mkdir()
+    Manifest(settings={}).write(tmp_path / "made")
+    (tmp_path / "made/train.jsonl").touch()
+    found = find_subsets(tmp_path, tmp_path / "out")
+    assert {name: [file.name for file in files] for name, files in found.items()} == {
+        "a": ["x.jsonl", "y.json"],
+        "a/b": ["z.parquet"],
+        tmp_path.name: ["root.json"],
+    }
+    with pytest.raises(InputError, match="hold no file ending in"):
+        find_subsets(tmp_path / "c", tmp_path / "out")
+
+
+def test_subsets_can_be_chosen(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>")
+    assert list(tokenize(root, tmp_path / "out", config, subfolders="web/a")) == ["web/a"]
+    with pytest.raises(InputError, match="no subset 'c'"):
+        tokenize(root, tmp_path / "out", config, subfolders="b,c")
+
+
+def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_path):
+    shutil.copytree(golden / "tokenizer", tmp_path / "llama")
+    path = tmp_path / "llama/tokenizer.json"
+    content = json.loads(path.read_text())
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
+    path.chmod(0o644)
+    path.write_text(json.dumps(content))
+    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]})
+    plain = str(golden / "tokenizer")
+    for eos_text, eos in (("", []), ("</s>", [2])):
+        config = TokenizeConfig(tokenizer=str(tmp_path / "llama"), concat_tokens=2, eos_text=eos_text)
+        tokenize(root, tmp_path / f"out{eos_text.strip('</>')}", config)
+        expected = stream_of(plain, ["one two", "three"], eos=eos, bos=(1,))
+        rows = rows_of(tmp_path / f"out{eos_text.strip('</>')}/a")
+        assert [token for row in rows for token in row["token_ids"]] == expected[: len(rows) * 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"concat_tokens": 1}, "concat_tokens must be at least 2"),
+        ({"tail": "lose"}, "tail must be one of"),
+        ({"format": "csv"}, "format must be one of"),
+        ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
+    ],
+)
+def test_configurations_are_checked_at_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenizeConfig(tokenizer="t", **options)
