@@ -106,6 +106,9 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         self.sequence_length = operator.index(sequence_length)
         self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
+        self._given_weights = (
+            None if dataset_weights is None else np.asarray(dataset_weights, dtype=np.float64).tolist()
+        )
         self.dataset_lengths = [file.num_samples(self.sequence_length) for file in self.files]
         self._strides = np.array([file.stride(self.sequence_length) for file in self.files], dtype=np.int64)
         if isinstance(order, str):
@@ -214,11 +217,12 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
                     "name": file.path.name,
                     "dtype": file.dtype.name,
                     "num_tokens": file.num_tokens,
+                    "windows": file.windows,
                     "checksum": file.manifest and file.manifest.checksum,
                 }
                 for file in self.files
             ],
-            "dataset_weights": self.dataset_weights.tolist(),
+            "dataset_weights": self._given_weights,
             "sequence_length": self.sequence_length,
             "random_seed": self.random_seed,
             "order": self.order.name,

@@ -1,0 +1,163 @@
+"""What would happen if a saved run went on with another plan: which tokens would come again, which would be left out.
+
+The two ways to go on are compared over the same positions: [consumed, until). Each gives every token a number of
+    readings; where the new plan reads a token more
+often than the saved one would have, it repeats it, where less often, it loses it. Counting is by stretches of tokens:
+the greatest length that fits a whole number of times into the samples' strides of both plans, so that plans of
+different sequence lengths can be compared. It costs a number per stretch and a look-up per position: seconds for a
+billion tokens. The rejected alternative, to compare the plans' settings only, says that they differ, not what that
+would do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import Order, build_order
+
+PIECE = 1 << 20  # positions looked up at once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileDifference:
+    """What changes for one file, in tokens.
+
+    Attributes:
+        file: its name. status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
+        read_before: readings before the change. saved, new: readings in the stretch compared, by the saved and by the
+            new plan.
+        repeated: tokens that the new plan would read and the saved one would not have: of these `again` were already
+            read before the change.
+        lost: tokens that the saved plan would have read and the new one does not.
+    """
+
+    file: str
+    status: str
+    read_before: int
+    saved: int
+    new: int
+    repeated: int
+    again: int
+    lost: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """The comparison, file by file. `exact`: nothing would be read otherwise than by the saved plan."""
+
+    consumed_train_samples: int
+    until: int
+    exact: bool
+    files: Sequence[FileDifference]
+
+    def __str__(self) -> str:
+        if self.exact:
+            return f"continuing at {self.consumed_train_samples:,} reads exactly what the saved plan would have read"
+        lines = [
+            f"from position {self.consumed_train_samples:,} to {self.until:,}, in tokens, against going on as saved:"
+        ]
+        lines.append(
+            f"  {'file':<32} {'':<8} {'read before':>13} {'as saved':>13} {'new plan':>13}"
+            f" {'more':>13} {'of it again':>13} {'lost':>13}"
+        )
+        lines += [
+            f"  {it.file[-32:]:<32} {it.status:<8} {it.read_before:>13,} {it.saved:>13,} {it.new:>13,}"
+            f" {it.repeated:>13,} {it.again:>13,} {it.lost:>13,}"
+            for it in self.files
+        ]
+        return "\n".join(lines)
+
+
+def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None) -> Continuation:
+    """What would repeat or be lost if the run that saved `state` went on with `dataset`.
+
+    Args:
+        state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict gives it.
+        dataset: the new plan. Position k continues to count samples, whatever their length.
+        until: positions compared; default: the end of the saved plan's current epoch.
+
+    Raises:
+        ValueError: the state holds no plan, or one whose order cannot be built again (an order object was given to the
+            Nanoset).
+    """
+    plan, consumed = state.get("plan"), state["consumed_train_samples"]
+    if plan is None:
+        raise ValueError("the state holds no plan to compare with; NanosetDataLoader.state_dict saves one")
+    lengths, strides = _shape(plan)
+    epoch = sum(lengths)
+    until = (consumed // epoch + 1) * epoch if until is None else until
+    saved = build_order(plan["order"], lengths, plan["dataset_weights"], until, plan["random_seed"])
+    if saved.fingerprint != plan["order_fingerprint"]:
+        raise ValueError(
+            "the saved order cannot be built again from its plan: it was given to the Nanoset as an object"
+        )
+    new = build_order(
+        dataset.order.name, dataset.dataset_lengths, dataset.plan["dataset_weights"], until, dataset.random_seed
+    )
+    _, new_strides = _shape(dataset.plan)
+    files = []
+    theirs = {_key(file): index for index, file in enumerate(plan["files"])}
+    ours = {_key(file): index for index, file in enumerate(dataset.plan["files"])}
+    for key, file in {_key(file): file for file in [*plan["files"], *dataset.plan["files"]]}.items():
+        old_index, new_index = theirs.get(key), ours.get(key)
+        unit = math.gcd(*(s[i] for s, i in ((strides, old_index), (new_strides, new_index)) if i is not None))
+        size = -(-file["num_tokens"] // unit)
+        before = _readings(saved, old_index, strides, 0, consumed, unit, size)
+        as_saved = _readings(saved, old_index, strides, consumed, until, unit, size)
+        as_new = _readings(new, new_index, new_strides, consumed, until, unit, size)
+        more = np.maximum(as_new - as_saved, 0)
+        files.append(
+            FileDifference(
+                file=file["name"],
+                status="kept"
+                if old_index is not None and new_index is not None
+                else "added"
+                if old_index is None
+                else "dropped",
+                read_before=int(before.sum()) * unit,
+                saved=int(as_saved.sum()) * unit,
+                new=int(as_new.sum()) * unit,
+                repeated=int(more.sum()) * unit,
+                again=int(more[before > 0].sum()) * unit,
+                lost=int(np.maximum(as_saved - as_new, 0).sum()) * unit,
+            )
+        )
+    exact = all(it.repeated == it.lost == 0 for it in files)
+    return Continuation(consumed_train_samples=consumed, until=until, exact=exact, files=files)
+
+
+def _key(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes two files of two plans the same file: content where it is known, else the name; and the size."""
+    return file["checksum"] or file["name"], file["num_tokens"]
+
+
+def _shape(plan: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Samples and stride in tokens of each file of a plan."""
+    length = plan["sequence_length"]
+    strides = [length + (file["windows"] == "disjoint") for file in plan["files"]]
+    return [
+        (file["num_tokens"] - length - 1) // stride + 1 for file, stride in zip(plan["files"], strides, strict=True)
+    ], strides
+
+
+def _readings(
+    order: Order, dataset: int | None, strides: Sequence[int], start: int, stop: int, unit: int, size: int
+) -> NDArray[np.int64]:
+    """How often each stretch of `unit` tokens of a file is read in positions [start, stop)."""
+    edges = np.zeros(size + 1, dtype=np.int64)
+    if dataset is None:
+        return edges[:-1]
+    width = strides[dataset] // unit
+    for first in range(start, stop, PIECE):
+        datasets, samples = order[np.arange(first, min(first + PIECE, stop), dtype=np.int64)]
+        begins = samples[datasets == dataset] * width
+        np.add.at(edges, begins, 1)
+        np.add.at(edges, begins + width, -1)
+    return np.cumsum(edges)[:-1]

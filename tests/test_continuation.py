@@ -1,0 +1,85 @@
+"""What another plan would repeat and lose, against a count by hand of every token."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref.continuation import compare
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokens import TokenFileWriter
+
+
+def write(folder, name, num_tokens, first=0):
+    path = folder / f"{name}_input_ids.npy"
+    if not path.exists():
+        with TokenFileWriter(path, dtype="uint16") as writer:
+            writer.write_document(range(first, first + num_tokens))
+    return path
+
+
+def state_of(nanoset, consumed):
+    return json.loads(json.dumps({"consumed_train_samples": consumed, "plan": nanoset.plan}))
+
+
+def labels(nanoset, start, stop):
+    """How often each token is an input: every token is one in exactly one sample."""
+    return Counter(t for k in range(start, stop) for t in nanoset[k]["input_ids"][:-1].tolist())
+
+
+@given(
+    st.sampled_from(["nanotron", "stateless"]),
+    st.sampled_from(["nanotron", "stateless"]),
+    st.sampled_from([(4, 4), (4, 6), (6, 3)]),
+    st.integers(0, 1),
+    st.integers(0, 30),
+    st.sampled_from([None, [3, 1], [1, 1]]),
+)
+def test_every_figure_equals_a_count_of_tokens(
+    tmp_path_factory, old_order, new_order, lengths, seed, consumed, weights
+):
+    folder = tmp_path_factory.mktemp("t")
+    a, b = write(folder, "a", 61), write(folder, "b", 49, 100)
+    until = 40
+    old = Nanoset([a, b], None, lengths[0], until, order=old_order)
+    new = Nanoset([a, b], weights, lengths[1], until, 1234 + seed, order=new_order)
+    found = compare(state_of(old, consumed), new, until=until)
+    before, saved, ours = labels(old, 0, consumed), labels(old, consumed, until), labels(new, consumed, until)
+    for file, tokens in zip(found.files, (range(61), range(100, 149)), strict=True):
+        assert file.status == "kept"
+        assert file.read_before == sum(before[t] for t in tokens)
+        assert (file.saved, file.new) == (sum(saved[t] for t in tokens), sum(ours[t] for t in tokens))
+        assert file.repeated == sum(max(0, ours[t] - saved[t]) for t in tokens)
+        assert file.again == sum(max(0, ours[t] - saved[t]) for t in tokens if before[t])
+        assert file.lost == sum(max(0, saved[t] - ours[t]) for t in tokens)
+    assert found.exact == (ours == saved)
+
+
+def test_the_same_plan_is_exact(tmp_path):
+    nanoset = Nanoset([write(tmp_path, "a", 61)], None, 4, 40)
+    found = compare(state_of(nanoset, 7), nanoset)
+    assert found.exact
+    assert str(found) == "continuing at 7 reads exactly what the saved plan would have read"
+    assert found.until == 15, "the end of the epoch"
+
+
+def test_files_that_come_and_go(tmp_path):
+    a, b = write(tmp_path, "a", 61), write(tmp_path, "b", 49, 100)
+    found = compare(state_of(Nanoset([a], None, 4, 40), 5), Nanoset([b], None, 4, 40), until=10)
+    kept, added = found.files
+    assert (kept.status, kept.saved, kept.new, kept.lost) == ("dropped", 20, 0, 20)
+    assert (added.status, added.saved, added.new, added.repeated, added.again) == ("added", 0, 20, 20, 0)
+    assert not found.exact
+    assert "b_input_ids.npy" in str(found)
+
+
+def test_a_file_is_known_by_its_content_not_its_name(tmp_path):
+    a, other_name = write(tmp_path, "a", 61), write(tmp_path, "moved", 61)
+    assert compare(state_of(Nanoset([a], None, 4, 40), 5), Nanoset([other_name], None, 4, 40)).exact
+
+
+def test_a_state_without_a_plan_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no plan"):
+        compare({"consumed_train_samples": 3}, Nanoset([write(tmp_path, "a", 61)], None, 4, 40))
