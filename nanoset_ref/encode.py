@@ -107,7 +107,7 @@ class Encoder:
             else:
                 self.suffix.append(self.eos_token_id)
         fast = tokenizer.backend_tokenizer if tokenizer.is_fast else None
-        self._library: _Fast | _Slow | _Gigatoken = _Fast(fast) if fast else _Slow(tokenizer)
+        self._library: _Fast | _Slow | _Gigatoken = _Fast(fast, tokenizer) if fast else _Slow(tokenizer)
         self._cutter = SafeCutter(fast) if fast else None
         if backend != "hf":
             self._try_gigatoken(probe, required=backend == "gigatoken")
@@ -264,10 +264,11 @@ class _Fast:
 
     name = "hf"
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, owner: Any) -> None:
         self._tokenizer = tokenizer
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        tokenizer.encode_special_tokens = bool(getattr(owner, "split_special_tokens", False))
 
     def encode(self, texts: list[str]) -> list[Any]:
         return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)

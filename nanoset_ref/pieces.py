@@ -99,15 +99,18 @@ class SafeCutter:
 
 
 def _is_local(tokenizer: Tokenizer, config: dict[str, Any] | None) -> bool:
-    """A pre-tokenizer that parts words everywhere or nowhere, whatever marks stand around them."""
+    """Whether a pre-tokenizer parts a text alike with and without what stands before it, marks left open included."""
     if config is None:
         return True
+
+    def parted(text: str, start: int) -> set[int]:
+        return {begin - start for _, (begin, _) in tokenizer.pre_tokenizer.pre_tokenize_str(text) if begin > start}
+
     kinds = {config["type"], *(part["type"] for part in config.get("pretokenizers", ()))}
     pairs = ["()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation)]
-    probes = [f"x{pair[0]}x y{pair[1]}y z" for pair in pairs]
-    split = tokenizer.pre_tokenizer.pre_tokenize_str
-    spanning = {any(SEPARATOR.search(text[a:b]) for _, (a, b) in split(text)) for text in probes}
-    return kinds <= LOCAL_PRE_TOKENIZERS and len(spanning) == 1
+    texts = [(f"x{pair[0]}x", f" y{pair[1]}y z{pair[0]}z z{pair[1]}") for pair in pairs]
+    same = all(parted(left + right, len(left)) == parted(right, 0) for left, right in texts)
+    return same and kinds <= LOCAL_PRE_TOKENIZERS
 
 
 def _is_known_bpe(model: dict[str, Any]) -> bool:
