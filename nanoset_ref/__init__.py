@@ -10,7 +10,7 @@ The main road, each step importing only what stands before it:
     config, stages, train                 data stages, checkpoints, exact resume
 
 Side roads: `megatron` (.bin/.idx and its three indexes), `streaming` (tokenised on the fly), `chunks` (corpus
-    preparation), `datatrove` (.ds folders).
+preparation), `datatrove` (.ds folders).
 Looking back: `schedule`, `provenance`, `audit`, `continuation`, `formats`, and the command `nanoset-ref` (`cli`).
 """
 
