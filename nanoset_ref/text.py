@@ -145,8 +145,8 @@ def read_lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, byte
     Passing over lines costs no parsing, and `read_lines(file, offset, size)` goes on at an offset that was handed out.
     """
     offset = begin
+    file.seek(max(0, begin - 1))
     if begin:
-        file.seek(begin - 1)
         head = file.readline(end - begin + 1)  # a line that fills the whole range is somebody else's
         if not head.endswith(b"\n"):
             return

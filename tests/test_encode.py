@@ -1,0 +1,286 @@
+"""Encoding: ids identical to the tokenizer's own, with every backend, in batches, in pieces, with special tokens."""
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from nanoset_ref import encode as encode_module
+from nanoset_ref.encode import EncodeError, Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.pieces import SafeCutter
+
+TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
+WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def trained(*, normalizer=None, pre_tokenizer=None, byte_fallback=False, model=models.BPE, trainer=trainers.BpeTrainer):
+    """A small tokenizer of the given build, trained on WORDS; it knows <s>, </s> and a special token with spaces."""
+    fallback = {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True} if byte_fallback else {}
+    tokenizer = Tokenizer(model(**fallback))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    special = ["<unk>", "<s>", "</s>", *([f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else [])]
+    options = {"special_tokens": special, "vocab_size": 600, "show_progress": False}
+    if trainer is trainers.BpeTrainer and not byte_fallback:
+        options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([" " + word for word in WORDS.split(" ")] * 20, trainer(**options))
+    tokenizer.add_special_tokens(["<|end of text|>", AddedToken("<mask>", lstrip=True, rstrip=True)])
+    return tokenizer
+
+
+def byte_level(*before, **options):
+    return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False, **options)])
+
+
+@pytest.fixture(scope="module")
+def known(golden):
+    """The builds that are cut: GPT-2's, Llama 3's, Qwen's, Llama 2's, the two Metaspace forms, Gemma's."""
+    llama_2 = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    split = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
+    return {
+        "golden": Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json")),
+        "llama 3": trained(pre_tokenizer=byte_level(split, use_regex=False)),
+        "nfc": trained(normalizer=normalizers.NFC(), pre_tokenizer=byte_level(split, use_regex=False)),
+        "llama 2": trained(normalizer=llama_2, byte_fallback=True),
+        "metaspace": trained(
+            pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False), byte_fallback=True
+        ),
+        "metaspace, split": trained(pre_tokenizer=pre_tokenizers.Metaspace(), byte_fallback=True),
+        "gemma": trained(
+            normalizer=normalizers.Replace(" ", "\u2581"),
+            pre_tokenizer=pre_tokenizers.Split(" ", "merged_with_previous"),
+            byte_fallback=True,
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return load_tokenizer(golden / "tokenizer")
+
+
+def whole(tokenizer, text):
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def in_pieces(tokenizer, text, piece_chars):
+    pieces = list(SafeCutter(tokenizer, piece_chars)(text))
+    assert [last for _, last in pieces] == [False] * (len(pieces) - 1) + [True]
+    return [token for piece, _ in pieces for token in whole(tokenizer, piece)], len(pieces)
+
+
+# ------------------------------------------------------------------------------------------------ long documents
+
+NASTY = st.one_of(
+    st.sampled_from(WORDS.split(" ")),
+    st.sampled_from([" ", " ", "\n", "  ", "\t", "\r\n", "\xa0", "\u3000", "<s>", "</s>", "<|end of text|>", "<mask>"]),
+    st.sampled_from(["1234567", "'s", "e\u0301", "\u0301", "\u0338", "\ufb01", "\u2581", "\u0120", "\x00", '"']),
+    st.text(max_size=3),
+)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(parts=st.lists(NASTY, min_size=5, max_size=120), gap=st.sampled_from(["", " "]), piece_chars=st.integers(4, 80))
+def test_pieces_of_any_text_have_the_ids_of_the_whole(known, parts, gap, piece_chars):
+    text = gap.join(parts).encode(errors="ignore").decode()
+    for name, tokenizer in known.items():
+        ids, _ = in_pieces(tokenizer, text, piece_chars)
+        assert ids == whole(tokenizer, text), name
+
+
+def test_every_known_build_is_cut(known):
+    text = WORDS * 40
+    for name, tokenizer in known.items():
+        ids, number = in_pieces(tokenizer, text, 100)
+        assert number > 5, name
+        assert ids == whole(tokenizer, text), name
+
+
+def test_tokenizers_that_look_far_are_not_cut():
+    quotes = byte_level(pre_tokenizers.Split(Regex('"[^"]*"'), "isolated"), use_regex=False)
+    brackets = byte_level(pre_tokenizers.Split(Regex(r"\([^)]*\)| ?[^\s()]+|\s+|."), "isolated"), use_regex=False)
+    builds = {
+        "quotes": trained(pre_tokenizer=quotes),
+        "brackets": trained(pre_tokenizer=brackets),
+        "unigram": trained(
+            pre_tokenizer=pre_tokenizers.Metaspace(), model=models.Unigram, trainer=trainers.UnigramTrainer
+        ),
+        "wordpiece": trained(
+            pre_tokenizer=pre_tokenizers.Whitespace(), model=models.WordPiece, trainer=trainers.WordPieceTrainer
+        ),
+    }
+    for name, tokenizer in builds.items():
+        assert list(SafeCutter(tokenizer, 10)(WORDS * 20)) == [(WORDS * 20, True)], name
+
+
+def test_a_text_without_a_safe_place_stays_whole(tokenizer):
+    for text in ("x" * 500, "a  b" * 100, ""):
+        assert list(SafeCutter(tokenizer.backend_tokenizer, 10)(text)) == [(text, True)]
+
+
+def test_the_real_gpt_2_in_pieces(real_data):
+    tokenizer = load_tokenizer(real_data / "gpt2").backend_tokenizer
+    text = (real_data / "wikitext2-test.jsonl").read_text()[:200_000]
+    ids, number = in_pieces(tokenizer, text, 1000)
+    assert number > 150
+    assert ids == whole(tokenizer, text)
+
+
+def test_a_long_document_streams_through_the_encoder_in_pieces(tokenizer, monkeypatch):
+    monkeypatch.setattr(encode_module, "BATCH_CHARS", 1000)
+    encoder = Encoder(tokenizer, backend="hf", append_eod=True)
+    encoder._cutter._piece_chars = 200
+    texts = ["first", WORDS * 100, "", "last"]
+    progress = []
+    chunks = list(encoder.stream(texts, advance=progress.append))
+    assert len(progress) > 5
+    assert sum(progress) == sum(map(len, texts))
+    assert np.concatenate([lengths for _, lengths in chunks]).tolist() == [
+        len(whole(tokenizer.backend_tokenizer, text)) + 1 for text in texts
+    ]
+    expected = [token for text in texts for token in [*whole(tokenizer.backend_tokenizer, text), 2]]
+    assert np.concatenate([ids for ids, _ in chunks]).tolist() == expected
+
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+@pytest.mark.parametrize("backend", ["hf", "gigatoken", "auto"])
+def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, backend):
+    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 3)
+    encoder = Encoder(tokenizer, backend=backend, probe=TEXTS)
+    ids, lengths = encoder.encode_batch(TEXTS)
+    expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
+    assert ids.dtype == np.uint16
+    assert lengths.dtype == np.int64
+    assert ids.tolist() == [token for one in expected for token in one]
+    assert lengths.tolist() == list(map(len, expected))
+    assert encoder.backend == ("hf" if backend == "hf" else "gigatoken")
+    empty_ids, empty_lengths = encoder.encode_batch([])
+    assert (empty_ids.dtype, empty_ids.size, empty_lengths.size) == (np.uint16, 0, 0)
+
+
+@pytest.mark.parametrize("backend", ["hf", "gigatoken"])
+def test_an_encoder_sent_to_another_process_gives_the_same_ids(tokenizer, backend):
+    encoder = Encoder(tokenizer, backend=backend, append_eod=True)
+    copy = pickle.loads(pickle.dumps(encoder))
+    assert (copy.tokenizer, copy.backend) == (None, backend)
+    for one, other in zip(encoder.encode_batch(TEXTS), copy.encode_batch(TEXTS), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
+    caplog.set_level("INFO", "nanoset_ref")
+    with monkeypatch.context() as patch:
+        patch.setattr(encode_module._Gigatoken, "encode", lambda self, texts: self._loaded.encode_batch(texts[::-1]))
+        assert Encoder(tokenizer).backend == "hf"
+        assert "gigatoken is not used: it gives other ids" in caplog.text
+        with pytest.raises(TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"):
+            Encoder(tokenizer, backend="gigatoken")
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    assert Encoder(tokenizer).backend == "hf"
+    with pytest.raises(TokenizerError, match=r"cannot be used: it is not installed \(pip install gigatoken\)"):
+        Encoder(tokenizer, backend="gigatoken")
+
+
+def wrapped(backend, **special):
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+
+
+@pytest.fixture
+def with_bos_and_eos(golden):
+    """The golden tokenizer with a post-processor <s> ... </s>, and a truncation that must be ignored."""
+    backend = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
+    special = [("<s>", 1), ("</s>", 2)]
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
+    backend.enable_truncation(4)
+    backend.enable_padding()
+    return wrapped(backend, eos_token="</s>")
+
+
+def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(with_bos_and_eos, caplog):
+    caplog.set_level("INFO", "nanoset_ref")
+    tokenizer = with_bos_and_eos
+    plain = Encoder(tokenizer, backend="hf").encode_batch(["one two three"])[0].tolist()
+    assert len(plain) > 4
+    for options, prefix, suffix in [
+        ({"append_eod": True}, [], [2]),
+        ({"add_special_tokens": True}, [1], [2]),
+        ({"add_special_tokens": True, "append_eod": True}, [1], [2]),
+    ]:
+        encoder = Encoder(tokenizer, **options)
+        ids, lengths = encoder.encode_batch(["", "one two three", ""])
+        assert ids.tolist() == [*prefix, *suffix, *prefix, *plain, *suffix, *prefix, *suffix]
+        assert lengths.tolist() == [len(prefix + suffix), len(prefix + plain + suffix), len(prefix + suffix)]
+    assert "end with EOS already" in caplog.text
+
+
+def test_no_eos_token_to_append(golden):
+    backend = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match="this tokenizer has none"):
+        Encoder(wrapped(backend), append_eod=True)
+
+
+def test_lone_surrogates_are_an_error_that_says_which_text(tokenizer):
+    with pytest.raises(EncodeError, match=r"lone surrogate '\\ud800' at character 2") as caught:
+        Encoder(tokenizer).encode_batch(["a", "bc\ud800"])
+    assert (caught.value.index, caught.value.kind) == (1, "lone surrogate")
+
+
+def test_ids_that_do_not_fit_the_dtype(golden, monkeypatch):
+    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 2)
+    vocabulary = {"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    encoder = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True)
+    assert encoder.dtype == np.uint16
+    texts = ["a a", "a", "", "a b a", "a", "b"]
+    with pytest.raises(EncodeError, match="token id 70000 does not fit uint16, whose largest is 65535") as caught:
+        encoder.encode_batch(texts)
+    assert (caught.value.index, caught.value.kind) == (3, "id too large")
+    ids, lengths = map(np.concatenate, zip(*encoder.stream(texts, on_error="skip"), strict=True))
+    assert lengths.tolist() == [3, 2, 1, -1, 2, -1]
+    assert ids.tolist() == [1, 1, 2, 1, 2, 2, 1, 2]
+    wide = Encoder(wrapped(backend, eos_token="</s>"), dtype="int32")
+    assert wide.encode_batch(["a b"])[0].tolist() == [1, 70_000]
+
+
+def test_a_tokenizer_without_a_fast_form_is_called_as_it_is(tokenizer):
+    class Slow:
+        is_fast = False
+        eos_token_id = 2
+
+        def __len__(self):
+            return len(tokenizer)
+
+        def get_vocab(self):
+            return tokenizer.get_vocab()
+
+        def get_added_vocab(self):
+            return tokenizer.get_added_vocab()
+
+        def __call__(self, texts, add_special_tokens=True, verbose=True):
+            return {"input_ids": [[len(word) for word in text.split()] for text in texts]}
+
+    encoder = Encoder(Slow(), append_eod=True)
+    assert encoder.backend == "slow"
+    ids, lengths = encoder.encode_batch(["one three", "", "x"])
+    assert (ids.tolist(), lengths.tolist()) == ([3, 5, 2, 2, 1, 2], [3, 1, 2])
+
+
+def test_a_tokenizer_that_does_not_load(tmp_path):
+    with pytest.raises(TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="backend must be one of"):
+        Encoder(None, backend="rust")

@@ -1,0 +1,204 @@
+"""Reading text: every document once and in order, however the input is cut up, and every bad input by its name."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref import text as text_module
+from nanoset_ref.text import DocumentError, InputError, open_text, read_lines
+
+
+def write_lines(path, texts, column="text"):
+    path.write_text("".join(json.dumps({"id": k, column: text}) + "\n" for k, text in enumerate(texts)))
+    return path
+
+
+def texts_of(source):
+    return [document.text for document in source.documents()]
+
+
+TEXTS = [f"document {k} " + "é\n" * (k % 7) for k in range(50)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lines=st.lists(st.sampled_from(["", " ", '{"text": "a"}', '{"text": "' + "long " * 20 + '"}']), max_size=20),
+    last_newline=st.booleans(),
+    block_bytes=st.integers(2, 60),
+)
+def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lines, last_newline, block_bytes):
+    content = "\n".join(lines) + "\n" * last_newline
+    expected = [json.loads(line)["text"] for line in lines if line.strip()]
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    path.write_text(content)
+    if not content:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "BLOCK_BYTES", block_bytes)
+        source = open_text(path)
+        blocks = list(source.blocks())
+        documents = [document for block in blocks for document in block.documents()]
+    assert [document.text for document in documents] == expected
+    where = [f"{path}:{number}" for number, line in enumerate(lines, 1) if line.strip()]
+    assert [document.where for document in documents] == where
+    assert sum(block.num_bytes for block in blocks) == source.num_bytes == len(content)
+
+
+def test_reading_goes_on_at_any_offset_that_was_handed_out(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        lines = list(read_lines(file, 0, size))
+        for k, (offset, _) in enumerate(lines):
+            assert list(read_lines(file, offset, size)) == lines[k:]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst"])
+def test_plain_gzip_and_zstd_give_the_same_documents(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(text_module, "BLOCK_BYTES", 100)
+    content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
+    half = len(content) // 2  # two members, two frames: as files put together with cat
+    pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(suffix[-4:].lstrip("nl"), bytes)
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(pack(content[:half]) + pack(content[half:]))
+    source = open_text(path)
+    assert texts_of(source) == TEXTS
+    assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
+    assert len(list(source.blocks())) > 1
+
+
+def test_parquet_by_row_groups(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
+    source = open_text(path)
+    assert texts_of(source) == TEXTS
+    assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
+    assert len(list(source.blocks())) == 8
+
+
+def test_a_saved_dataset_and_its_splits(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(text_module, "BLOCK_BYTES", 100)
+    train, test = (datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"]))
+    train.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "two")
+    source = open_text(tmp_path / "one")
+    assert texts_of(source) == TEXTS
+    assert len(list(source.blocks())) > 1
+    assert [document.where for document in source.documents()][-1] == f"{tmp_path / 'one'}:50"
+    assert texts_of(open_text(tmp_path / "two", split="test")) == ["x"]
+    with pytest.raises(InputError, match=r"name one of its splits \['train', 'test'\], got None"):
+        open_text(tmp_path / "two")
+    with pytest.raises(InputError, match=r"no column 'body'; the columns here are \['text'\]"):
+        open_text(tmp_path / "one", column="body")
+
+
+def test_a_folder_with_a_split_is_loaded_as_a_dataset(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    write_lines(tmp_path / "data" / "train.jsonl", TEXTS)
+    write_lines(tmp_path / "data" / "test.jsonl", ["x", "y"])
+    assert texts_of(open_text(tmp_path / "data", split="test")) == ["x", "y"]
+
+
+def test_folders_globs_and_lists_have_one_order(tmp_path):
+    for name in ("b.jsonl", "a.json", "deep/c.jsonl", ".hidden.jsonl", "readme.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_lines(tmp_path / name, [name])
+    assert texts_of(open_text(tmp_path)) == ["a.json", "b.jsonl", "deep/c.jsonl"]
+    assert texts_of(open_text(str(tmp_path / "*.json*"))) == ["a.json", "b.jsonl"]
+    assert texts_of(open_text([tmp_path / "b.jsonl", tmp_path / "deep"])) == ["b.jsonl", "deep/c.jsonl"]
+    assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
+
+
+BAD_LINES = {
+    "invalid JSON": (b'{"text": "a"', "not JSON"),
+    "invalid UTF-8": (b'{"text": "\xff"}', "not UTF-8"),
+    "not an object": (b'[{"text": "a"}]', "one JSON object, got a list; a JSON array becomes JSON lines with: jq"),
+    "missing column": (b'{"body": "a", "id": 1}', r"no column 'text'; the columns here are \['body', 'id'\]"),
+    "not a string": (b'{"text": null}', "must hold a string, got NoneType"),
+    "lone surrogate": (b'{"text": "a\\ud800"}', "lone surrogate '\\\\ud800' at character 1"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_a_bad_line_is_an_error_with_file_and_line(tmp_path, kind):
+    line, message = BAD_LINES[kind]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "good"}\n\n' + line + b"\n")
+    with pytest.raises(DocumentError, match=message) as caught:
+        texts_of(open_text(path))
+    assert caught.value.kind == kind
+    assert str(caught.value).startswith(f"{path}:3: ")
+
+
+def test_bad_lines_are_skipped_and_counted_by_kind(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good = b'{"text": "good"}\n'
+    path.write_bytes(b"".join(good + line + b"\n" for line, _ in BAD_LINES.values()))
+    (block,) = open_text(path, on_error="skip").blocks()
+    assert [document.text for document in block.documents()] == ["good"] * 6
+    assert block.skipped == dict.fromkeys(BAD_LINES, 1)
+
+
+def test_what_common_writers_produce_is_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    lines = [b'\xef\xbb\xbf{"text": "mark"}\r', b'{"text": "n", "score": NaN}', b"  ", b'{"text": "\\ud83d\\ude00"}']
+    path.write_bytes(b"\n".join(lines))
+    assert texts_of(open_text(path)) == ["mark", "n", "😀"]
+
+
+def test_inputs_that_are_none(tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "nothing").mkdir()
+    for wrong, error, message in [
+        ("empty.jsonl", InputError, "the input is empty"),
+        ("a.csv", InputError, "unknown kind of file; known are .json, "),
+        ("b.jsonl", FileNotFoundError, "no such file"),
+        ("nothing", FileNotFoundError, "the folder holds no file ending in .json"),
+        ("*.jsonl.gz", FileNotFoundError, "no file matches"),
+    ]:
+        with pytest.raises(error, match=message):
+            open_text(tmp_path / wrong)
+    with pytest.raises(InputError, match="neither a file, a folder nor a dataset that loads"):
+        open_text("nobody/has-this-dataset")
+    with pytest.raises(InputError, match="no splits other than 'train', got 'test'"):
+        open_text(tmp_path / "empty.jsonl", split="test")
+    with pytest.raises(InputError, match="list of inputs is empty"):
+        open_text([])
+    with pytest.raises(ValueError, match='must be "raise" or "skip"'):
+        open_text(tmp_path / "a.jsonl", on_error="ignore")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_truncated_or_damaged_archive_is_named(tmp_path, suffix):
+    content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
+    packed = gzip.compress(content) if suffix == ".gz" else zstandard.ZstdCompressor().compress(content)
+    path = tmp_path / f"a.jsonl{suffix}"
+    for broken in (packed[:-9], b"hello"):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged after line"):
+            texts_of(open_text(path))
+
+
+def test_a_parquet_file_that_is_none_or_lacks_the_column(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"hello")
+    with pytest.raises(InputError, match=r"a.parquet: not a readable Parquet file"):
+        texts_of(open_text(path))
+    pq.write_table(pa.table({"body": ["a"], "text": [None]}), path)
+    with pytest.raises(InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"):
+        texts_of(open_text(path, column="x"))
+    with pytest.raises(DocumentError, match=r"a.parquet:1: column 'text' must hold a string, got NoneType"):
+        texts_of(open_text(path))
