@@ -1,0 +1,109 @@
+"""Real processes with real gloo between them, for tests: started quickly, killed for good.
+
+They are forked from a server that has imported torch once, so that a run of several ranks starts in a moment instead of
+five seconds. The first run pays for the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+@functools.cache
+def start_server() -> None:
+    """Start the server with `ranks.warm` imported; before Python 3.12 it finds it only through PYTHONPATH."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.parent), *([before] if before else [])])
+    try:
+        CONTEXT.set_forkserver_preload(["ranks.warm"])
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        os.environ |= {"PYTHONPATH": before} if before else {}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Ranks:
+    """`size` processes that each call target(*arguments) with the environment torchrun would give them.
+
+    Args:
+        target: a function of an importable module.
+        log: file that takes what they print.
+    """
+
+    def __init__(self, size: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: Path) -> None:
+        start_server()
+        port = free_port()
+        self.log = log
+        self.processes = [
+            CONTEXT.Process(target=_run, args=(rank, size, port, target, arguments, str(log))) for rank in range(size)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def kill(self) -> None:
+        """SIGKILL to all of them at once."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
+
+    def wait_for_codes(self, seconds: float = 120.0) -> list[int | None]:
+        """The exit codes, when all have ended by themselves."""
+        end = time.monotonic() + seconds
+        for process in self.processes:
+            process.join(max(0.0, end - time.monotonic()))
+        codes = [process.exitcode for process in self.processes]
+        self.kill()
+        return codes
+
+    def wait(self, seconds: float = 120.0) -> None:
+        """Until all have ended well; else everything they printed is the error."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(process.exitcode is None for process in self.processes):
+            if any(process.exitcode for process in self.processes):
+                break
+            time.sleep(0.01)
+        codes = [process.exitcode for process in self.processes]
+        self.kill()
+        assert codes == [0] * len(codes), f"exit codes {codes}:\n{self.log.read_text()}"
+
+
+def _run(rank: int, size: int, port: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: str) -> None:
+    if sys.platform == "linux":  # what a process that torchrun starts would use for its loading workers
+        multiprocessing.set_start_method("fork", force=True)
+    file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    code = target(*arguments)
+    with contextlib.suppress(Exception):
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    os._exit(code or 0)

@@ -1,0 +1,42 @@
+"""What the ranks of the tests do. (Children find a function only in a module that they can import.)"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.parallel import layout_from_mesh
+
+
+def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
+    """The layouts of this rank in several meshes, and what is said of a mesh without names and of one with others."""
+    dist.init_process_group("gloo")
+    layouts = [
+        vars(layout_from_mesh(init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))))
+        for sizes in meshes
+    ]
+    refusals = []
+    for names in (None, ("dp", "ep")):
+        try:
+            layout_from_mesh(init_device_mesh("cpu", (2, 2), mesh_dim_names=names))
+        except ValueError as error:
+            refusals.append(str(error))
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps([layouts, refusals]))
+
+
+def build_while_one_dies(folder: str, paths: list[str]) -> None:
+    """Build the order of a Nanoset; rank 1 is killed in front of it, when all are connected."""
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    nanoset = Nanoset(paths, None, 8, 100)
+    found = {"fingerprint": nanoset.fingerprint, "rows": nanoset.read([0, 17, 99]).tolist()}
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(found))
+    os._exit(0)  # no farewell to the rank that is gone

@@ -1,0 +1,189 @@
+"""The YAML of a run: what is right is read, what is wrong is named with its path."""
+
+import numpy as np
+import pytest
+import yaml
+
+from nanoset_ref.config import Config, load_config
+from nanoset_ref.corpus import train_tokenizer
+from nanoset_ref.strict_yaml import ConfigError
+from nanoset_ref.tokens import TokenFileWriter
+
+MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 300}
+
+SEEDS = """
+data_stages:
+  - name: General purpose training (Single dataset)
+    start_training_step: 1
+    data:
+      dataset:
+        dataset_path: {a}
+      num_loading_workers: 0
+      seed: 1234
+  - name: Second purpose training (> 1 dataset)
+    start_training_step: 15
+    data:
+      dataset:
+        dataset_path:
+        - {a}
+        - {b}
+      num_loading_workers: 0
+      seed: 1234
+  - name: Third purpose training (Blended dataset)
+    start_training_step: 25
+    data:
+      dataset:
+        dataset_path:
+          {a}: 0.8
+          {b}: 2e-1
+      num_loading_workers: 0
+      seed: 1234
+tokens: {{sequence_length: 8, train_steps: 30, micro_batch_size: 2, batch_accumulation_per_replica: 4}}
+parallelism: {{dp: 2}}
+model:
+  model_config: {{model_type: llama, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, vocab_size: 300}}
+checkpoints: {{checkpoints_path: checkpoints, checkpoint_interval: 10}}
+optimizer: {{learning_rate_scheduler: {{learning_rate: 1e-3}}}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for name in "ab":
+        paths[name] = str(tmp_path / f"{name}_input_ids.npy")
+        with TokenFileWriter(paths[name], dtype="uint16", vocab_size=300) as writer:
+            writer.write_document(np.arange(100))
+    return paths
+
+
+@pytest.fixture
+def load(files, tmp_path):
+    """Load the seeds' config after a change: a function on the parsed YAML, or a replacement of its text."""
+
+    def load(change=lambda tree: None, text=SEEDS):
+        tree = yaml.safe_load(text.format(**files))
+        change(tree)
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return load_config(path)
+
+    return load
+
+
+def test_the_three_forms_of_dataset_path_are_read(files, tmp_path):
+    (tmp_path / "config.yaml").write_text(SEEDS.format(**files))
+    config = load_config(tmp_path / "config.yaml")
+    assert [stage.start_training_step for stage in config.data_stages] == [1, 15, 25]
+    assert config.data_stages[0].data.dataset.dataset_path == files["a"]
+    assert config.data_stages[1].data.dataset.dataset_path == [files["a"], files["b"]]
+    assert config.data_stages[2].data.dataset.dataset_path == {files["a"]: 0.8, files["b"]: 0.2}  # 2e-1 is a number
+    assert config.optimizer.learning_rate_scheduler.learning_rate == 0.001
+    assert config.global_batch_size == 16
+    assert config.data_stages[0].data.dataset.reuse == "restart"
+
+
+def test_the_stateless_order_continues_by_default(load):
+    config = load(lambda tree: tree["data_stages"][0]["data"]["dataset"].update(order="stateless"))
+    assert config.data_stages[0].data.dataset.reuse == "continue"
+
+
+def put(path, value):
+    """A change of the parsed YAML: the value at a path such as ("tokens", "train_steps")."""
+
+    def change(tree):
+        for key in path[:-1]:
+            tree = tree[key]
+        tree[path[-1]] = value
+
+    return change
+
+
+STAGE = ("data_stages", 1)
+DATASET = (*STAGE, "data", "dataset")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ((*STAGE, "start_training_step"), 1, "data_stages[1].start_training_step: 1 is used twice"),
+        (("data_stages", 2, "start_training_step"), 15, "data_stages[2].start_training_step: 15 is used twice"),
+        ((*STAGE, "start_training_step"), 0, "data_stages[1].start_training_step: steps are counted from 1, got 0"),
+        ((*STAGE, "start_training_step"), 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
+        (("data_stages", 0, "start_training_step"), 2, "data_stages: one stage must have start_training_step 1, got ["),
+        ((*STAGE, "start_training_step"), "15", "data_stages[1].start_training_step: must be an integer, got '15'"),
+        ((*STAGE, "start_training_step"), True, "data_stages[1].start_training_step: must be an integer, got True"),
+        (
+            (*STAGE, "name"),
+            "Third purpose training (Blended dataset)",
+            "data_stages[2].name: 'Third purpose training (Blended dataset)' is used twice",
+        ),
+        ((*STAGE, "data", "num_loading_workes"), 1, "did you mean 'num_loading_workers'?"),
+        ((*STAGE, "data", "num_loading_workers"), -1, "data_stages[1].data.num_loading_workers: must be at least 0"),
+        ((*STAGE, "data", "seed"), 2**32, "data_stages[1].data.seed: must lie in 0 .. 2**32 - 1"),
+        ((*DATASET, "dataset_path"), 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
+        ((*DATASET, "dataset_path"), [], "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
+        ((*DATASET, "dataset_path"), ["a", "a"], "data_stages[1].data.dataset.dataset_path: a file may stand here"),
+        ((*DATASET, "dataset_path"), {"a": -1}, "dataset_path: the weight of 'a' must be from 0 on, got -1"),
+        ((*DATASET, "dataset_path"), {"a": "x"}, "dataset_path: the weight of 'a' must be from 0 on, got 'x'"),
+        ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: one weight at least must be above 0"),
+        ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
+        ((*DATASET, "order"), "random", "data_stages[1].data.dataset.order: must be one of nanotron, stateless, got"),
+        (("tokens", "train_steps"), 0, "tokens.train_steps: must be at least 1, got 0"),
+        (("tokens", "train_steps"), 1.5, "tokens.train_steps: must be an integer, got 1.5"),
+        (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
+        (("tokens", "sequence_length"), 200, "dataset_path: "),
+        (("tokens",), None, "tokens: must be a mapping, got None"),
+        (("parallelism", "dp"), 0, "parallelism.dp: must be at least 1, got 0"),
+        (("model", "model_config", "vocab_size"), 299, "300 ids, model.model_config.vocab_size is only 299"),
+        (("model", "model_config", "model_type"), "lama", "model.model_config.model_type: 'lama' is not one that"),
+        (("model", "model_config", "hiden_size"), 8, "model.model_config.hiden_size: unknown key, did you mean 'hid"),
+        (("checkpoints", "checkpoint_interval"), 0, "checkpoints.checkpoint_interval: must be at least 1, got 0"),
+        (("optimizer", "clip_grad"), "1", "optimizer.clip_grad: must be a number, got '1'"),
+        (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
+        (("zzz",), 1, "zzz: unknown key; known are checkpoints, data_stages"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
+    with pytest.raises(ConfigError) as error:
+        load(put(path, value))
+    assert "config.yaml: " in str(error.value)
+    assert message in str(error.value)
+
+
+def test_a_missing_key_is_named(load):
+    with pytest.raises(ConfigError, match=r"data_stages\[0\]\.data\.dataset: is missing"):
+        load(lambda tree: tree["data_stages"][0]["data"].pop("dataset"))
+
+
+def test_a_key_that_stands_twice_is_an_error(files, tmp_path):
+    text = SEEDS.format(**files).replace(f"{files['b']}: 2e-1", f"{files['a']}: 0.2")
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"line 25: the key '.*a_input_ids.npy' stands twice"):
+        load_config(tmp_path / "config.yaml")
+
+
+def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    tokenizer = train_tokenizer(["a few words, and then some words more"] * 2)
+    (folder / "tokenizer.json").write_text(tokenizer.to_str())
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    size = tokenizer.get_vocab_size()
+    named = put(("tokenizer",), {"tokenizer_name_or_path": str(folder)})
+    with pytest.raises(ConfigError, match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}"):
+        load(named)
+
+    def change(tree):
+        named(tree)
+        tree["model"]["model_config"]["vocab_size"] = size - 1
+
+    with pytest.raises(ConfigError, match=rf"{size - 1} is smaller than the tokenizer's vocabulary of {size} ids"):
+        load(change)
+
+
+def test_configs_are_frozen(load):
+    config = load()
+    assert isinstance(config, Config)
+    with pytest.raises(AttributeError):
+        config.tokens.train_steps = 3

@@ -1,0 +1,101 @@
+"""Ranks as plain numbers: from any mesh, without a word between processes, and what follows for the data."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from ranks import Ranks
+from ranks.tasks import build_while_one_dies, write_layouts
+
+from nanoset_ref.collator import TensorPointer
+from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.parallel import ParallelLayout, layout_of_rank, start_world
+
+
+def token_file(path, num_tokens):
+    np.arange(num_tokens, dtype="<u2").tofile(path)
+    return path
+
+
+@pytest.mark.parametrize("names", [("dp", "pp", "tp"), ("pp", "dp", "tp"), ("tp", "dp"), ("pp",), ()])
+def test_layout_of_rank_counts_as_a_mesh_does(names):
+    sizes = dict(zip(names, (2, 3, 4), strict=False))
+    mesh = np.arange(int(np.prod(list(sizes.values()), dtype=int))).reshape(tuple(sizes.values()))
+    for rank in mesh.ravel():
+        place = dict(zip(names, np.argwhere(mesh == rank)[0], strict=True))
+        layout = layout_of_rank(int(rank), sizes)
+        for name in ("dp", "pp", "tp"):
+            assert getattr(layout, f"{name}_rank") == place.get(name, 0)
+            assert getattr(layout, f"{name}_size") == sizes.get(name, 1)
+
+
+def test_wrong_layouts_are_refused():
+    with pytest.raises(ValueError, match=r"rank 4 is not one of the 4 ranks"):
+        layout_of_rank(4, {"dp": 4})
+    with pytest.raises(ValueError, match=r"must be named .*'data'"):
+        layout_of_rank(0, {"data": 4})
+    with pytest.raises(ValueError, match=r"tp_rank must be in \[0, tp_size=2\), got 2"):
+        ParallelLayout(tp_rank=2, tp_size=2)
+    with pytest.raises(ValueError, match=r"pp_size must be at least 1, got 0"):
+        ParallelLayout(pp_size=0)
+    with pytest.raises(ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"):
+        start_world(dp=2, pp=2)
+
+
+def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
+    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4}, {"tp": 2, "pp": 1, "dp": 2}]
+    Ranks(4, write_layouts, (str(tmp_path), meshes), tmp_path / "log").wait()
+    for rank in range(4):
+        layouts, refusals = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert "must be named" in refusals[0] and "('dp', 'ep')" in refusals[1]
+        assert layouts == [vars(layout_of_rank(rank, sizes)) for sizes in meshes]
+
+
+def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):
+    paths = [str(token_file(tmp_path / f"{name}.npy", size)) for name, size in (("a", 500), ("b", 300))]
+    ranks = Ranks(3, build_while_one_dies, (str(tmp_path), paths), tmp_path / "log")
+    assert [code for code in ranks.wait_for_codes() if code] == [-9]
+    nanoset = Nanoset(paths, None, 8, 100)
+    expected = {"fingerprint": nanoset.fingerprint, "rows": nanoset.read([0, 17, 99]).tolist()}
+    assert json.loads((tmp_path / "0.json").read_text()) == expected
+    assert json.loads((tmp_path / "2.json").read_text()) == expected
+
+
+def test_tp_ranks_read_the_same_and_pp_ranks_what_the_collator_says(tmp_path):
+    nanoset = Nanoset(token_file(tmp_path / "a.npy", 1000), None, 8, 48)
+    sizes = {"pp": 3, "dp": 2, "tp": 2}
+    seen = {}
+    for rank in range(12):
+        layout = layout_of_rank(rank, sizes)
+        loader = build_nanoset_dataloader(
+            nanoset,
+            micro_batch_size=4,
+            dp_rank=layout.dp_rank,
+            dp_size=layout.dp_size,
+            input_pp_rank=layout.input_pp_rank,
+            output_pp_rank=layout.output_pp_rank,
+            current_pp_rank=layout.pp_rank,
+            num_loading_workers=1 if rank in (0, 4) else 0,
+        )
+        assert isinstance(loader.dataset, EmptyInfiniteDataset) == (layout.pp_rank == 1)
+        assert loader.num_workers == (rank == 0)
+        seen[layout.pp_rank, layout.dp_rank, layout.tp_rank] = list(loader)
+    for pp_rank, dp_rank in itertools.product(range(3), range(2)):
+        for one, other in zip(seen[pp_rank, dp_rank, 0], seen[pp_rank, dp_rank, 1], strict=True):
+            for key, value in one.items():
+                if isinstance(value, TensorPointer):
+                    assert value == other[key] == TensorPointer(0 if key.startswith("input") else 2)
+                else:
+                    assert value.equal(other[key])
+        assert [key for key, value in seen[pp_rank, dp_rank, 0][0].items() if not isinstance(value, TensorPointer)] == [
+            ["input_ids", "input_mask"],
+            [],
+            ["label_ids", "label_mask"],
+        ][pp_rank]
+    for dp_rank in range(2):
+        rows = np.concatenate([batch["input_ids"] for batch in seen[0, dp_rank, 0]])
+        labels = np.concatenate([batch["label_ids"] for batch in seen[2, dp_rank, 0]])
+        expected = nanoset.read(np.arange(dp_rank, 48, 2))
+        assert rows.tolist() == expected[:, :-1].tolist() and labels.tolist() == expected[:, 1:].tolist()
