@@ -4,7 +4,8 @@ request masks by document.
 Whole batches at once, with `nanoset_ref.documents`. What upstream does per sample in the dataset (and then stacks)
 happens once per batch here, and a dataset stays the same whatever a model wants to know about documents. Pads and the
 EOD are found by their ids, as upstream does it: a real token with the pad's id loses its loss and becomes 0, so take an
-id that no document holds.
+id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read first:
+unless a flag about documents is set, upstream makes that sample's loss mask, its pads included, everybody's.
 """
 
 from __future__ import annotations

@@ -160,10 +160,11 @@ class NanosetConfig:
                 raise ValueError(
                     f"data_path_per_split already says what each split reads; leave split out, got {self.split!r}"
                 )
-            if self.data_path_per_split is None or len(self.data_path_per_split) != len(SPLITS):
+            paths = tuple(self.data_path_per_split or ())
+            if len(paths) != len(SPLITS) or all(path is None for path in paths):
                 raise ValueError(
-                    f"data_path_per_split must give a data_path (or None) for each of {SPLITS}, got "
-                    f"{self.data_path_per_split!r}"
+                    f"data_path_per_split must give a data_path, or None, for each of {SPLITS}, and not None for all, "
+                    f"got {self.data_path_per_split!r}"
                 )
         for name, blend, count in zip(SPLITS, self.blends, self.split_num_samples, strict=True):
             if blend is not None and blend.weights is not None and count is None:

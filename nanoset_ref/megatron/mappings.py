@@ -78,13 +78,10 @@ def plan_epochs(
         ValueError: samples are requested of a split without tokens (upstream counts epochs forever).
     """
     extra = int(extra_token)
-    epochs = 1
-    if num_samples is not None:
-        if tokens_per_epoch == 0:
-            raise ValueError(
-                f"{num_samples} samples cannot be drawn from a split without tokens, in however many epochs"
-            )
-        epochs = max(1, -(-(num_samples * sequence_length + extra) // tokens_per_epoch))
+    tokens_wanted = 0 if num_samples is None else num_samples * sequence_length + extra
+    if tokens_wanted > 0 and tokens_per_epoch == 0:
+        raise ValueError(f"{num_samples} samples cannot be drawn from no tokens, in however many epochs")
+    epochs = max(1, -(-tokens_wanted // max(1, tokens_per_epoch)))
     total = max(0, epochs * tokens_per_epoch - extra)
     length = (
         total // sequence_length if drop_last_partial else int(np.ceil(np.float32(total) / np.float32(sequence_length)))

@@ -1,0 +1,294 @@
+"""Random corpora and configurations, built by the installed megatron-core and by us, compared whole."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref.megatron import (
+    BlendedNanoset,
+    MegatronCollator,
+    MegatronNanoset,
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+    merge,
+)
+from nanoset_ref.megatron.config import DataPath
+from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
+
+VOCABULARY = 50  # EOD is its last id
+PAD = 3
+
+
+@pytest.fixture(scope="module")
+def core() -> Iterator[SimpleNamespace]:
+    """The data modules of megatron-core, an optional extra; torch keeps to one thread, as its tensors are tiny."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it misses Transformer Engine and uses what torch has deprecated
+        logging.getLogger("megatron.core").setLevel(logging.ERROR)
+        pytest.importorskip("megatron.core.datasets.gpt_dataset", exc_type=ImportError)
+        names = ("gpt_dataset", "indexed_dataset", "blended_dataset", "blended_megatron_dataset_builder", "helpers")
+        modules = {name: importlib.import_module(f"megatron.core.datasets.{name}") for name in names}
+    yield SimpleNamespace(**modules)
+    torch.set_num_threads(threads)
+
+
+class Tokenizer:
+    """All that upstream asks of a tokenizer."""
+
+    vocab_size, eod, eos, pad = VOCABULARY, VOCABULARY - 1, VOCABULARY - 1, PAD
+    unique_identifiers = "tests"
+
+
+# ---- what is compared
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
+    """A dtype and documents, each a list of sequence lengths."""
+    length = st.one_of(st.integers(0, 6), st.integers(1, 60))
+    documents = draw(st.lists(st.lists(length, min_size=1, max_size=3), min_size=1, max_size=12))
+    documents[-1].append(draw(st.integers(1, 9)))  # an empty corpus is another test
+    return draw(st.sampled_from(["uint8", "uint16", "int32", "int64"])), documents
+
+
+COUNTS = st.one_of(st.none(), st.integers(0, 80))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """The corpora and the fields of a NanosetConfig; a data_path is given by numbers of corpora."""
+    number = draw(st.sampled_from([1, 1, 2, 3]))
+    plan: dict[str, Any] = {"corpora": draw(st.lists(corpora(), min_size=number, max_size=number))}
+    weights = st.lists(st.sampled_from([0.1, 0.3, 0.5, 1.0, 3, 7.0, 30]), min_size=number, max_size=number)
+    weighted = draw(st.booleans())
+    data_path = (list(range(number)), draw(weights) if weighted else None)
+    if draw(st.integers(0, 4)) == 0:
+        plan["per_split"] = [draw(st.sampled_from([data_path, ([0], None), None])) for _ in range(2)] + [data_path]
+    else:
+        plan["data_path"] = data_path
+        plan["split"] = draw(
+            st.sampled_from(["100,0,0", "90,8,2", "60,20,20", "949,50,1", "1,1", "0,1,0", ".5,.25,.25"])
+        )
+    counts = st.integers(0, 80) if weighted else COUNTS
+    plan["fields"] = {
+        "random_seed": draw(st.integers(0, 2**32 - 1)),
+        "sequence_length": draw(st.integers(1, 40)),
+        "split_num_samples": tuple(draw(st.tuples(counts, counts, counts))),
+        "mid_level_dataset_surplus": draw(st.sampled_from([0.005, 0.0, 0.5])),
+    }
+    for name in (
+        "add_extra_token_to_sequence",
+        "drop_last_partial_validation_sequence",
+        "reset_position_ids",
+        "reset_attention_mask",
+        "eod_mask_loss",
+    ):
+        plan["fields"][name] = draw(st.booleans())
+    return plan
+
+
+def write(builder: Any, folder: Path, number: int, dtype: str, documents: list[list[int]]) -> str:
+    """Write a corpus with upstream's builder or ours, whose methods are called alike; returns the prefix."""
+    rng = np.random.RandomState(number)
+    prefix = str(folder / f"corpus{number}")
+    writer = builder(f"{prefix}.bin", np.dtype(dtype).type)
+    for lengths in documents:
+        writer.add_document(rng.randint(0, VOCABULARY, sum(lengths)), lengths)
+    writer.finalize(f"{prefix}.idx")
+    return prefix
+
+
+def theirs(core: SimpleNamespace, plan: dict[str, Any], prefixes: list[str]) -> list[Any]:
+    fields = dict(plan["fields"])
+    sizes = fields.pop("split_num_samples")
+    if "per_split" in plan:
+        blends = [entry and ([prefixes[i] for i in entry[0]], entry[1]) for entry in plan["per_split"]]
+        fields["blend_per_split"] = blends
+    else:
+        indexes, weights = plan["data_path"]
+        fields.update(blend=([prefixes[i] for i in indexes], weights), split=plan["split"])
+    config = core.gpt_dataset.GPTDatasetConfig(tokenizer=Tokenizer(), **fields)
+    builder = core.blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder
+    return list(builder(core.gpt_dataset.GPTDataset, list(sizes), lambda: True, config).build())
+
+
+def config_of(plan: dict[str, Any], prefixes: list[str]) -> NanosetConfig:
+    def path(entry: tuple[list[int], list[float] | None]) -> DataPath:
+        names = [prefixes[i] for i in entry[0]]
+        if entry[1] is not None:
+            return dict(zip(names, entry[1], strict=True))
+        return names[0] if len(names) == 1 else names
+
+    fields: dict[str, Any] = dict(plan["fields"], eod_id=Tokenizer.eod, pad_id=PAD, create_attention_mask=True)
+    if "per_split" in plan:
+        fields["data_path_per_split"] = [entry and path(entry) for entry in plan["per_split"]]
+    else:
+        fields.update(data_path=path(plan["data_path"]), split=plan["split"])
+    return NanosetConfig(**fields)
+
+
+def upstream_would_hang(config: NanosetConfig) -> bool:
+    """Samples are asked of a split without tokens: upstream then counts epochs forever."""
+    for blend, bounds, size in zip(config.blends, config.split_bounds, config.split_num_samples, strict=True):
+        if blend is None or bounds is None or size is None:
+            continue
+        if blend.weights is None and len(blend.prefixes) > 1:
+            continue
+        if size == 0 and not config.add_extra_token_to_sequence:
+            continue
+        for prefix in blend.prefixes:
+            corpus = MMapIndexedDataset(prefix)
+            first, stop = (round(bound * float(len(corpus))) for bound in bounds)
+            if corpus.sequence_lengths[first:stop].sum() == 0:
+                return True
+    return False
+
+
+def ends_in_an_empty_sequence(datasets: list[Any]) -> bool:
+    """A kept partial sample ends in a sequence of no tokens, one token before its beginning: upstream refuses that."""
+    parts = [part for dataset in datasets if dataset for part in getattr(dataset, "datasets", [dataset])]
+    return any(part.sample_index.min() < 0 for part in parts)
+
+
+def fresh_item(core: SimpleNamespace, dataset: Any, k: int) -> dict[str, torch.Tensor]:
+    """Item k as if it were the first that is read: upstream gives its loss mask, pads and all, to others."""
+    if isinstance(dataset, core.blended_dataset.BlendedDataset):
+        return fresh_item(core, dataset.datasets[dataset.dataset_index[k]], dataset.dataset_sample_index[k])
+    dataset.masks_and_position_ids_are_cached = False
+    return dataset[k]
+
+
+def assert_equal(core: SimpleNamespace, ours: Any, other: Any, config: NanosetConfig) -> None:
+    if other is None:
+        assert ours is None
+        return
+    assert len(ours) == len(other)
+    if isinstance(other, core.blended_dataset.BlendedDataset):
+        assert isinstance(ours, BlendedNanoset)
+        np.testing.assert_array_equal(ours.dataset_index, other.dataset_index)
+        np.testing.assert_array_equal(ours.dataset_sample_index, other.dataset_sample_index)
+        for part, other_part in zip(ours.datasets, other.datasets, strict=True):
+            assert_equal(core, part, other_part, config)
+    else:
+        assert isinstance(ours, MegatronNanoset)
+        for name in ("document_index", "sample_index", "shuffle_index"):
+            found, expected = getattr(ours, name), getattr(other, name)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+        rows = ours.read(np.arange(len(ours)))
+        for k in range(len(ours)):
+            text, sequences = other._query_document_sample_shuffle_indices(k)
+            np.testing.assert_array_equal(rows[k], text)
+            np.testing.assert_array_equal(ours.sequence_ids(k), sequences)
+    if len(ours):
+        some = np.linspace(0, len(ours) - 1, min(5, len(ours))).astype(int).tolist()
+        batch = MegatronCollator(config)(ours.__getitems__(some))
+        expected_batch = torch.utils.data.default_collate([fresh_item(core, other, k) for k in some])
+        assert batch.keys() == expected_batch.keys()
+        for field, values in expected_batch.items():
+            assert batch[field].dtype == values.dtype
+            assert torch.equal(batch[field], values), field
+
+
+@settings(max_examples=260, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(plan=plans())
+def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace, plan: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        builder = core.indexed_dataset.IndexedDatasetBuilder
+        prefixes = [write(builder, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])]
+        try:
+            config = config_of(plan, prefixes)
+            ours, refusal = NanosetBuilder(config).build(), None
+        except ValueError as error:
+            ours, refusal = [], error
+        if refusal is not None and upstream_would_hang(config):
+            event("upstream would hang")
+            return
+        try:
+            others = theirs(core, plan, prefixes)
+        except (AssertionError, ValueError, IndexError, RuntimeError) as error:
+            event(f"upstream refuses: {type(error).__name__}")
+            if refusal is None and not ends_in_an_empty_sequence(ours):
+                raise
+            return
+        if refusal is not None:
+            raise refusal
+        event("compared")
+        for dataset, other in zip(ours, others, strict=True):
+            assert_equal(core, dataset, other, config)
+
+
+@settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(parts=st.lists(corpora(), min_size=1, max_size=3))
+def test_files_and_merges_are_byte_for_byte_upstreams(core: SimpleNamespace, parts: list[Any]) -> None:
+    upstream = core.indexed_dataset.IndexedDatasetBuilder
+    dtype = parts[0][0]
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        prefixes = []
+        for number, (_, documents) in enumerate(parts):
+            prefixes.append(write(upstream, Path(one), number, dtype, documents))
+            write(MMapIndexedDatasetBuilder, Path(two), number, dtype, documents)
+        merged = upstream(f"{one}/merged.bin", np.dtype(dtype).type)
+        for prefix in prefixes:
+            merged.add_index(prefix)
+        merged.finalize(f"{one}/merged.idx")
+        merge([prefix.replace(one, two) for prefix in prefixes], f"{two}/merged")
+        for path in Path(one).iterdir():
+            assert path.read_bytes() == (Path(two) / path.name).read_bytes()
+        theirs, ours = core.indexed_dataset.IndexedDataset(f"{one}/merged"), MMapIndexedDataset(f"{one}/merged")
+        for i in range(len(ours)):
+            np.testing.assert_array_equal(ours[i], theirs[i])
+        np.testing.assert_array_equal(np.concatenate(ours[1:]), np.concatenate(theirs[1:]))
+
+
+def test_multimodal_files_are_byte_for_byte_upstreams(core: SimpleNamespace, tmp_path: Path) -> None:
+    for name, builder in {
+        "theirs": core.indexed_dataset.IndexedDatasetBuilder,
+        "ours": MMapIndexedDatasetBuilder,
+    }.items():
+        writer = builder(str(tmp_path / f"{name}.bin"), np.int32, multimodal=True)
+        writer.add_item(torch.arange(3), mode=1)
+        writer.end_document()
+        writer.add_document(np.arange(5), [2, 3], [0, 1])
+        writer.finalize(str(tmp_path / f"{name}.idx"))
+    assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "theirs.bin").read_bytes()
+    assert (tmp_path / "ours.idx").read_bytes() == (tmp_path / "theirs.idx").read_bytes()
+    ids, mode = MMapIndexedDataset(tmp_path / "theirs", multimodal=True)[2]
+    assert (ids.tolist(), mode) == ([2, 3, 4], 1)
+
+
+def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core: SimpleNamespace) -> None:
+    """Invented lengths: 20 documents of 2^28 + 1 tokens, two epochs, the last partial sample kept."""
+    lengths = np.full(20, 2**28 + 1, dtype=np.int32)
+    document_index = np.tile(np.arange(20, dtype=np.int32), 2)
+    for sequence_length in (2**24 + 3, 2**27 - 1, 2**29 + 5):
+        for drop_last in (True, False):
+            total = int(lengths.sum(dtype=np.int64))
+            plan = plan_epochs(total, 2 * total // sequence_length - 1, sequence_length, drop_last_partial=drop_last)
+            assert plan.num_epochs == 2
+            expected = core.helpers.build_sample_idx(
+                lengths, document_index, sequence_length, 2, total, drop_last, True
+            )
+            found = build_sample_index(lengths, document_index, plan.num_samples, sequence_length)
+            one_lost = sequence_length == 2**27 - 1 and not drop_last  # 80.6 samples, 80 in float32
+            assert plan.num_samples == (2 * total - 1) // sequence_length + (not drop_last and not one_lost)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
