@@ -74,7 +74,8 @@ class Encoder:
 
     Attributes:
         tokenizer: as given; None in a worker process that the Encoder was sent to.
-        dtype: np.dtype of the ids. vocab_size: len(tokenizer). eos_token_id: int or None.
+        dtype: np.dtype of the ids. vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
+        eos_token_id: int or None.
         prefix, suffix: lists of ids set before and after each document.
 
     Raises:
@@ -94,9 +95,8 @@ class Encoder:
         if backend not in get_args(Backend):
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
         self.tokenizer = tokenizer
-        self.vocab_size = len(tokenizer)
-        self.dtype = token_dtype_for(self.vocab_size) if dtype is None else np.dtype(dtype)
-        self._largest_id = max(tokenizer.get_vocab().values())
+        self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
+        self.dtype = token_dtype_for(len(tokenizer)) if dtype is None else np.dtype(dtype)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self.prefix, self.suffix = self._special_ids() if add_special_tokens else ([], [])
         if append_eod:
@@ -201,7 +201,7 @@ class Encoder:
     def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64], first: int, on_error: str) -> Ragged:
         """Check the dtype, set prefix and suffix."""
         limit = np.iinfo(self.dtype).max
-        if self._largest_id > limit and ids.size and ids.max() > limit:
+        if self.vocab_size > limit + 1 and ids.size and ids.max() > limit:
             document = np.repeat(np.arange(len(lengths)), lengths)
             bad = np.unique(document[ids > limit])
             if on_error == "raise":

@@ -165,11 +165,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_command(name: str, work: Callable[[], Any]) -> Any:
     """Do the work of a command: errors of the input or the job become one line on standard error and exit code 1.
 
-    SIGTERM, which torchrun sends to the other ranks when one has failed, ends it in good order.
+    SIGTERM, which torchrun sends to the other ranks when one has died, ends it in good order.
     """
+
+    def terminated(number: int, frame: object) -> None:
+        sys.exit(f"{name}: ended by SIGTERM; nothing was written" if is_main_rank() else 1)
+
     level = logging.INFO if is_main_rank() else logging.ERROR
     logging.basicConfig(level=level, format=f"{name}: %(levelname)s: %(message)s")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, terminated)
     try:
         return work()
     except StoppedError:

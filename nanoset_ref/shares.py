@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.encode import EncodeError, Encoder
 from nanoset_ref.text import Block, Document, DocumentError, OnError, TextSource
-from nanoset_ref.workers import BYTES, DOCUMENTS, FIRST_PART, NEXT_PART, TOKENS, Counters, JobError
+from nanoset_ref.workers import BYTES, DOCUMENTS, FIRST_PART, NEXT_PART, TOKENS, Counters, JobError, errors_name
 
 CLOSED = 1 << 40  # added to the counter of a part whose last block is claimed
 REPORT_S = 0.2
@@ -94,12 +94,16 @@ def encode_part(
     table: list[tuple[int, int, int]] = []
 
     def noted() -> Iterator[Block]:
-        for part, index, block in _claimed(source, counters):
+        for part, index, block in claimed(source, counters):
             before = share.documents_read
             yield block
             table.append((part, index, share.documents_read - before))
 
-    with open(folder / f"{rank}.ids", "wb") as ids_file, open(folder / f"{rank}.lengths", "wb") as lengths_file:
+    with (
+        errors_name(folder),
+        open(folder / f"{rank}.ids", "wb") as ids_file,
+        open(folder / f"{rank}.lengths", "wb") as lengths_file,
+    ):
 
         def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
             ids_file.write(ids.data)
@@ -110,7 +114,7 @@ def encode_part(
     return share.skipped
 
 
-def _claimed(source: TextSource, counters: Counters) -> Iterator[tuple[int, int, Block]]:
+def claimed(source: TextSource, counters: Counters) -> Iterator[tuple[int, int, Block]]:
     """Claim (part, number of the block in it, block) until nothing is left: first own parts, then those of others."""
     num_parts = len(source.parts)
     while (part := counters.add(NEXT_PART, 1)) < num_parts:

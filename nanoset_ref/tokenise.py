@@ -46,6 +46,7 @@ from nanoset_ref.workers import (
     Ranks,
     StoppedError,
     cores_per_worker,
+    errors_name,
     job_folder,
     under_torchrun,
 )
@@ -121,7 +122,7 @@ def tokenise(
         if workers > 1:
             raise ValueError(f"under torchrun its ranks are the workers; leave out workers={workers}")
         return _with_ranks(open_source, config, open_sink, target, progress)
-    with ExitStack() as stack:
+    with errors_name(target.parent), ExitStack() as stack:
         job = _Job(stack, open_source, config, open_sink, target, progress)
         return job.run_local(workers) if workers > 1 else job.run_alone()
 
@@ -228,7 +229,7 @@ def _with_ranks(
             skipped = encode_part(ranks.rank, encoder, source, folder, ranks, ranks.check)
             ranks.publish(f"rank {ranks.rank}", json.dumps(skipped))
             return None
-        with ExitStack() as stack:
+        with errors_name(target.parent), ExitStack() as stack:
             job = _Job(stack, open_source, config, open_sink, target, progress)
             plan = {"folder": str(job.folder), "input": _fingerprint(job.source), "backend": job.config.backend}
             ranks.publish("plan", json.dumps(plan))
@@ -270,8 +271,10 @@ def _local_worker(
     try:
         skipped = encode_part(rank, encoder, source, folder, counters, check)
         answer.send(("done", dict(skipped)))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         answer.send(("refused", str(error)))
+    except OSError as error:
+        answer.send(("failed", str(error)))
     except Exception:
         answer.send(("failed", traceback.format_exc()))
 
@@ -287,7 +290,7 @@ def _answer(connection: Any, process: Any) -> Counter[str]:
         raise JobError(f"{process.name} (pid {process.pid}) {end} amid its work; nothing was written") from None
     if kind == "done":
         return Counter(content)
-    raise InputError(content) if kind == "refused" else JobError(f"{process.name} failed:\n{content}")
+    raise InputError(content) if kind == "refused" else JobError(f"{process.name} failed: {content}")
 
 
 def _use_cores(workers_here: int) -> None:

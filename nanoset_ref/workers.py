@@ -49,15 +49,17 @@ class LocalCounters:
     """Counters of processes on one machine, or (without a context) of one process alone."""
 
     def __init__(self, num_parts: int, context: Any = None) -> None:
-        zeros: Any = [0] * (FIRST_PART + num_parts)
-        self._values: Any = context.Array("q", zeros) if context else zeros
-        self._lock: Any = self._values.get_lock() if context else contextlib.nullcontext()
+        size = FIRST_PART + num_parts
+        self._values: Any = context.RawArray("q", size) if context else [0] * size
+        self._lock: Any = context.Lock() if context else contextlib.nullcontext()
 
     def add(self, key: int, amount: int) -> int:
+        if not amount:  # whoever only reads is not to wait for a lock that a killed worker holds
+            return int(self._values[key])
         with self._lock:
-            before = self._values[key]
+            before = int(self._values[key])
             self._values[key] = before + amount
-        return int(before)
+        return before
 
 
 @contextlib.contextmanager
@@ -95,6 +97,17 @@ def _locked(folder: Path, target: Path) -> IO[str] | None:
             stack.pop_all()
             return lock
     return None
+
+
+@contextlib.contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let an error of writing, such as "No space left on device", say where; a plain `write` does not know."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 class Bar:
