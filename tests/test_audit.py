@@ -1,0 +1,131 @@
+"""The audit finds nothing where the laws hold, and finds every way in which they can be broken."""
+
+import json
+
+import numpy as np
+import pytest
+from test_nanoset import write_range
+
+from nanoset_ref import audit as module
+from nanoset_ref.audit import Leg, audit
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.schedule import Schedule
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return [write_range(tmp_path / "a.npy", 403), write_range(tmp_path / "b.npy", 163)]  # 100 and 40 samples of 4
+
+
+def leg(paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule):
+    schedule = {"dp_size": 3, "micro_batch_size": 2, "batch_accumulation_per_replica": 2, **schedule}
+    dataset = Nanoset(paths, weights, 4, num_samples, order=order)
+    return Leg(name="run", dataset=dataset, schedule=Schedule(**schedule), num_steps=num_steps, num_workers=workers)
+
+
+def check(report, law):
+    (found,) = [check for check in report.legs[0].checks if check.law == law]
+    return found
+
+
+@pytest.mark.parametrize("layout", ["strided", "contiguous"])
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_a_sound_run_passes(paths, layout, order):
+    report = audit([leg(paths, layout=layout, order=order, workers=4, consumed_train_samples=31, weights=[1, 1])])
+    assert report.ok, str(report)
+    assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
+    assert str(report).endswith("every law holds")
+    assert json.loads(report.to_json())["ok"] is True
+
+
+def test_a_dataset_that_is_too_short_is_found(paths):
+    report = audit([leg(paths, num_steps=51)])
+    assert not report.ok
+    assert check(report, "the dataset is long enough").detail == "positions 0 to 612 of 600"
+    assert str(report).endswith("NOT every law holds")
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        ("repeat", "every position once"),
+        ("skip", "every position once"),
+        ("unequal", "equal counts on all ranks"),
+        ("backwards", "one global order"),
+    ],
+)
+def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
+    class Faulty(ResumableBatchSampler):
+        def __iter__(self):
+            for number, batch in enumerate(super().__iter__()):
+                if number == 3 and self.dp_rank == 1:
+                    if fault == "repeat":
+                        yield [batch[0]] * len(batch)
+                        continue
+                    if fault == "skip":
+                        yield [k + 1 for k in batch]
+                        continue
+                    if fault == "unequal":
+                        return
+                    if fault == "backwards":
+                        yield list(batch)[::-1]
+                        continue
+                yield batch
+
+    monkeypatch.setattr(module, "ResumableBatchSampler", Faulty)
+    assert not check(audit([leg(paths)]), law).holds
+
+
+def test_weights_that_are_not_reached_are_found(paths):
+    sound = leg(paths, num_steps=50, weights=[1, 3])
+    assert check(audit([sound]), "shares are the weights").holds
+    sound.dataset.order.dataset_weights = np.array([0.75, 0.25])
+    assert not check(audit([sound]), "shares are the weights").holds
+
+
+def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
+    broken = leg(paths)
+    monkeypatch.setattr(broken.dataset.order, "counts", lambda until=None: np.array([until // 2, 0]))
+    assert not check(audit([broken]), "nothing is lost").holds
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+@pytest.mark.parametrize("weights", [None, [1, 9], [9, 1]])
+@pytest.mark.parametrize("start", [0, 17, 150])
+def test_forecasts_are_what_the_order_does(paths, order, weights, start):
+    """The oracle: look every position up and count."""
+    run = leg(paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30)
+    stop = start + 30 * 12
+    report = audit([run])
+    pairs = [run.dataset.order[k] for k in range(stop)]
+    for index, source in enumerate(report.legs[0].sources):
+        samples = [sample for dataset, sample in pairs if dataset == index]
+        assert source.read == sum(dataset == index for dataset, _ in pairs[start:])
+        assert source.distinct == len(set(samples))
+        assert source.repetitions == max(np.bincount(samples))
+        assert source.epochs == source.read / source.num_samples
+        assert (source.tokens, source.tail_tokens) == ((403, 2), (163, 2))[index]
+
+
+def test_a_starved_source_is_seen_in_the_forecast(tmp_path):
+    """The documented blend: in Nanotron's order dataset 0 gives 2 of its 8 samples, however long the run is."""
+    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
+    for order in ("nanotron", "stateless"):
+        dataset = Nanoset(paths, [10, 50, 30, 10], 4, 70, order=order)
+        source = audit([Leg(name="run", dataset=dataset, schedule=Schedule(), num_steps=70)]).legs[0].sources[0]
+        assert source.distinct == (2 if order == "nanotron" else source.read)
+
+
+def test_a_long_run_is_simulated_in_part_and_says_so(paths):
+    long = leg(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")
+    report = audit([long], max_steps=30)
+    assert report.ok
+    assert "30 of 1,000,000 steps simulated" in check(report, "every position once").detail
+
+
+def test_an_empty_run_is_refused(paths):
+    with pytest.raises(ValueError, match="at least one leg"):
+        audit([])
+    with pytest.raises(ValueError, match="run: num_steps must be at least 1, got 0"):
+        audit([leg(paths, num_steps=0)])
