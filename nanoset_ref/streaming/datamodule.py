@@ -1,0 +1,103 @@
+"""A Lightning data module out of adapters. Needs the extra `lightning`; nothing else here imports this module.
+
+Adapters become MapDatasets or, with hparams.iterable, IterableDatasets; these become DataLoaders. A checkpoint in the
+middle of an epoch records how many batches were trained on, and the resumed run continues behind them, workers or not.
+
+The state is kept here and not by the DataLoader: Lightning asks a loader without a length for one batch more than it
+trains on, so the loader's own state is a batch ahead, and that batch would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, default_collate
+
+from nanoset_ref.streaming.adapters import Adapter
+from nanoset_ref.streaming.iterable import IterableDataset
+from nanoset_ref.streaming.layout import required
+from nanoset_ref.streaming.mapped import MapDataset
+
+
+class SuperDataModule(LightningDataModule):
+    """Adapters in, DataLoaders out.
+
+    Args:
+        hparams: with `batch_size`; also looked at, if there: `val_batch_size`, `test_batch_size`, `predict_batch_size`
+            (batch_size by default), `iterable` (False), `num_workers` (0), `pin_memory` (False), `prefetch_factor`.
+        train_adapter, valid_adapter, predict_adapter: one Adapter each, or None.
+        test_adapter: one Adapter or a list of them.
+        collate_fn: elements to a batch.
+
+    With a map dataset training is shuffled, and Lightning adds its DistributedSampler; an iterable dataset deals itself
+    out over ranks and workers. Exact resume within an epoch is the iterable dataset's.
+
+    Raises:
+        ValueError: hparams without batch_size, a loader for which there is no adapter.
+    """
+
+    def __init__(
+        self,
+        hparams: Any,
+        train_adapter: Adapter | None = None,
+        valid_adapter: Adapter | None = None,
+        test_adapter: Adapter | list[Adapter] | None = None,
+        predict_adapter: Adapter | None = None,
+        collate_fn: Callable[[list[Any]], Any] = default_collate,
+    ) -> None:
+        super().__init__()
+        required(hparams, "batch_size")
+        self.hyperparameters = hparams  # `hparams` itself is Lightning's
+        self.train_adapter, self.valid_adapter = train_adapter, valid_adapter
+        self.test_adapter, self.predict_adapter = test_adapter, predict_adapter
+        self.collate_fn = collate_fn
+        self._start = {"epoch": 0, "batches": 0}
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self._loader("train", self.train_adapter, "batch_size", **self._start)
+
+    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
+        return [] if self.valid_adapter is None else self._loader("valid", self.valid_adapter, "val_batch_size")
+
+    def test_dataloader(self) -> list[DataLoader[Any]]:
+        adapters = self.test_adapter if isinstance(self.test_adapter, list) else [self.test_adapter]
+        return [self._loader("test", adapter, "test_batch_size") for adapter in adapters]
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        return self._loader("predict", self.predict_adapter, "predict_batch_size")
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"epoch", "batches"}: where training stands, in batches of one rank; goes into Lightning's checkpoint."""
+        if self.trainer is None:
+            return dict(self._start)
+        done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
+        if done.is_last_batch:
+            return {"epoch": self.trainer.current_epoch + 1, "batches": 0}
+        return {"epoch": self.trainer.current_epoch, "batches": done.current.processed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._start = {"epoch": state_dict["epoch"], "batches": state_dict["batches"]}
+
+    def _loader(
+        self, name: str, adapter: Adapter | None, size_name: str, *, epoch: int = 0, batches: int = 0
+    ) -> DataLoader[Any]:
+        if adapter is None:
+            raise ValueError(f"SuperDataModule has no {name}_adapter; pass {name}_adapter=... to use this loader")
+        hparams = self.hyperparameters
+        size = getattr(hparams, size_name, hparams.batch_size)
+        options: dict[str, Any] = {
+            "batch_size": size,
+            "collate_fn": self.collate_fn,
+            "num_workers": getattr(hparams, "num_workers", 0),
+            "pin_memory": getattr(hparams, "pin_memory", False),
+            "prefetch_factor": getattr(hparams, "prefetch_factor", None),
+        }
+        if not getattr(hparams, "iterable", False):
+            return DataLoader(MapDataset(hparams, adapter, self.trainer), shuffle=name == "train", **options)
+        # one batch per step: the count below is one of batches
+        per_batch = SimpleNamespace(batch_size=size, accumulate_grad_batches=1)
+        dataset = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
+        return DataLoader(dataset, **options)

@@ -1,0 +1,169 @@
+"""The datasets under Lightning with two processes, under the HF Trainer, and in a plain PyTorch loop."""
+
+import json
+import subprocess
+import sys
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from nanoset_ref.streaming import Adapter, IterableDataset, MapDataset, TokenStream, TokenStreamDataLoader
+
+LIGHTNING = """
+import json, sys, warnings
+from types import SimpleNamespace
+warnings.simplefilter("ignore")
+from pathlib import Path
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from nanoset_ref.streaming import Adapter
+from nanoset_ref.streaming.datamodule import SuperDataModule
+
+folder = Path(sys.argv[1])
+
+class Numbers(Adapter):
+    def __iter__(self):
+        return iter(range(43))
+    def preprocess_line(self, line):
+        return float(line)
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.seen = []
+    def training_step(self, batch, index):
+        self.seen.append([int(x) for x in batch])
+        return ((self.weight - batch.mean()) ** 2).sum()
+    def validation_step(self, batch, index):
+        pass
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+def fit(start=None):
+    model = Model()
+    module = SuperDataModule(SimpleNamespace(batch_size=3, num_workers=2, iterable=True), Numbers(), Numbers())
+    keep = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+    trainer = Trainer(
+        max_steps=9, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
+        callbacks=[] if start else [keep], enable_checkpointing=not start, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0,
+    )
+    trainer.fit(model, module, ckpt_path=start and folder / f"step={start}.ckpt")
+    return model.global_rank, {"seen": model.seen, "weight": model.weight.item(), "steps": trainer.global_step}
+
+results = {str(start): fit(start) for start in (None, 3, 4, 6)}
+rank = results["None"][0]
+(folder / f"{rank}.json").write_text(json.dumps({start: result for start, (_, result) in results.items()}))
+"""
+
+
+def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(LIGHTNING)
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        results = json.loads((tmp_path / f"{rank}.json").read_text())
+        whole = results.pop("None")
+        dataset = IterableDataset(SimpleNamespace(batch_size=3), Numbers(), rank=rank, world_size=2)
+        epoch = list(DataLoader(dataset, 3, num_workers=2, collate_fn=list))
+        assert len(epoch) == 8  # four steps of two batches
+        assert whole["steps"] == 9
+        assert whole["seen"] == (3 * epoch)[:18]
+        for start, resumed in results.items():  # in the first epoch, at its end, in the second one
+            assert resumed["seen"] == whole["seen"][2 * int(start) :]
+            assert (resumed["steps"], resumed["weight"]) == (9, whole["weight"])
+
+
+class Numbers(Adapter):
+    def __iter__(self):
+        return iter(range(43))
+
+
+def test_the_data_module_makes_map_and_iterable_loaders():
+    from nanoset_ref.streaming.datamodule import SuperDataModule
+
+    sizes = SimpleNamespace(batch_size=4, val_batch_size=5, num_workers=0)
+    module = SuperDataModule(sizes, Numbers(), Numbers(), [Numbers(), Numbers()], collate_fn=list)
+    assert sorted(number for batch in module.train_dataloader() for number in batch) == list(range(43))
+    assert next(iter(module.val_dataloader())) == [0, 1, 2, 3, 4]
+    assert [next(iter(loader)) for loader in module.test_dataloader()] == [[0, 1, 2, 3]] * 2
+    assert isinstance(module.train_dataloader().dataset, MapDataset)
+    with pytest.raises(ValueError, match="has no predict_adapter"):
+        module.predict_dataloader()
+    with pytest.raises(ValueError, match="hparams lacks 'batch_size'"):
+        SuperDataModule(SimpleNamespace())
+    assert SuperDataModule(sizes).val_dataloader() == []
+    module = SuperDataModule(SimpleNamespace(batch_size=4, iterable=True), Numbers(), collate_fn=list)
+    module.load_state_dict({"epoch": 2, "batches": 9})
+    assert module.state_dict() == {"epoch": 2, "batches": 9}
+    assert list(module.train_dataloader()) == [[36, 37, 38, 39], [40, 41, 42]]
+
+
+class Tiny(torch.nn.Module):
+    """Next-token prediction with one embedding; keeps what it was shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = torch.nn.Embedding(4000, 4000)
+        self.seen = []
+
+    def forward(self, input_ids, labels):
+        self.seen.append(input_ids[:, 0].tolist())
+        return {
+            "loss": torch.nn.functional.cross_entropy(self.logits(input_ids).flatten(0, 1), labels.flatten().long())
+        }
+
+
+def inputs_and_labels(rows):
+    tokens = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
+    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:].contiguous()}
+
+
+@pytest.fixture
+def stream(tmp_path, tokenizer, write_text):
+    path = write_text(tmp_path / "a.jsonl", [30] * 40)
+    return TokenStream(path, tokenizer, 10, micro_batch_size=2, shuffle_buffer=8)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hf_trainer_reads_the_stream(stream, tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    model = Tiny()
+    arguments = TrainingArguments(
+        str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2, use_cpu=True,
+        report_to=[], save_strategy="no", logging_strategy="no", dataloader_num_workers=2, disable_tqdm=True,
+        dataloader_pin_memory=False, remove_unused_columns=False,
+    )  # fmt: skip
+    Trainer(model, arguments, train_dataset=stream, data_collator=inputs_and_labels).train()
+    expected = DataLoader(stream, 2, collate_fn=inputs_and_labels)
+    stream.seek()
+    assert model.seen == [batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)]
+
+
+def test_a_plain_loop_that_crashes_learns_the_same(stream):
+    def train(model, loader, steps):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for batch in islice(loader, steps):
+            model(**batch)["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    torch.manual_seed(0)
+    whole, parts = Tiny(), Tiny()
+    parts.load_state_dict(whole.state_dict())
+    train(whole, TokenStreamDataLoader(stream, inputs_and_labels), 12)
+    first = TokenStreamDataLoader(stream, inputs_and_labels, num_workers=2)
+    train(parts, first, 5)
+    second = TokenStreamDataLoader(stream, inputs_and_labels)
+    second.load_state_dict(first.state_dict())
+    train(parts, second, 7)
+    assert parts.seen == whole.seen
+    assert torch.equal(parts.logits.weight, whole.logits.weight)
