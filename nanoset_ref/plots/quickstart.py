@@ -1,5 +1,6 @@
 """Pictures of the main road: from text to a batch, how long documents are, and a falling loss."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from nanoset_ref.plots.batches import INK, printable
 
 COLOURS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272")
+LINES = ("#3182bd", "#e6550d", "#31a354", "#756bb1")
 SEPARATOR = "#636363"
 
 
@@ -75,13 +77,13 @@ def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
     edges = np.geomspace(4, longest + 1, 16)
     for axes, name, by_tokens in ((panels[0], "documents", False), (panels[1], "tokens", True)):
         weights = [np.asarray(counts) if by_tokens else None for counts in tokens_per_document.values()]
-        for (domain, counts), weight, colour in zip(tokens_per_document.items(), weights, COLOURS, strict=False):
+        for (domain, counts), weight, colour in zip(tokens_per_document.items(), weights, LINES, strict=False):
             axes.hist(
                 counts,
                 bins=edges.tolist(),
                 weights=weight,
-                histtype="stepfilled",
-                alpha=0.65,
+                histtype="step",
+                lw=2,
                 color=colour,
                 label=domain,
             )
@@ -101,6 +103,7 @@ def loss_curve(losses: Sequence[float], uniform: float, sample: str = "") -> Fig
     axes.set(xlabel="training step", ylabel="loss (nats per token)", ylim=(0, uniform * 1.12))
     axes.spines[["top", "right"]].set_visible(False)
     if sample:
+        sample = textwrap.fill(" ".join(sample.split()), 100)
         axes.text(0.02, 0.05, sample, transform=axes.transAxes, size=8, family="monospace", va="bottom", color=INK)
     return figure
 
