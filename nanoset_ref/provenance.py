@@ -13,13 +13,14 @@ import dataclasses
 import functools
 import mmap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.schedule import Schedule, Slot
 from nanoset_ref.tokens import TokenFile
@@ -57,6 +58,7 @@ class Origin:
 
 
 Traceable = Nanoset | MegatronNanoset | BlendedNanoset
+Source = TokenFile | MMapIndexedDataset
 
 
 def where(dataset: Traceable, schedule: Schedule, step: int) -> list[Origin]:
@@ -99,20 +101,20 @@ def when(
     return [schedule.slot(k) for k in positions.tolist() if schedule.consumed_train_samples <= k < end]
 
 
-def find(file: TokenFile | MMapIndexedDataset, ids: Sequence[int]) -> list[tuple[int, int]]:
+def find(source: Source, ids: Sequence[int]) -> list[tuple[int, int]]:
     """Every (document, offset of the first token in it) at which a sequence of ids stands within one document: a
     memory-speed search of the raw file.
 
     Raises:
         ValueError: no ids, an id that the file's dtype cannot hold, or a file without document boundaries.
     """
-    path, dtype, starts = _layout(file)
+    starts, dtype = document_starts(source), source.dtype
     info = np.iinfo(dtype)
     if len(ids) == 0 or min(ids) < info.min or max(ids) > info.max:
         raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
     needle = np.asarray(ids, dtype=dtype).tobytes()
     found = []
-    with open(path, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with open(raw_path(source), "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(needle)
         while at >= 0:
             token, misaligned = divmod(at, dtype.itemsize)
@@ -159,15 +161,13 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
                     Part(document, low - begin, high - begin, low * file.dtype.itemsize, high * file.dtype.itemsize)
                 )
     epoch = slot.position // dataset.order.samples_per_epoch
-    return Origin(slot=slot, source=source, path=str(file.path), sample=sample, epoch=epoch, parts=tuple(parts))
+    return Origin(slot=slot, source=source, path=str(raw_path(file)), sample=sample, epoch=epoch, parts=tuple(parts))
 
 
 @positions_of.register
 def _(dataset: Nanoset, source: int, document: int) -> NDArray[np.int64]:
     file = dataset.files[_checked(source, len(dataset.files), "file")]
-    offsets = file.document_offsets
-    if offsets is None:
-        raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known")
+    offsets = document_starts(file)
     document = _checked(document, len(offsets) - 1, f"document of {file.path}")
     begin, end = int(offsets[document]), int(offsets[document + 1])
     if begin == end:
@@ -198,7 +198,7 @@ def _megatron_origin(dataset: MegatronNanoset, slot: Slot, source: int, k: int) 
         begin, itemsize = int(corpus.sequence_pointers[corpus.document_indices[document]]), corpus.dtype.itemsize
         parts.append(Part(document, start, stop, begin + start * itemsize, begin + stop * itemsize))
     epoch = sample * dataset.sequence_length // dataset.tokens_per_epoch
-    path = f"{corpus.path_prefix}.bin"
+    path = str(raw_path(corpus))
     return Origin(slot=slot, source=source, path=path, sample=sample, epoch=epoch, parts=tuple(parts))
 
 
@@ -219,12 +219,26 @@ def _checked(index: int, size: int, what: str) -> int:
     return index
 
 
-def _layout(file: TokenFile | MMapIndexedDataset) -> tuple[str, np.dtype[Any], NDArray[np.int64]]:
-    """The raw file, its dtype, and the token at which each document begins, with the end."""
-    if isinstance(file, TokenFile):
-        if file.document_offsets is None:
-            raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known")
-        return str(file.path), file.dtype, file.document_offsets
-    total = int(file.sequence_lengths.sum(dtype=np.int64))
-    starts = np.append(file.sequence_pointers // file.dtype.itemsize, total)[file.document_indices]
-    return f"{file.path_prefix}.bin", file.dtype, starts
+def sources(dataset: Traceable) -> list[Source]:
+    """The files of a dataset, in the order of their numbers."""
+    if isinstance(dataset, Nanoset):
+        return list(dataset.files)
+    return [part.corpus for part in (dataset.datasets if isinstance(dataset, BlendedNanoset) else [dataset])]
+
+
+def raw_path(source: Source) -> Path:
+    """The file that holds a source's ids."""
+    return source.path if isinstance(source, TokenFile) else bin_path(source.path_prefix)
+
+
+def document_starts(source: Source) -> NDArray[np.int64]:
+    """int64 [documents + 1], in tokens: where each document begins, and the end.
+
+    Raises:
+        ValueError: the source's document boundaries are not known.
+    """
+    if isinstance(source, TokenFile):
+        if source.document_offsets is None:
+            raise ValueError(f"{source.path} has no manifest, so its document boundaries are not known")
+        return source.document_offsets
+    return np.append(source.sequence_pointers // source.dtype.itemsize, source.num_tokens)[source.document_indices]

@@ -1,0 +1,5 @@
+import sys
+
+from nanoset_ref.cli import main
+
+sys.exit(main())

@@ -1,0 +1,47 @@
+"""Hold a file of token ids against what stands beside it, in any of the three formats."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from nanoset_ref.formats import PIECE, open_documents
+from nanoset_ref.tokens import TokenFile, TokenFileError
+
+
+def verify(path: str | os.PathLike[str], vocab_size: int | None = None) -> str:
+    """Read a whole file and check all that is known of it.
+
+    1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
+    2. A token file's content has the checksum of its manifest.
+    3. The document boundaries do not decrease.
+    4. Every id lies in [0, vocab_size), as given or as the manifest says.
+
+    Returns:
+        What was found, in one line.
+
+    Raises:
+        FileNotFoundError, TokenFileError, IndexedDatasetError: what does not hold.
+    """
+    documents = open_documents(path)
+    checksum = ""
+    if documents.path.suffix == ".npy":
+        TokenFile(documents.path).verify()
+        checksum = ", checksum as in the manifest"
+    if np.any(np.diff(documents.offsets) < 0):
+        raise TokenFileError(f"{path}: the document boundaries must not decrease")
+    limit = documents.description.get("vocab_size") if vocab_size is None else vocab_size
+    for start in range(0, len(documents.tokens), PIECE):
+        piece = documents.tokens[start : start + PIECE]
+        if int(piece.min()) < 0 or (limit is not None and int(piece.max()) >= limit):
+            wrong = start + int(np.flatnonzero((piece < 0) | (piece >= (limit or np.inf)))[0])
+            raise TokenFileError(
+                f"{path}: token {wrong} has the id {documents.tokens[wrong]}, outside the vocabulary of {limit} ids"
+            )
+    ids = (
+        f"ids below {limit:,}"
+        if limit is not None
+        else "ids not negative (no vocabulary size known: give --vocab-size)"
+    )
+    return f"{len(documents.tokens):,} tokens in {documents.num_documents:,} documents, {ids}{checksum}"
