@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,6 +59,23 @@ def format_records(rows: NDArray[Any], source: str) -> bytes:
         orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ") for row in np.ascontiguousarray(rows)
     )
     return b"".join(b'{"token_ids": ' + array + suffix for array in arrays)
+
+
+def record_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The files among `paths`, and the .jsonl files below the folders among them, train_2 before train_10.
+
+    Raises:
+        FileNotFoundError: one does not exist. ValueError: there is no file.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"no such file or folder: {path}")
+        below = sorted(path.rglob("*.jsonl"), key=lambda file: re.sub(r"\d+", lambda n: n[0].zfill(20), str(file)))
+        files += below if path.is_dir() else [path]
+    if not files:
+        raise ValueError("name at least one file of records")
+    return files
 
 
 def read_records(path: Path) -> Iterator[Records]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
-from nanoset_ref.chunks.mix import mix
+from nanoset_ref.chunks.mixing import mix
 
 
 def write_subset(root, name, samples, newline_at_end=True):
@@ -222,7 +222,7 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
 
 
 def test_the_training_lines_are_those_that_are_not_held_out(tmp_path):
-    from nanoset_ref.chunks.mix import _Subset
+    from nanoset_ref.chunks.mixing import _Subset
 
     subset = _Subset(
         name="a", path=tmp_path, line_starts=np.arange(11), valid_lines=np.array([2, 5]), per_chunk=2, num_chunks=4

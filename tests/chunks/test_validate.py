@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nanoset_ref.chunks.manifest import FileEntry, Manifest
-from nanoset_ref.chunks.validate import validate
+from nanoset_ref.chunks.validation import validate
 
 
 def write(path, lines):
@@ -88,7 +88,7 @@ def test_a_file_that_lost_lines_is_found_by_its_manifest(tmp_path):
 
 
 def test_no_file_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="at least one file"):
+    with pytest.raises(ValueError, match="at least one file of records"):
         validate([])
     with pytest.raises(FileNotFoundError):
         validate([tmp_path / "missing.jsonl"])

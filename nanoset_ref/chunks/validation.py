@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nanoset_ref.chunks.manifest import Manifest
-from nanoset_ref.chunks.records import read_records
+from nanoset_ref.chunks.records import Records, read_records, record_files
 
 DEFAULT_TOKENS = 2049
 
@@ -65,7 +65,7 @@ def validate(
     """Read files of records and report what is wrong with them; nothing is raised for a bad line.
 
     Args:
-        paths: the files.
+        paths: the files, or folders of them.
         num_tokens: expected tokens per sample; None: what the manifest of the first file says, or 2,049 without one.
         vocab_size: ids must be below it; None: what that manifest says, or no limit.
         sources: the labels that may occur; None: any.
@@ -75,11 +75,9 @@ def validate(
         A report per file. A file that its manifest lists must also have the number of lines that stands there.
 
     Raises:
-        FileNotFoundError: a file does not exist. ValueError: no file given.
+        FileNotFoundError: a file does not exist. ValueError: no file.
     """
-    files = [Path(path) for path in paths]
-    if not files:
-        raise ValueError("name at least one file to validate")
+    files = record_files(paths)
     settings = next((found[0].settings for path in files[:1] if (found := manifest_of(path)) and found[0].settings), {})
     num_tokens = num_tokens or settings.get("concat_tokens") or DEFAULT_TOKENS
     vocab_size = vocab_size or settings.get("vocab_size")
@@ -96,19 +94,25 @@ def manifest_of(path: Path) -> tuple[Manifest, int] | None:
     return None
 
 
+def problems(records: Records, num_tokens: int, vocab_size: int | None) -> dict[int, str]:
+    """{index of a line: what is wrong with it}: no record, another length, an id outside the vocabulary."""
+    found = dict(records.errors)
+    lengths = np.diff(records.offsets)
+    for i in np.flatnonzero(lengths != num_tokens).tolist():
+        found.setdefault(i, f"{lengths[i]} token_ids, expected {num_tokens}")
+    if vocab_size is not None and records.ids.size and records.ids.max() >= vocab_size:
+        lines_of_ids = np.searchsorted(records.offsets, np.flatnonzero(records.ids >= vocab_size), side="right") - 1
+        for i in np.unique(lines_of_ids).tolist():
+            found.setdefault(i, f"an id outside the vocabulary of {vocab_size}")
+    return found
+
+
 def _validate_file(
     path: Path, num_tokens: int, vocab_size: int | None, allowed: Collection[str] | None, bar: tqdm
 ) -> FileReport:
     lines, sources, errors = 0, Counter[str | None](), dict[str, list[int]]()
     for records in read_records(path):
-        found = dict(records.errors)
-        lengths = np.diff(records.offsets)
-        for i in np.flatnonzero(lengths != num_tokens).tolist():
-            found.setdefault(i, f"{lengths[i]} token_ids, expected {num_tokens}")
-        if vocab_size is not None and records.ids.size and records.ids.max() >= vocab_size:
-            lines_of_ids = np.searchsorted(records.offsets, np.flatnonzero(records.ids >= vocab_size), side="right") - 1
-            for i in np.unique(lines_of_ids).tolist():
-                found.setdefault(i, f"an id outside the vocabulary of {vocab_size}")
+        found = problems(records, num_tokens, vocab_size)
         if allowed is not None:
             for i, source in enumerate(records.sources):
                 if source not in allowed:

@@ -1,0 +1,185 @@
+"""The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ..."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoset_ref.chunks.conversion import chunks_to_megatron, chunks_to_tokens
+from nanoset_ref.chunks.downloads import HUB_DATASETS, download_hub, download_urls
+from nanoset_ref.chunks.manifest import report
+from nanoset_ref.chunks.mixing import mix
+from nanoset_ref.chunks.tokenizing import TokenizeConfig, tokenize
+from nanoset_ref.chunks.validation import validate
+from nanoset_ref.workers import JobError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code, 1 if the input is at fault."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        return int(options.run(options) or 0)
+    except (OSError, ValueError, JobError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nanoset_ref.chunks", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, run, text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def]
+        made = commands.add_parser(
+            name, help=text, description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
+        made.set_defaults(run=run)
+        return made
+
+    download = command("download", _download, "Fetch a list of URLs, or a dataset of the Hub, into folders by subset.")
+    what = download.add_mutually_exclusive_group(required=True)
+    what.add_argument("--urls", help="file, or URL of a file, with one URL per line (RedPajama's urls.txt)")
+    what.add_argument("--repo", help=f"dataset of the Hub, or one of {', '.join(HUB_DATASETS)}")
+    download.add_argument("--out_root", required=True)
+    download.add_argument("--include", nargs="+", default=[], help="folders or patterns of paths to take")
+    download.add_argument(
+        "--exclude", nargs="+", default=[], help="folders or patterns to leave out, e.g. common_crawl"
+    )
+    download.add_argument("--base", help="the part of the URLs that is no part of the paths")
+    download.add_argument("--num_workers", type=int, default=8, help="files at once")
+
+    tok = command("tokenize", _tokenize, "Tokenise every subset folder and concatenate its documents into rows.")
+    tok.add_argument("--input_root", required=True)
+    tok.add_argument("--out_root", required=True)
+    tok.add_argument("--subfolders", help="comma separated, to take only these subsets")
+    tok.add_argument("--tokenizer", required=True, help="name on the Hub or folder")
+    tok.add_argument("--concat_tokens", type=int, default=2049, help="tokens per row: sequence_length + 1")
+    tok.add_argument("--bos_text", default="", help="put before each document")
+    tok.add_argument("--eos_text", default="", help="put after each document")
+    tok.add_argument("--no_wrap", action="store_true", help="cut the document that a row ends in")
+    tok.add_argument("--num_workers", type=int, default=1, help="processes; under torchrun its ranks work instead")
+    tok.add_argument(
+        "--tail", choices=["drop", "pad", "carry"], default="drop", help="what happens to a last, short row"
+    )
+    tok.add_argument(
+        "--format", choices=["jsonl", "tokens", "both"], default="jsonl", help="rows, a token file, or both"
+    )
+    tok.add_argument("--column", help="of the text; else text, or content where there is no text")
+    tok.add_argument("--no_special_tokens", action="store_true", help="leave out what the tokenizer adds by itself")
+    tok.add_argument(
+        "--worker_packing", type=int, default=0, help="pack as that many workers of the original script did"
+    )
+    tok.add_argument("--backend", choices=["auto", "hf", "gigatoken"], default="auto")
+    tok.add_argument("--on_error", choices=["raise", "skip"], default="raise", help="at a document that cannot be read")
+    tok.add_argument("--overwrite", action="store_true")
+
+    mixing = command("mix", _mix, "Merge tokenised subsets and split them into chunks and validation files.")
+    mixing.add_argument("--input_root", required=True)
+    mixing.add_argument("--out_root", required=True)
+    mixing.add_argument("--subfolders", required=True, help="comma separated, in the order they have in a chunk")
+    mixing.add_argument("--num_chunks", type=int, default=360)
+    mixing.add_argument("--num_valid_samples_per_subfolder", type=int, default=102400)
+    mixing.add_argument("--random_seed", type=int, default=0)
+    mixing.add_argument("--shuffle", action="store_true", help="shuffle each chunk")
+    mixing.add_argument("--overwrite", action="store_true")
+
+    check = command("validate", _validate, "Check files of records; exits with 1 if a line is bad.")
+    check.add_argument("paths", nargs="+", help="files, or folders of .jsonl files")
+    check.add_argument("--num_tokens", type=int, help="per sample; else what the first manifest says, or 2049")
+    check.add_argument("--vocab_size", type=int, help="ids must be below it; else what the first manifest says")
+    check.add_argument("--sources", nargs="+", help="the labels that may occur")
+
+    convert = command("convert", _convert, "Turn chunks into a token file or a .bin/.idx pair.")
+    convert.add_argument("paths", nargs="+", help="files, or folders of .jsonl files")
+    convert.add_argument("--output_prefix", required=True, help="<prefix>_input_ids.npy, or <prefix>.bin and .idx")
+    convert.add_argument("--format", choices=["tokens", "megatron"], default="tokens")
+    convert.add_argument("--vocab_size", type=int, help="for chunks without a manifest")
+    convert.add_argument("--overwrite", action="store_true")
+    return parser
+
+
+def _download(options: argparse.Namespace) -> None:
+    filters = {"include": options.include, "exclude": options.exclude, "num_workers": options.num_workers}
+    if options.repo:
+        print(download_hub(options.repo, options.out_root, **filters))
+        return
+    found = download_urls(options.urls, options.out_root, base=options.base, progress=sys.stderr.isatty(), **filters)
+    fetched = [file.bytes for file in found if not file.present]
+    print(f"{len(fetched)} files fetched, {sum(fetched):,} bytes; {len(found) - len(fetched)} were there already")
+
+
+def _tokenize(options: argparse.Namespace) -> None:
+    config = TokenizeConfig(
+        tokenizer=options.tokenizer,
+        concat_tokens=options.concat_tokens,
+        bos_text=options.bos_text,
+        eos_text=options.eos_text,
+        no_wrap=options.no_wrap,
+        tail=options.tail,
+        format=options.format,
+        column=options.column,
+        add_special_tokens=not options.no_special_tokens,
+        worker_packing=options.worker_packing,
+        backend=options.backend,
+        on_error=options.on_error,
+    )
+    found = tokenize(
+        options.input_root,
+        options.out_root,
+        config,
+        num_workers=options.num_workers,
+        subfolders=options.subfolders,
+        overwrite=options.overwrite,
+    )
+    if found:
+        print(report([entry for manifest in found.values() for entry in manifest.conservation]))
+
+
+def _mix(options: argparse.Namespace) -> None:
+    manifest = mix(
+        options.input_root,
+        options.out_root,
+        options.subfolders,
+        options.num_chunks,
+        options.num_valid_samples_per_subfolder,
+        random_seed=options.random_seed,
+        shuffle=options.shuffle,
+        overwrite=options.overwrite,
+        progress=sys.stderr.isatty(),
+    )
+    print(report(manifest.conservation))
+
+
+def _validate(options: argparse.Namespace) -> bool:
+    reports = validate(
+        options.paths,
+        num_tokens=options.num_tokens,
+        vocab_size=options.vocab_size,
+        sources=options.sources,
+        progress=sys.stderr.isatty(),
+    )
+    print(*reports, sep="\n")
+    bad = [found for found in reports if not found.ok]
+    lines = sum(found.lines for found in reports)
+    print(f"{len(reports)} files, {lines:,} lines: {f'{len(bad)} bad files' if bad else 'all good'}")
+    return bool(bad)
+
+
+def _convert(options: argparse.Namespace) -> None:
+    given = {"vocab_size": options.vocab_size, "overwrite": options.overwrite, "progress": sys.stderr.isatty()}
+    if options.format == "megatron":
+        output = f"{options.output_prefix}.bin"
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        rows = chunks_to_megatron(options.paths, options.output_prefix, **given)
+    else:
+        output = f"{options.output_prefix}_input_ids.npy"
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        rows = chunks_to_tokens(options.paths, output, **given)
+    print(f"{output}: {rows:,} rows")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

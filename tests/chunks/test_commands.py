@@ -1,0 +1,78 @@
+"""The commands, from subsets to a token file, and what they say."""
+
+import json
+import re
+
+import pytest
+
+from nanoset_ref.chunks import main
+from nanoset_ref.chunks.manifest import Manifest, ManifestError, SampleConservation, TokenConservation, report
+from nanoset_ref.tokens import TokenFile
+
+
+def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tokenizer, subsets = str(golden / "tokenizer"), "tokens/redpajama_v1/arxiv,tokens/redpajama_v1/c4"
+    tokenize = (
+        f"tokenize --input_root {golden}/amber/input --out_root tokens --concat_tokens 17 --tokenizer {tokenizer}"
+    )
+    assert main([*tokenize.split(), "--num_workers", "1", "--eos_text", "</s>"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens", said
+    )
+    mix = f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
+    assert main([*mix.split(), "--num_valid_samples_per_subfolder", "5"]) == 0
+    assert "leftover" in capsys.readouterr().out
+    assert main(["validate", "mixed", "--sources", "redpajama_v1/arxiv", "redpajama_v1/c4"]) == 0
+    assert "14 files" in capsys.readouterr().out
+    assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed"]) == 0
+    assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed", "--format", "megatron"]) == 0
+    manifest = Manifest.read(tmp_path / "mixed")
+    samples = sum(entry.train for entry in manifest.conservation)
+    assert TokenFile(tmp_path / "datasets/mixed_input_ids.npy").num_samples(16) == samples
+    assert (tmp_path / "datasets/mixed.bin").stat().st_size == samples * 17 * 2
+
+
+def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsys):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"token_ids": [1, 2, 3]}\n{"token_ids": [1]}\n')
+    assert main(["validate", str(path), "--num_tokens", "3"]) == 1
+    assert "1 token_ids, expected 3: line 2" in capsys.readouterr().out
+    assert main(["validate", str(tmp_path / "missing.jsonl")]) == 1
+    assert capsys.readouterr().err.startswith("error: no such file")
+    command = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
+    assert main(command.split()) == 1
+    assert "nothing separates the documents" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["mix"])
+    assert ended.value.code == 2
+
+
+def test_the_report_adds_up_and_leaves_out_what_is_zero():
+    entries = [
+        SampleConservation(subset=name, samples=n, valid=1, train=n - 1, leftover=0)
+        for name, n in (("a/b", 7), ("c", 1234))
+    ]
+    assert report(entries).splitlines() == [
+        "subset  samples  valid  train",
+        "a/b           7      1      6",
+        "c         1,234      1  1,233",
+        "total     1,241      2  1,239",
+    ]
+
+
+def test_an_account_that_does_not_add_up_cannot_be_made():
+    with pytest.raises(ManifestError, match="a: 12 tokens came in, 11 are accounted for"):
+        TokenConservation(
+            subset="a", documents=2, document_tokens=10, separator_tokens=2, samples=2, written_tokens=10, tail_tokens=1
+        )
+    with pytest.raises(ManifestError, match="a: 3 samples, 2 are accounted for"):
+        SampleConservation(subset="a", samples=3, valid=1, train=1, leftover=0)
+
+
+def test_a_file_that_is_no_manifest_is_named(tmp_path):
+    for content in ("{", "[]", json.dumps({"format": "other"}), json.dumps({"format": "nanoset_ref.chunks/1", "x": 1})):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(ManifestError, match="manifest.json is not a manifest of a prepared folder"):
+            Manifest.read(tmp_path)
