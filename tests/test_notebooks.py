@@ -26,9 +26,11 @@ def prose(notebook: dict) -> str:
     return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
 
 
-def test_there_are_notebooks_and_their_numbers_follow() -> None:
-    numbers = [path.name[:2] for path in NOTEBOOKS]
-    assert numbers == [f"{number:02d}" for number in range(1, len(NOTEBOOKS) + 1)]
+def test_there_are_notebooks_and_each_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:3] for path in NOTEBOOKS]
+    assert numbers[0] == "01_"
+    assert all(re.fullmatch(r"\d\d_", number) for number in numbers)
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_every_cell_was_run_in_order_from_a_fresh_kernel_without_an_error(notebook: dict) -> None:
