@@ -7,6 +7,8 @@ import pytest
 
 from nanoset_ref.chunks import chunks_to_megatron, chunks_to_tokens
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.megatron.builder import NanosetBuilder
+from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile, TokenFileError
@@ -57,6 +59,15 @@ def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
     assert [pair[i].tolist() for i in range(len(pair))] == rows.tolist()
     assert pair.document_indices.tolist() == [0, 1, 2, 3, 4, 5]
     assert pair[0].dtype == np.uint16
+    config = NanosetConfig(
+        random_seed=1,
+        sequence_length=5,
+        add_extra_token_to_sequence=False,
+        data_path=str(tmp_path / "pair"),
+        split="1,0,0",
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    assert sorted(train.read(np.arange(len(train))).tolist()) == rows.tolist()
 
 
 def test_ids_that_need_four_bytes_get_them(tmp_path):
