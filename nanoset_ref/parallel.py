@@ -121,6 +121,10 @@ def _check_names(names: tuple[str, ...]) -> None:
         raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {names}")
 
 
+class WorldError(ValueError):
+    """Another number of processes was started than the layout needs."""
+
+
 class World:
     """The processes of a run, and the little they have to say to each other.
 
@@ -177,11 +181,11 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1, **options: Any) -> Wor
         **options: of torch.distributed.init_process_group.
 
     Raises:
-        ValueError: another number of processes than dp x pp x tp was started.
+        WorldError: another number of processes than dp x pp x tp was started.
     """
     started = int(os.environ.get("WORLD_SIZE", 1))
     if started != dp * pp * tp:
-        raise ValueError(
+        raise WorldError(
             f"dp={dp} x pp={pp} x tp={tp} are {dp * pp * tp} processes, but {started} were started: "
             f"torchrun --nproc-per-node {dp * pp * tp} (times the nodes), or another parallelism"
         )

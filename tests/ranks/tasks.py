@@ -7,11 +7,15 @@ import os
 import signal
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
+from nanoset_ref import checkpoint, train
+from nanoset_ref.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.parallel import layout_from_mesh
+from nanoset_ref.parallel import World, layout_from_mesh, start_world
 
 
 def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
@@ -40,3 +44,41 @@ def build_while_one_dies(folder: str, paths: list[str]) -> None:
     found = {"fingerprint": nanoset.fingerprint, "rows": nanoset.read([0, 17, 99]).tolist()}
     Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(found))
     os._exit(0)  # no farewell to the rank that is gone
+
+
+def _sharded(world: World) -> torch.Tensor:
+    """21 numbers as a 7 x 3 tensor, its rows dealt to the data-parallel ranks."""
+    return distribute_tensor(torch.arange(21.0).reshape(7, 3), world.mesh["dp"], [Shard(0)])
+
+
+def save_sharded(folder: str) -> None:
+    world = start_world(dp=int(os.environ["WORLD_SIZE"]))
+    Checkpoints(folder, world).save(1, {"w": _sharded(world)}, {})
+
+
+def load_sharded(folder: str) -> None:
+    """Fails unless the tensor is the one that was saved, on any number of ranks."""
+    world = start_world(dp=int(os.environ["WORLD_SIZE"]))
+    expected = _sharded(world)
+    loaded = torch.zeros_like(expected)
+    checkpoints = Checkpoints(folder, world)
+    found = checkpoints.newest()
+    if found != (1, {}):
+        raise ValueError(f"found {found}")
+    checkpoints.load(1, {"w": loaded})
+    if not loaded.to_local().equal(expected.to_local()):
+        raise ValueError(f"loaded {loaded}")
+
+
+def hold_lock(folder: str) -> None:
+    """Print what is said when the folder is taken."""
+    checkpoint.LOCK_SECONDS = 0.0
+    try:
+        Checkpoints(folder, start_world())
+    except CheckpointError as error:
+        print(error, flush=True)  # noqa: T201
+
+
+def train_run(arguments: list[str]) -> int:
+    """The training command."""
+    return train.main(arguments)

@@ -1,0 +1,117 @@
+"""Checkpoints: complete or absent, broken ones skipped, tensors for any layout, no pickle."""
+
+import json
+import logging
+import pickletools
+import shutil
+
+import pytest
+import torch
+from ranks import Ranks
+from ranks.tasks import hold_lock, load_sharded, save_sharded
+
+from nanoset_ref.checkpoint import STATE, CheckpointError, Checkpoints, find_problem
+from nanoset_ref.parallel import start_world
+
+
+@pytest.fixture(scope="module")
+def world():
+    world = start_world()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def checkpoints(world, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run", world)
+    yield checkpoints
+    checkpoints.close()
+
+
+def tensors(scale=1.0):
+    return {
+        "model.weight": scale * torch.arange(12.0).reshape(3, 4),
+        "random.cpu.dp0.pp0": torch.arange(100, dtype=torch.uint8),
+    }
+
+
+def test_what_was_saved_is_loaded(checkpoints):
+    assert checkpoints.newest() is None
+    state = {"data": {"consumed_train_samples": 10**12}}
+    checkpoints.save(5, tensors(), state)
+    checkpoints.save(10, tensors(2.0), state)
+    assert checkpoints.newest() == (10, state)
+    loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
+    checkpoints.load(10, loaded)
+    assert all(loaded[name].equal(tensor) for name, tensor in tensors(2.0).items())
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [".lock", "step-00000005", "step-00000010"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda path: (path / STATE).unlink(), "FileNotFoundError"),
+        (lambda path: (path / STATE).write_text("{"), "JSONDecodeError"),
+        (lambda path: (path / STATE).write_text("{}"), "KeyError"),
+        (lambda path: next(path.glob("*.safetensors")).unlink(), "FileNotFoundError"),
+        (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has 5 bytes instead of"),
+        (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another checksum"),
+        (lambda path: shutil.rmtree(path) or path.mkdir(), "FileNotFoundError"),
+    ],
+)
+def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(checkpoints, caplog, damage, problem):
+    checkpoints.save(5, tensors(), {"n": 5})
+    checkpoints.save(10, tensors(), {"n": 10})
+    damage(checkpoints.folder / "step-00000010")
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.newest() == (5, {"n": 5})
+    assert "skipping the checkpoint" in caplog.text and problem in caplog.text
+    checkpoints.save(10, tensors(3.0), {"n": 11})
+    assert checkpoints.newest() == (10, {"n": 11})
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(checkpoints):
+    checkpoints.save(5, tensors(), {})
+    left = checkpoints.folder / ".step-00000010.tmp"
+    shutil.copytree(checkpoints.folder / "step-00000005", left)
+    assert checkpoints.newest()[0] == 5
+    checkpoints.save(6, tensors(), {})
+    assert not left.exists()
+
+
+def test_another_model_is_refused(checkpoints):
+    checkpoints.save(5, tensors(), {})
+    with pytest.raises(CheckpointError, match=r"has no tensor 'model.bias'"):
+        checkpoints.load(5, {"model.bias": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r"'model.weight' of shape \(3, 4\), this model \(4, 4\)"):
+        checkpoints.load(5, {"model.weight": torch.zeros(4, 4)})
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(checkpoints):
+    checkpoints.save(5, tensors(), {"n": 1})
+    path = checkpoints.folder / "step-00000005"
+    assert json.loads((path / STATE).read_text())["state"] == {"n": 1}
+    for file in path.iterdir():
+        assert file.suffix in (".json", ".safetensors")
+        with pytest.raises(ValueError, match=r"opcode|pickle"):
+            list(pickletools.genops(file.read_bytes()))
+    assert find_problem(path) is None
+
+
+def test_sharded_tensors_load_on_any_number_of_ranks(tmp_path):
+    """A 7 x 3 tensor, sharded by rows over 3 ranks, is read back on 2 and on 4."""
+    folder = str(tmp_path / "run")
+    Ranks(3, save_sharded, (folder,), tmp_path / "log").wait()
+    for size in (2, 4):
+        Ranks(size, load_sharded, (folder,), tmp_path / "log").wait()
+
+
+def test_one_job_at_a_time(checkpoints, tmp_path, monkeypatch):
+    Ranks(1, hold_lock, (str(checkpoints.folder),), tmp_path / "log").wait()
+    assert f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()

@@ -1,0 +1,267 @@
+"""Data stages: which samples each step reads, counted per stage and in total, resumed exactly."""
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from resume_contract import check_resume_contract
+
+from nanoset_ref.config import Config
+from nanoset_ref.dataloader import PlanMismatch
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.parallel import ParallelLayout
+from nanoset_ref.stages import StagedLoader, StageError, stage_spans
+from nanoset_ref.strict_yaml import read_value
+
+MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
+S = 4
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """a: sample j begins with token 4j; b: with 10000 + 4j."""
+    folder = tmp_path_factory.mktemp("tokens")
+    paths = {}
+    for name, first, size in (("a", 0, 30 * S + 1), ("b", 10_000, 50 * S + 1)):
+        paths[name] = str(folder / f"{name}_input_ids.npy")
+        np.arange(first, first + size, dtype="<u2").tofile(paths[name])
+    return paths
+
+
+@pytest.fixture
+def make(files):
+    """A Config: stages are (name, start, dataset_path as letters, further fields of dataset)."""
+
+    def path_of(letters):
+        if isinstance(letters, dict):
+            return {files[name]: weight for name, weight in letters.items()}
+        return [files[name] for name in letters]
+
+    def make(stages, *, train_steps=30, micro_batch_size=2, accumulation=1, dp=1, seed=1234, workers=0):
+        tree = {
+            "data_stages": [
+                {
+                    "name": name,
+                    "start_training_step": start,
+                    "data": {
+                        "dataset": {"dataset_path": path_of(letters), **more},
+                        "seed": seed,
+                        "num_loading_workers": workers,
+                    },
+                }
+                for name, start, letters, more in stages
+            ],
+            "tokens": {
+                "sequence_length": S,
+                "train_steps": train_steps,
+                "micro_batch_size": micro_batch_size,
+                "batch_accumulation_per_replica": accumulation,
+            },
+            "parallelism": {"dp": dp},
+            "model": {"model_config": MODEL},
+            "checkpoints": {"checkpoints_path": "unused", "checkpoint_interval": 1},
+        }
+        return read_value(Config, tree, "")
+
+    return make
+
+
+def loaders_of(config, state=None):
+    loaders = []
+    for rank in range(config.parallelism.dp):
+        loaders.append(StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp)))
+        if state is not None:
+            loaders[-1].load_state_dict(json.loads(json.dumps(state)))
+    return loaders
+
+
+def run(config, steps, state=None):
+    """Steps on all ranks: ([(stage, samples of the global batch in order)], state). A sample is its first token."""
+    loaders = loaders_of(config, state)
+    taken = []
+    for _ in range(steps):
+        each = [loader.next_step() for loader in loaders]
+        assert len({(step.number, step.stage) for step in each}) == 1
+        tokens = np.array([[batch["input_ids"][:, 0].tolist() for batch in step.batches] for step in each])
+        positions = np.array([step.positions for step in each])
+        # [rank, accumulation, row] -> the global batch in its order
+        in_order = tokens.transpose(1, 2, 0).ravel()
+        assert (np.diff(positions.transpose(1, 2, 0).ravel()) == 1).all()
+        taken.append((each[0].stage, in_order.tolist()))
+    states = [loader.state_dict() for loader in loaders]
+    assert all(state == states[0] for state in states)
+    return taken, states[0]
+
+
+def oracle(config, spans):
+    """What a run must read: [(stage, samples)], from the Nanoset of each stage and the step numbers alone."""
+    taken = []
+    for span, first in spans:
+        dataset = span.stage.data.dataset
+        nanoset = Nanoset.from_config(dataset.dataset_path, S, 10_000, span.stage.data.seed, order=dataset.order)
+        size = config.global_batch_size
+        for index in range(span.last_step - span.first_step + 1):
+            rows = nanoset.read(np.arange(first + index * size, first + (index + 1) * size))
+            taken.append((span.stage.name, rows[:, 0].tolist()))
+    return taken
+
+
+THREE = [("one", 1, "a", {}), ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b": 0.2}, {})]
+
+
+def test_stages_last_until_the_step_before_the_next_in_any_order_of_the_file(make):
+    for stages in (THREE, THREE[::-1]):
+        config = make(stages)
+        spans = stage_spans(config.data_stages, 30)
+        assert [(s.stage.name, s.first_step, s.last_step) for s in spans] == [
+            ("one", 1, 14),
+            ("two", 15, 24),
+            ("three", 25, 30),
+        ]
+
+
+def test_consumption_is_counted_per_stage_and_in_total(make):
+    config = make(THREE, dp=2, accumulation=3)
+    taken, state = run(config, 30)
+    assert [stage for stage, _ in taken] == ["one"] * 14 + ["two"] * 10 + ["three"] * 6
+    assert [record["consumed_train_samples"] for record in state["stages"]] == [14 * 12, 10 * 12, 6 * 12]
+    assert state["consumed_train_samples"] == 360 and state["step"] == 30
+    assert taken == oracle(config, [(span, 0) for span in stage_spans(config.data_stages, 30)])
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_a_run_stopped_behind_any_step_continues_exactly(make, order):
+    config = make([(*stage[:3], {"order": order, "reuse": "restart"}) for stage in THREE], dp=2)
+    whole, end = run(config, 30)
+    for stop in range(31):
+        before, state = run(config, stop)
+        after, state = run(config, 30 - stop, state)
+        assert before + after == whole and state == end
+
+
+def test_workers_read_ahead_without_being_counted(make):
+    config = make(THREE)
+    whole, _ = run(config, 30)
+    ahead = make(THREE, workers=1)
+    before, state = run(ahead, 16)
+    assert state["consumed_train_samples"] == 32
+    assert before + run(config, 14, state)[0] == whole
+
+
+def test_a_stage_can_be_added_extended_and_moved_behind_the_last_step_done(make):
+    short = make([("one", 1, "a", {})], train_steps=10)
+    longer = make([("one", 1, "a", {}), ("two", 21, "b", {})])
+    whole, _ = run(longer, 30)
+    for stop in (4, 10):
+        before, state = run(short, stop)
+        assert before + run(longer, 30 - stop, state)[0] == whole
+    before, state = run(make([("one", 1, "a", {}), ("two", 12, "b", {})]), 7)
+    assert before + run(longer, 23, state)[0] == whole
+
+
+def test_what_has_been_done_cannot_be_changed(make):
+    _, state = run(make([("one", 1, "a", {}), ("two", 11, "b", {})]), 18)
+    for stages in (
+        [("one", 1, "a", {})],
+        [("one", 1, "a", {}), ("two", 12, "b", {})],
+        [("one", 1, "a", {}), ("2", 11, "b", {})],
+        [("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 18, "a", {})],
+    ):
+        with pytest.raises(StageError, match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be"):
+            run(make(stages), 0, state)
+    run(make([("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 19, "a", {})]), 1, state)
+    with pytest.raises(StageError, match=r"has done 18 steps, tokens.train_steps is 17"):
+        run(make([("one", 1, "a", {}), ("two", 11, "b", {})], train_steps=17), 0, state)
+
+
+def test_other_data_in_the_stage_to_be_continued_are_refused_and_named(make):
+    _, state = run(make([("one", 1, "a", {})]), 3)
+    with pytest.raises(PlanMismatch, match=r"(?s)stage 'one': .*random_seed: saved 1234, now 7"):
+        run(make([("one", 1, "a", {})], seed=7), 0, state)
+
+
+def test_a_stage_behind_the_last_step_has_no_plan_to_keep(make):
+    before, state = run(make([("one", 1, "a", {}), ("two", 4, "b", {})]), 3)
+    taken, _ = run(make([("one", 1, "a", {}), ("two", 4, "a", {})]), 1, state)
+    assert taken[0][0] == "two" and taken[0][1] == before[0][1]  # nanotron's order restarts
+
+
+def test_any_ranks_continue_with_the_same_global_batches(make):
+    layouts = [{"dp": 2, "accumulation": 2}, {"dp": 4}, {"dp": 1, "accumulation": 4}, {"dp": 1, "micro_batch_size": 8}]
+    whole, _ = run(make(THREE, **layouts[0]), 30)
+    taken, state = [], None
+    for layout in (*layouts, layouts[0]):
+        more, state = run(make(THREE, **layout), 6, state)
+        taken += more
+    assert taken == whole
+
+
+def test_another_global_batch_loses_and_repeats_nothing(make):
+    stages = [("one", 1, "ab", {})]
+    whole = sum((samples for _, samples in run(make(stages), 30)[0]), [])
+    taken, state = [], None
+    for dp, accumulation in ((2, 1), (3, 1), (5, 2), (1, 1)):
+        more, state = run(make(stages, dp=dp, accumulation=accumulation, micro_batch_size=1), 2, state)
+        taken += sum((samples for _, samples in more), [])
+    assert taken == whole[: 2 * (2 + 3 + 10 + 1)]
+
+
+def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
+    def stages(reuse):
+        return [("one", 1, "a", {}), ("two", 5, "b", {}), ("three", 9, "a", {"reuse": reuse})]
+
+    for reuse, first in (("continue", 8), ("restart", 0), (None, 0)):
+        config = make(stages(reuse), train_steps=12)
+        one, two, three = stage_spans(config.data_stages, 12)
+        whole, end = run(config, 12)
+        assert whole == oracle(config, [(one, 0), (two, 0), (three, first)])
+        for stop in (7, 8, 9, 10):
+            before, state = run(config, stop)
+            after, state = run(config, 12 - stop, state)
+            assert before + after == whole and state == end
+
+
+def test_an_order_that_is_not_its_own_cannot_be_continued(make):
+    config = make([("one", 1, "a", {}), ("two", 5, "ab", {"reuse": "continue"})])
+    with pytest.raises(StageError, match=r"'two' shares files with stage 'one', .* or set reuse: restart"):
+        loaders_of(config)
+
+
+def test_the_end_of_a_run_is_an_error(make):
+    loader = loaders_of(make([("one", 1, "a", {})], train_steps=2))[0]
+    assert [step.number for step in loader] == [1, 2]
+    with pytest.raises(IndexError, match=r"all 2 steps have been delivered"):
+        loader.next_step()
+
+
+def test_the_loader_holds_the_resume_contract(make):
+    def factory(rank, dp_size, micro_batch_size, workers):
+        config = make(
+            [("one", 1, "ab", {"order": "stateless"})],
+            train_steps=80 // (dp_size * micro_batch_size),
+            dp=dp_size,
+            micro_batch_size=micro_batch_size,
+            workers=workers,
+        )
+        return StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=dp_size))
+
+    taken, _ = run(make([("one", 1, "ab", {"order": "stateless"})], train_steps=80, micro_batch_size=1), 80)
+    where = {samples[0]: position for position, (_, samples) in enumerate(taken)}
+    assert len(where) == 80
+
+    def positions_of(step):
+        return [where[token] for batch in step.batches for token in batch["input_ids"][:, 0].tolist()]
+
+    check_resume_contract(factory, positions_of, 80, epochs=False, workers=(0, 1), stops=(0, 3))
+
+
+def test_states_are_copies(make):
+    loader = loaders_of(make([("one", 1, "a", {})]))[0]
+    loader.next_step()
+    state = copy.deepcopy(loader.state_dict())
+    kept = loader.state_dict()
+    loader.next_step()
+    assert kept == state
+    assert dataclasses.asdict(loader.records[0])["consumed_train_samples"] == 4

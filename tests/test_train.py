@@ -1,0 +1,213 @@
+"""A run that is killed, at any moment and for good, goes on as if nothing had happened."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+from ranks import Ranks, free_port
+from ranks.tasks import train_run
+
+from nanoset_ref.config import OptimizerConfig, ScheduleConfig
+from nanoset_ref.metrics import Metrics, read_metrics
+from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.train import learning_rate, main
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "tie_word_embeddings": False,
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32}
+GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
+
+
+class Runs:
+    """Runs over the same data: two stages, the second blended and read by a worker."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.paths = [str(folder / f"{name}_input_ids.npy") for name in "ab"]
+        for path, size in zip(self.paths, (4000, 3000), strict=True):
+            with TokenFileWriter(path, dtype="uint16", vocab_size=300) as writer:
+                writer.write_document(np.random.RandomState(size).randint(0, 300, size))
+
+    def config(self, name, *, steps=20, interval=3, accumulation=2, model=GPT2, **parallelism):
+        """Write the YAML of a run called `name`; the file's path."""
+        stages = [("one", 1, self.paths[0], 0), ("two", 9, {self.paths[0]: 0.5, self.paths[1]: 0.5}, 1)]
+        tree = {
+            "data_stages": [
+                {
+                    "name": stage,
+                    "start_training_step": start,
+                    "data": {"dataset": {"dataset_path": path}, "num_loading_workers": workers},
+                }
+                for stage, start, path, workers in stages
+            ],
+            "tokens": {
+                "sequence_length": 32,
+                "train_steps": steps,
+                "micro_batch_size": 2,
+                "batch_accumulation_per_replica": accumulation,
+            },
+            "parallelism": parallelism,
+            "model": {"model_config": model},
+            "checkpoints": {"checkpoints_path": str(self.folder / name), "checkpoint_interval": interval},
+            "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}},
+        }
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(tree))
+        return str(path)
+
+    def start(self, name, **options):
+        config = self.config(name, **options)
+        size = options.get("dp", 1) * options.get("pp", 1) * options.get("tp", 1)
+        return Ranks(size, train_run, (["--config", config, "--log-samples"],), self.folder / f"{name}.log")
+
+    def finish(self, name, **options):
+        self.start(name, **options).wait()
+        return self.lines(name)
+
+    def lines(self, name):
+        """The metrics so far, without the speed."""
+        path = self.folder / name / "metrics.jsonl"
+        lines = read_metrics(path) if path.exists() else []
+        return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines]
+
+    def kill_when(self, ranks, name, condition, seconds=0.0):
+        """SIGKILL to all ranks `seconds` after condition(lines so far) holds; False if the run ended before."""
+        end = time.monotonic() + 60
+        while not condition(self.lines(name)):
+            if all(process.exitcode == 0 for process in ranks.processes):
+                return False
+            assert time.monotonic() < end and not any(p.exitcode for p in ranks.processes), ranks.log.read_text()
+            time.sleep(0.002)
+        time.sleep(seconds)
+        ranks.kill()
+        return True
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def global_batches(lines):
+    """Per step, the samples in the order of their positions, whichever rank read them."""
+    return [(line["stage"], sorted(sum(line["samples"], []))) for line in lines]
+
+
+def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs):
+    whole = runs.finish("whole", dp=2)
+    assert [line["step"] for line in whole] == list(range(1, 21))
+    assert [line["stage"] for line in whole] == ["one"] * 8 + ["two"] * 12
+    moments = random.Random(7)
+    for _ in range(5):
+        ranks = runs.start("killed", dp=2)
+        goal = len(runs.lines("killed")) + moments.randint(0, 5)
+        if not runs.kill_when(ranks, "killed", lambda lines, goal=goal: len(lines) >= goal, moments.uniform(0, 0.15)):
+            break
+        assert runs.lines("killed") == whole[: len(runs.lines("killed"))]
+    assert runs.finish("killed", dp=2) == whole
+
+
+def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs):
+    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+    folder = runs.folder / "torn"
+    for _ in range(2):
+        ranks = runs.start("torn", dp=2)
+        runs.kill_when(ranks, "torn", lambda lines: any(folder.glob(".step-*.tmp/shard*")))
+        assert any(folder.glob(".step-*.tmp"))
+    assert runs.finish("torn", dp=2) == whole
+    assert not any(folder.glob(".step-*.tmp"))
+
+
+def test_other_numbers_of_ranks_read_the_same_global_batches(runs):
+    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+    layouts = [{"dp": 4, "accumulation": 1}, {"dp": 1, "accumulation": 4}, {"dp": 2, "accumulation": 2}]
+    for layout, goal in zip(layouts, (5, 11, 99), strict=True):
+        ranks = runs.start("elastic", **layout)
+        if goal < 20:
+            assert runs.kill_when(ranks, "elastic", lambda lines, goal=goal: len(lines) >= goal)
+        else:
+            ranks.wait()
+    lines = runs.lines("elastic")
+    assert global_batches(lines) == global_batches(whole)
+    assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [4] * 3 + [1] * 4 + [2] * 2
+    assert [line["consumed_train_samples"] for line in lines] == [8 * step for step in range(1, 21)]
+
+
+def test_three_ranks_resume_bit_for_bit_as_well(runs):
+    """With DistributedDataParallel they do not: it adds up in another order after its first step."""
+    options = {"steps": 9, "dp": 3, "accumulation": 1, "model": LLAMA}
+    whole = runs.finish("three", **options)
+    ranks = runs.start("three again", **options)
+    assert runs.kill_when(ranks, "three again", lambda lines: len(lines) >= 4)
+    assert runs.finish("three again", **options) == whole
+
+
+@pytest.mark.parametrize("cut", ["pp", "tp"])
+def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
+    options = {"steps": 9, "interval": 4, "model": LLAMA}
+    whole = runs.lines("one process") or runs.finish("one process", **options)
+    ranks = runs.start(cut, **options, **{cut: 2})
+    assert runs.kill_when(ranks, cut, lambda lines: len(lines) >= 5)
+    lines = runs.finish(cut, **options, **{cut: 2})
+    assert global_batches(lines) == global_batches(whole)
+    for name in ("loss", "gradient_norm"):
+        assert [line[name] for line in lines] == pytest.approx([line[name] for line in whole], rel=1e-4)
+
+
+def test_torchrun_killed_takes_its_ranks_along_and_the_same_command_goes_on(runs):
+    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+    config = runs.config("torchrun", dp=2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    rest = ["-m", "nanoset_ref.train", "--config", config, "--log-samples"]
+    with open(runs.folder / "torchrun.log", "wb") as log:
+        agent = subprocess.Popen([*command, str(free_port()), *rest], stdout=log, stderr=log)
+        while len(runs.lines("torchrun")) < 4 and agent.poll() is None:
+            time.sleep(0.01)
+        agent.send_signal(signal.SIGKILL)
+        agent.wait()
+        done = subprocess.run([*command, str(free_port()), *rest], stdout=log, stderr=log, check=False)
+    assert done.returncode == 0, (runs.folder / "torchrun.log").read_text()
+    assert runs.lines("torchrun") == whole
+
+
+def test_a_wrong_config_ends_with_one_line_and_exit_code_2(runs, capsys):
+    config = runs.config("wrong", dp=2)
+    assert main(["--config", config]) == 2
+    assert "are 2 processes, but 1 were started: torchrun --nproc-per-node 2" in capsys.readouterr().err
+    assert main(["--config", runs.config("wrong", pp=2)]) == 2
+    assert "only, got 'gpt2'" in capsys.readouterr().err
+    assert main(["--config", str(runs.folder / "nowhere.yaml")]) == 2
+    assert "nowhere.yaml" in capsys.readouterr().err
+
+
+def test_the_learning_rate_is_a_function_of_the_step():
+    schedule = ScheduleConfig(learning_rate=1.0, lr_warmup_steps=4, min_decay_lr=0.1)
+    rates = [learning_rate(OptimizerConfig(learning_rate_scheduler=schedule), step, 12) for step in range(1, 13)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[7] == pytest.approx(0.55) and rates[-1] == pytest.approx(0.1)
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+
+
+def test_metrics_hold_each_step_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": step, "run": 1}) + "\n" for step in range(1, 6)) + '{"step": 6, "ru')
+    metrics = Metrics(path, 3)
+    metrics.write({"step": 4, "run": 2})
+    metrics.close()
+    assert [(line["step"], line["run"]) for line in read_metrics(path)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
