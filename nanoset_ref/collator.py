@@ -1,14 +1,15 @@
 """From samples to what one pipeline rank needs of a batch.
 
 A sample of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). They are views of
-one buffer: a batch that arrives as a `SampleBlock` is not copied at all. The rejected alternative, to cut inputs and
-labels in the dataset, would make the dataset differ by pipeline rank.
+one buffer: a batch that arrives as a `SampleBlock` is not copied at all, many batches that arrive as one block are cut
+by `split`, and `to_device` moves the buffer below both views once. The rejected alternative, to cut inputs and labels
+in the dataset, would make the dataset differ by pipeline rank.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,8 @@ class DataCollatorForCLM:
         label_ids   int32 [B, S]    on the output rank, input_ids shifted by one
         label_mask  bool [B, S]     on the output rank, all True
 
-    and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory.
+    and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory; the masks are
+    one constant that batches of a shape share, so clone a mask before writing into it (see `all_true`).
 
     Raises:
         ValueError: another key than input_ids, another length than S + 1, an empty list, data on a rank that takes
@@ -59,12 +61,6 @@ class DataCollatorForCLM:
     current_pp_rank: int
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor | TensorPointer]:
-        batch: dict[str, torch.Tensor | TensorPointer] = {
-            "input_ids": TensorPointer(self.input_pp_rank),
-            "input_mask": TensorPointer(self.input_pp_rank),
-            "label_ids": TensorPointer(self.output_pp_rank),
-            "label_mask": TensorPointer(self.output_pp_rank),
-        }
         if self.current_pp_rank not in (self.input_pp_rank, self.output_pp_rank):
             if any(examples):
                 raise ValueError(
@@ -72,16 +68,37 @@ class DataCollatorForCLM:
                     f"labels to {self.output_pp_rank}): give it empty samples "
                     f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
                 )
-            return batch
+            return self._pointers()
         rows = torch.from_numpy(self._rows(examples))
-        mask_shape = (len(rows), self.sequence_length)
-        if self.current_pp_rank == self.input_pp_rank:
-            batch["input_ids"] = rows[:, :-1]
-            batch["input_mask"] = torch.ones(mask_shape, dtype=torch.bool)
-        if self.current_pp_rank == self.output_pp_rank:
-            batch["label_ids"] = rows[:, 1:]
-            batch["label_mask"] = torch.ones(mask_shape, dtype=torch.bool)
-        return batch
+        return next(self.split(rows, len(rows)))
+
+    def split(self, rows: torch.Tensor, batch_size: int) -> Iterator[dict[str, torch.Tensor | TensorPointer]]:
+        """Cut a block of rows, integers [n, S + 1], into batches of `batch_size` rows, the last one maybe shorter.
+
+        All of them are views. For ranks that take data; the loader calls it where a block of many batches is delivered.
+        """
+        if rows.shape[1] != self.sequence_length + 1:
+            raise self._wrong_length([rows.shape[1]])
+        pointers = self._pointers()
+        inputs, labels = rows[:, :-1].split(batch_size), rows[:, 1:].split(batch_size)
+        for input_ids, label_ids in zip(inputs, labels, strict=True):
+            batch = dict(pointers)
+            mask = all_true(input_ids.shape, input_ids.device)
+            if self.current_pp_rank == self.input_pp_rank:
+                batch["input_ids"] = input_ids
+                batch["input_mask"] = mask
+            if self.current_pp_rank == self.output_pp_rank:
+                batch["label_ids"] = label_ids
+                batch["label_mask"] = mask
+            yield batch
+
+    def _pointers(self) -> dict[str, torch.Tensor | TensorPointer]:
+        return {
+            "input_ids": TensorPointer(self.input_pp_rank),
+            "input_mask": TensorPointer(self.input_pp_rank),
+            "label_ids": TensorPointer(self.output_pp_rank),
+            "label_mask": TensorPointer(self.output_pp_rank),
+        }
 
     def _rows(self, examples: Sequence[dict[str, Any]]) -> np.ndarray[Any, Any]:
         """The samples as one array [B, S + 1]; a SampleBlock is one already."""
@@ -108,3 +125,64 @@ class DataCollatorForCLM:
             f"samples must have sequence_length + 1 = {self.sequence_length + 1} tokens, got {lengths}; "
             "dataset and collator need the same sequence_length"
         )
+
+
+_MASKS: dict[tuple[tuple[int, ...], torch.device], torch.Tensor] = {}
+
+
+def all_true(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """One bool tensor per shape and device, all True, for whoever only reads it.
+
+    New ones for every batch would be a third of all bytes that reading a batch writes. Should somebody have written
+    into it (torch counts that), it stays with those who have it, and the next caller gets a new one.
+    """
+    key = tuple(shape), device
+    mask = _MASKS.get(key)
+    if mask is None or mask._version > 0:
+        with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
+            mask = _MASKS[key] = torch.ones(shape, dtype=torch.bool, device=device)
+    return mask
+
+
+def to_device(
+    batch: dict[str, torch.Tensor | TensorPointer], device: torch.device | str, *, non_blocking: bool = True
+) -> dict[str, torch.Tensor | TensorPointer]:
+    """The batch on a device, moved as what it was read as: one block [B, S + 1].
+
+    1. input_ids and label_ids of a DataCollatorForCLM are views of a block; it is found below them and moved once
+    2. both are cut again there, as views
+    3. masks that are still the shared constant are not moved: the device has its own
+
+    Moving the views costs two copies on the host first, because they are not contiguous, and then twice the transfer.
+    Anything else in the batch is moved by itself.
+
+    Args:
+        batch: of DataCollatorForCLM, with or without either side.
+        device: where to.
+        non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
+    """
+    device = torch.device(device)
+    moved: dict[str, torch.Tensor | TensorPointer] = {}
+    blocks: dict[int, torch.Tensor] = {}
+    for name, value in batch.items():
+        if not isinstance(value, torch.Tensor):
+            moved[name] = value
+        elif value is _MASKS.get((tuple(value.shape), value.device)) and value._version == 0:
+            moved[name] = all_true(value.shape, device)
+        elif (block := _block_below(value, shift := int(name == "label_ids"))) is not None:
+            if block.data_ptr() not in blocks:
+                blocks[block.data_ptr()] = block.to(device, non_blocking=non_blocking)
+            moved[name] = blocks[block.data_ptr()][:, 1:] if shift else blocks[block.data_ptr()][:, :-1]
+        else:
+            moved[name] = value.to(device, non_blocking=non_blocking)
+    return moved
+
+
+def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
+    """The contiguous [B, S + 1] of which `view` is columns shift .. shift + S; None if it is not such a view."""
+    if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
+        return None
+    start, size = view.storage_offset() - shift, view.shape[0] * (view.shape[1] + 1)
+    if start < 0 or (start + size) * view.element_size() > view.untyped_storage().nbytes():
+        return None
+    return view.as_strided((view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start)

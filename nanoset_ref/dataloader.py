@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterator
+import weakref
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from nanoset_ref.blocks import Block, BlockReader, BlockSampler, RowReader, Slots, ahead, batches_per_block
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import Layout, ResumableBatchSampler, Tail, worker_seed
@@ -48,9 +50,16 @@ class NanosetDataLoader(DataLoader[Any]):
         dataset: of len(batch_sampler.num_samples).
         batch_sampler: says which positions this rank reads.
         plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared.
+        read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. Beside workers, it
+            keeps as many ready in this process.
         **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
 
-    Each iteration reads the rest of the current epoch, the next one a whole epoch.
+    Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
+    after what has been delivered, and ends the one before.
+
+    An item, what `read_ahead` and torch's `prefetch_factor` count, is a block of batches (about a MiB, see
+    `nanoset_ref.blocks`) if the dataset can `read` rows and the collator can `split` them, as Nanoset and
+    DataCollatorForCLM can. Else it is a batch, read and collated as torch does it.
 
     Attributes:
         consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
@@ -62,20 +71,64 @@ class NanosetDataLoader(DataLoader[Any]):
         dataset: Dataset[Any],
         batch_sampler: ResumableBatchSampler,
         plan: dict[str, Any] | None = None,
+        *,
+        read_ahead: int = 0,
         **options: Any,
     ) -> None:
-        super().__init__(dataset, batch_sampler=batch_sampler, **options)
+        if read_ahead < 0:
+            raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
+        super().__init__(dataset, batch_sampler=cast(Any, batch_sampler), **options)
         self.plan = plan
+        self.read_ahead = read_ahead
+        self._options = {name: value for name, value in options.items() if name not in ("collate_fn", "pin_memory")}
+        self._blocks: Iterable[Block] | None = None
+        self._iteration: weakref.ref[Generator[Any, None, None]] | None = None
         self.consumed_train_samples = batch_sampler.consumed_train_samples
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self._iteration is not None and (earlier := self._iteration()) is not None:
+            earlier.close()  # and its thread: two would draw from one sampler
+        iteration = self._iterate()
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def _iterate(self) -> Generator[Any, None, None]:
         sampler = cast(ResumableBatchSampler, self.batch_sampler)
         sampler.consumed_train_samples = self.consumed_train_samples  # forgets what an abandoned iteration prefetched
         epoch_end = (sampler.epoch + 1) * sampler.num_samples
-        for batch in super().__iter__():
-            self.consumed_train_samples = min(self.consumed_train_samples + sampler.global_batch_size, epoch_end)
+        size, count = sampler.global_batch_size, vars(self)  # torch's own way of setting attributes takes a microsecond
+        whole = isinstance(self.dataset, RowReader) and hasattr(self.collate_fn, "split")
+        for batch in self._from_blocks() if whole else self._ahead(super().__iter__()):
+            count["consumed_train_samples"] = min(count["consumed_train_samples"] + size, epoch_end)
             yield batch
         self.consumed_train_samples = epoch_end
+
+    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
+        return ahead(items, self.read_ahead) if self.read_ahead else items
+
+    def _from_blocks(self) -> Iterator[Any]:
+        if self._blocks is None or not self.persistent_workers:
+            self._blocks, self._slots = self._open_blocks()
+        pin = self.pin_memory and torch.accelerator.is_available()
+        tensors = map(functools.partial(self._slots.tensor, pin=pin), self._blocks)
+        collator, sampler = cast(Any, self.collate_fn), cast(ResumableBatchSampler, self.batch_sampler)
+        for rows in self._ahead(tensors):
+            yield from collator.split(rows, sampler.micro_batch_size)
+
+    def _open_blocks(self) -> tuple[Iterable[Block], Slots]:
+        """The blocks, from workers if there are any; a slot for each under way and three for those being delivered."""
+        dataset, sampler = cast(RowReader, self.dataset), cast(ResumableBatchSampler, self.batch_sampler)
+        batches = batches_per_block(sampler.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize)
+        slots = Slots(
+            self.num_workers * (self.prefetch_factor or 0) + self.read_ahead + 3,
+            (batches * sampler.micro_batch_size, dataset.row_length),
+            dataset.row_dtype,
+            shared=self.num_workers > 0,
+        )
+        requests, reader = BlockSampler(sampler, batches, slots), BlockReader(dataset, slots)
+        if self.num_workers == 0:  # torch's way would do the same, and take longer over it than the reading takes
+            return map(reader.__getitem__, requests), slots
+        return DataLoader(reader, batch_size=None, sampler=requests, **self._options), slots
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
@@ -127,6 +180,7 @@ def build_nanoset_dataloader(
     layout: Layout = "strided",
     tail: Tail = "drop",
     pin_memory: bool = False,
+    read_ahead: int = 0,
     **options: Any,
 ) -> NanosetDataLoader:
     """The DataLoader of one rank.
@@ -141,6 +195,8 @@ def build_nanoset_dataloader(
         consumed_train_samples: global count to continue from (see ResumableBatchSampler, also for `layout` and `tail`).
         num_loading_workers: processes that read ahead; 0 reads in this process.
         seed: the run's seed, from which worker seeds derive.
+        read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
+            the training step as well as workers do, and needs none.
         pin_memory, **options: of torch's DataLoader.
 
     Returns:
@@ -159,6 +215,7 @@ def build_nanoset_dataloader(
         num_workers=num_loading_workers if has_data else 0,
         worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
         pin_memory=pin_memory and has_data,
+        read_ahead=read_ahead if has_data else 0,
         **options,
     )
 

@@ -165,13 +165,23 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         """
         return SampleBlock(self.read(np.asarray(positions, dtype=np.int64)))
 
+    @property
+    def row_length(self) -> int:
+        """Tokens of a sample: sequence_length + 1."""
+        return self.sequence_length + 1
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """dtype of a sample: int32, as torch has no arithmetic for uint16."""
+        return np.dtype(np.int32)
+
     def read(self, positions: NDArray[np.int64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
         """The rows at `positions` [n] as int32 [n, sequence_length + 1], into `out` if given (C order, for buffers that
         are used again).
         """
         datasets, samples = self.order[positions]
         if out is None:
-            out = np.empty((len(positions), self.sequence_length + 1), dtype=np.int32)
+            out = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self._gather(datasets, samples * self._strides[datasets], out)
         return out
 

@@ -8,7 +8,7 @@ import torch
 from test_nanoset import GOLDEN, golden_nanoset
 from torch.utils.data import default_collate
 
-from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
+from nanoset_ref.collator import DataCollatorForCLM, TensorPointer, to_device
 from nanoset_ref.nanoset import SampleBlock
 
 ROWS = np.arange(10, dtype=np.int32).reshape(2, 5)
@@ -88,3 +88,84 @@ def test_a_rank_without_data_refuses_data():
         ValueError, match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]"
     ):
         DataCollatorForCLM(4, 0, 2, 1)([{"input_ids": ROWS[0]}])
+
+
+def test_a_block_is_cut_into_the_batches_of_its_rows():
+    rows = torch.arange(35, dtype=torch.int32).reshape(7, 5)
+    for current in (0, 1):
+        collator = DataCollatorForCLM(4, 0, 1, current)
+        batches = list(collator.split(rows, 3))
+        expected = [collator(SampleBlock(rows[i : i + 3].numpy())) for i in (0, 3, 6)]
+        for batch, wanted in zip(batches, expected, strict=True):
+            assert list(batch) == list(wanted)
+            for key, value in wanted.items():
+                same = torch.equal if isinstance(value, torch.Tensor) else TensorPointer.__eq__
+                assert same(batch[key], value)
+        key = ("input_ids", "label_ids")[current]
+        assert batches[1][key].data_ptr() == rows.data_ptr() + 4 * (15 + current), "without a copy"
+    with pytest.raises(ValueError, match=r"got \[5\]"):
+        next(DataCollatorForCLM(9, 0, 0, 0).split(rows, 3))
+
+
+def test_masks_are_one_constant():
+    collator = DataCollatorForCLM(4, 0, 0, 0)
+    first, second = collator(SampleBlock(ROWS)), collator(SampleBlock(ROWS))
+    assert first["input_mask"] is first["label_mask"] is second["input_mask"]
+    assert collator(SampleBlock(ROWS[:1]))["input_mask"].shape == (1, 4)
+
+
+def test_a_mask_that_was_written_into_is_not_handed_out_again():
+    rows = torch.zeros((4, 6), dtype=torch.int32)
+    batches = DataCollatorForCLM(5, 0, 0, 0).split(rows, 2)
+    first = next(batches)
+    first["label_mask"][0, 1] = False
+    assert next(batches)["label_mask"].all()
+    assert not first["label_mask"].all()
+
+
+def test_a_mask_made_in_inference_mode_serves_training_too():
+    with torch.inference_mode():
+        DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))
+    mask = DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))["label_mask"]
+    (torch.ones(3, 6, requires_grad=True) * mask).sum().backward()
+
+
+@pytest.mark.parametrize("current", [0, 1, 2])
+@pytest.mark.parametrize(("input_pp_rank", "output_pp_rank"), [(0, 0), (0, 1)])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_device_gets_the_block_in_one_piece(monkeypatch, input_pp_rank, output_pp_rank, current, cut):
+    """The device is a fake: what is moved is written down, and then another tensor."""
+    moved = []
+
+    def to(tensor, device, non_blocking):
+        moved.append((tuple(tensor.shape), tensor.is_contiguous(), non_blocking))
+        return tensor.clone()
+
+    collator = DataCollatorForCLM(4, input_pp_rank, output_pp_rank, current)
+    has_data = current in (input_pp_rank, output_pp_rank)
+    if cut and has_data:
+        batch = list(collator.split(torch.arange(30, dtype=torch.int32).reshape(6, 5), 2))[-1]
+    else:
+        batch = collator(SampleBlock(ROWS.copy()) if has_data else [{}, {}])
+    expected = {key: value if isinstance(value, TensorPointer) else value.clone() for key, value in batch.items()}
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    on_device = to_device(batch, "cpu")
+    assert moved == ([((2, 5), True, True)] if has_data else [])
+    assert list(on_device) == list(expected)
+    for key, value in expected.items():
+        same = torch.equal if isinstance(value, torch.Tensor) else TensorPointer.__eq__
+        assert same(on_device[key], value)
+
+
+def test_what_is_no_view_of_a_block_is_moved_as_it_is():
+    """Own tensors, own masks, and a batch that somebody has changed."""
+    batch = DataCollatorForCLM(4, 0, 0, 0)(SampleBlock(ROWS.copy()))
+    batch["input_ids"] = batch["input_ids"].clone()
+    batch["label_mask"] = batch["label_ids"] != 7
+    batch["input_mask"][0, 0] = False
+    batch["step"] = torch.tensor(3)
+    batch["narrow"] = torch.arange(24).reshape(3, 8)[:, :5]
+    batch["last"] = torch.arange(9).as_strided((2, 4), (5, 1))
+    moved = to_device(batch, torch.device("cpu"), non_blocking=False)
+    assert list(moved) == list(batch)
+    assert all(torch.equal(moved[key], batch[key]) for key in batch)

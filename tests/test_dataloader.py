@@ -8,10 +8,14 @@ import pytest
 import torch
 from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
+from torch.utils.data import DataLoader, default_collate
+from torchdata.stateful_dataloader import StatefulDataLoader
 
-from nanoset_ref.collator import TensorPointer
-from nanoset_ref.dataloader import EmptyInfiniteDataset, PlanMismatch, build_nanoset_dataloader
+from nanoset_ref import blocks
+from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
+from nanoset_ref.dataloader import EmptyInfiniteDataset, NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.samplers import ResumableBatchSampler
 
 
 def digest(batches):
@@ -82,6 +86,93 @@ def test_deep_prefetch_and_persistent_workers_lose_nothing(numbered):
         )
 
     check_resume_contract(factory, positions_of, 121, layouts=[(2, 3), (1, 2)], workers=[2], stops=[1, 5])
+
+
+@pytest.mark.parametrize("batches_per_block", [1, 2])
+@pytest.mark.parametrize("layout", ["strided", "contiguous"])
+def test_small_blocks_and_a_thread_that_reads_ahead_lose_nothing(numbered, monkeypatch, layout, batches_per_block):
+    """The epoch of 121 samples is a single block otherwise."""
+    nanoset, positions_of = numbered
+
+    def factory(rank, size, batch, workers):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * batch * 3 * 4)
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, layout=layout, read_ahead=workers
+        )
+
+    check_resume_contract(factory, positions_of, 121, layout=layout, workers=[0, 1, 3])
+
+
+def test_small_blocks_workers_and_a_thread_lose_nothing(numbered, monkeypatch):
+    nanoset, positions_of = numbered
+
+    def factory(rank, size, batch, workers):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * batch * 3 * 4)
+        return build_nanoset_dataloader(
+            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, read_ahead=2
+        )
+
+    check_resume_contract(factory, positions_of, 121, layouts=[(2, 3), (1, 2)], workers=[0, 2], stops=[1, 5])
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
+@pytest.mark.parametrize("batches_per_block", [1, 3, 100])
+def test_the_end_of_an_epoch_is_the_samplers_affair(numbered, monkeypatch, tail, batches_per_block):
+    """121 = 10 x 12 + 1: the oracle is torch's own loader over the same sampler, dataset and collator."""
+    nanoset, positions_of = numbered
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * 4 * 3 * 4)
+    for consumed in (0, 5, 115, 119, 130):
+        loader = build_nanoset_dataloader(
+            nanoset, micro_batch_size=4, dp_rank=1, dp_size=3, consumed_train_samples=consumed, tail=tail
+        )
+        sampler = ResumableBatchSampler(121, 4, 1, 3, consumed, tail=tail)
+        plain = DataLoader(nanoset, batch_sampler=sampler, collate_fn=loader.collate_fn)
+        for _ in range(2):
+            expected = [positions_of(batch) for batch in plain]
+            assert len(loader) == len(expected)
+            assert [positions_of(batch) for batch in loader] == expected
+            assert loader.consumed_train_samples == sampler.consumed_train_samples
+
+
+def test_the_dataset_and_the_collator_serve_torchs_own_loaders(numbered):
+    """And torchdata's, whose state is kept by the sampler."""
+    nanoset, positions_of = numbered
+    for kind in (DataLoader, StatefulDataLoader):
+        sampler = ResumableBatchSampler(121, 8)
+        loader = kind(nanoset, batch_sampler=sampler, collate_fn=DataCollatorForCLM(2, 0, 0, 0))
+        assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
+
+
+def test_another_collator_gets_its_batches_one_by_one(numbered):
+    """One that cannot cut blocks: it is called where torch calls it, in the worker if there is one."""
+    nanoset, positions_of = numbered
+    for options in ({}, {"num_workers": 1}, {"read_ahead": 2}, {"num_workers": 1, "read_ahead": 1}):
+        loader = NanosetDataLoader(nanoset, ResumableBatchSampler(121, 8), collate_fn=default_collate, **options)
+        for number, batch in enumerate(loader):
+            assert positions_of(batch) == list(range(8 * number, 8 * number + 8))
+            assert loader.consumed_train_samples == 8 * number + 8
+        assert number == 14
+
+
+def test_a_negative_depth_is_refused(numbered):
+    with pytest.raises(ValueError, match="read_ahead must be at least 0, got -1"):
+        build_nanoset_dataloader(numbered[0], micro_batch_size=8, read_ahead=-1)
+
+
+def test_a_block_is_pinned_once(numbered, monkeypatch):
+    """Stand-ins for an accelerator: pinning happens per block, before it is cut."""
+    nanoset, positions_of = numbered
+    pinned = []
+
+    def pin_memory(tensor):
+        pinned.append(tensor.shape)
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, pin_memory=True)
+    assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
+    assert pinned == [(120, 3)]
 
 
 def test_asking_for_the_length_in_the_middle_disturbs_nothing(numbered):

@@ -1,0 +1,216 @@
+"""Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_nanoset import write_range
+from torch.utils.data import DataLoader
+
+from nanoset_ref import blocks
+from nanoset_ref.blocks import Block, BlockReader, BlockSampler, Slots, ahead
+from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.samplers import ResumableBatchSampler
+
+INT32 = np.dtype(np.int32)
+
+
+@settings(max_examples=300)
+@given(
+    num_samples=st.integers(1, 60),
+    micro_batch_size=st.integers(1, 5),
+    dp=st.tuples(st.integers(1, 4), st.integers(0, 3)),
+    consumed=st.integers(0, 150),
+    layout=st.sampled_from(["strided", "contiguous"]),
+    tail=st.sampled_from(["drop", "pad", "loop"]),
+    batches=st.integers(1, 7),
+)
+def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, dp, consumed, layout, tail, batches):
+    """The oracle: the batches one by one. Positions, order, sizes, and the sampler's own count."""
+    dp_size, dp_rank = dp[0], dp[1] % dp[0]
+
+    def sampler():
+        return ResumableBatchSampler(
+            num_samples, micro_batch_size, dp_rank, dp_size, consumed, layout=layout, tail=tail
+        )
+
+    one_by_one, in_blocks = sampler(), sampler()
+    expected = [list(batch) for batch in one_by_one]
+    got = []
+    for request in BlockSampler(in_blocks, batches, Slots(1, (1, 1), INT32, shared=False)):
+        assert request.positions.dtype == np.int64
+        assert len(request.positions) <= batches * micro_batch_size
+        rows = torch.from_numpy(request.positions)
+        got += [batch.tolist() for batch in rows.split(micro_batch_size)]
+    assert got == expected
+    assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
+
+
+def test_a_slot_is_free_when_nothing_refers_to_it():
+    slots = Slots(2, (4, 3), INT32, shared=False)
+    first = slots.request()
+    assert (first, slots.request(), slots.request()) == (0, 1, None), "what is under way is not given out again"
+    tensor = slots.tensor(Block(4, 0, None))
+    assert slots.request() is None
+    view = tensor[1:, :2].split(2)[0]
+    del tensor
+    assert slots.request() is None, "a view of a view keeps it"
+    array = view.numpy()
+    del view
+    assert slots.request() is None, "and so does an array"
+    del array
+    assert slots.request() == 0
+
+
+def test_a_shorter_block_shows_its_rows_only():
+    slots = Slots(1, (4, 3), INT32, shared=False)
+    slots.arrays[0][:] = np.arange(12).reshape(4, 3)
+    assert slots.tensor(Block(2, 0, None)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert slots.tensor(Block(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
+
+
+@pytest.fixture
+def nanoset(tmp_path):
+    return Nanoset(write_range(tmp_path / "a.npy", 10_001), None, 4, 2400, order="stateless")
+
+
+@pytest.fixture
+def two_batches_per_block(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 8 * 5 * 4)
+
+
+def expected_rows(nanoset, batch):
+    return nanoset.read(np.arange(batch * 8, batch * 8 + 8))
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+@pytest.mark.parametrize("options", [{}, {"num_loading_workers": 2}, {"read_ahead": 3}], ids=str)
+def test_batches_that_are_kept_never_change(nanoset, options):
+    kept = list(build_nanoset_dataloader(nanoset, micro_batch_size=8, **options))
+    assert len(kept) == 300
+    assert len({batch["input_ids"].data_ptr() for batch in kept}) == 300
+    for number, batch in enumerate(kept):
+        assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
+        assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+@pytest.mark.parametrize(("options", "slots"), [({}, 2), ({"num_loading_workers": 2}, 7), ({"read_ahead": 3}, 6)])
+def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots):
+    places, kept = set(), []
+    for number, batch in enumerate(build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)):
+        if number % 100 == 7:
+            kept.append((number, batch))
+        places.add(batch["input_ids"].data_ptr())
+        assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
+    assert len(places) <= 2 * slots + 2 * len(kept)
+    for number, batch in kept:
+        assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
+
+
+@pytest.mark.usefixtures("two_batches_per_block")
+@pytest.mark.parametrize("options", [{}, {"num_loading_workers": 1}, {"read_ahead": 5}], ids=str)
+def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, options):
+    """Though it is still held, with blocks under way."""
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
+    first = iter(loader)
+    batches = [next(first) for _ in range(3)]
+    second = iter(loader)
+    assert list(first) == []
+    batches += second
+    assert len(batches) == 300
+    for number, batch in enumerate(batches):
+        assert np.array_equal(batch["input_ids"], expected_rows(nanoset, number)[:, :-1])
+
+
+def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
+    slots = Slots(3, (16, 5), INT32, shared=True)
+    sampler = BlockSampler(ResumableBatchSampler(160, 8), 2, slots)
+    loader = DataLoader(
+        BlockReader(nanoset, slots),
+        batch_size=None,
+        sampler=sampler,
+        num_workers=1,
+        multiprocessing_context="spawn",
+        prefetch_factor=1,
+    )
+    for number, block in enumerate(loader):
+        assert block.rows is None and block.slot in (0, 1, 2), "the rows themselves were not sent"
+        assert np.array_equal(slots.tensor(block)[:8], expected_rows(nanoset, 2 * number))
+    assert number == 9
+
+
+def test_a_read_error_reaches_the_training_loop(nanoset):
+    class Broken(Nanoset):
+        def read(self, positions, out=None):
+            if positions[0] >= 160:
+                raise OSError("the disk has gone")
+            return super().read(positions, out)
+
+    nanoset.__class__ = Broken
+    for options in ({}, {"read_ahead": 2}, {"num_loading_workers": 1}):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocks, "BLOCK_BYTES", 160)
+            loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
+            with pytest.raises(OSError, match="the disk has gone"):
+                for _ in loader:
+                    pass
+            assert loader.state_dict()["consumed_train_samples"] == 160, "all that came before it was delivered"
+
+
+# ---- reading ahead
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(), max_size=9), st.integers(1, 5))
+def test_ahead_changes_nothing(items, depth):
+    assert list(ahead(items, depth)) == items
+
+
+def test_ahead_is_so_far_ahead_and_no_further():
+    made = []
+
+    def items():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    iterator = ahead(items(), 3)
+    assert made == []
+    for number in range(5):
+        assert next(iterator) == number
+        deadline = time.monotonic() + 10
+        while len(made) < number + 4 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.01)
+        assert len(made) == number + 4
+
+
+def test_ahead_raises_where_the_error_came():
+    def items():
+        yield 1
+        yield 2
+        raise ValueError("the third")
+
+    iterator = ahead(items(), 5)
+    assert [next(iterator), next(iterator)] == [1, 2]
+    with pytest.raises(ValueError, match="the third"):
+        next(iterator)
+
+
+def test_ahead_leaves_no_thread_behind():
+    def threads():
+        return [thread for thread in threading.enumerate() if thread.name.startswith("nanoset_ref")]
+
+    iterator = ahead(itertools.count(), 4)
+    assert next(iterator) == 0 and len(threads()) == 1
+    iterator.close()
+    assert threads() == []
+    assert list(ahead(range(3), 2)) == [0, 1, 2]
+    assert threads() == []

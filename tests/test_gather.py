@@ -1,0 +1,61 @@
+"""The gather kernel against slices."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref.gather import Gatherer
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokens import TokenFile
+
+
+class Ids:
+    """Stands for a TokenFile."""
+
+    def __init__(self, ids, dtype):
+        self.tokens = np.array(ids, dtype=dtype)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["<u2", "<i4"])), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_rows_are_slices_of_their_files(files, length, data):
+    """The oracle: one slice per row. Any number of rows, so that asking two rows ahead meets both ends."""
+    ids = [Ids(np.arange(size + length) + 1000 * number, dtype) for number, (size, dtype) in enumerate(files)]
+    wanted = data.draw(st.lists(st.tuples(st.integers(0, len(ids) - 1), st.floats(0, 1)), max_size=9))
+    datasets = np.array([dataset for dataset, _ in wanted], dtype=np.int64)
+    starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
+    out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
+    Gatherer(ids)(datasets, starts, out[:-1])
+    expected = [ids[dataset].tokens[start : start + length].tolist() for dataset, start in zip(datasets, starts)]  # noqa: B905
+    assert out.tolist() == [*expected, [-1] * length], "and nothing behind them is touched"
+
+
+def test_ids_keep_their_value_in_both_dtypes():
+    """uint16 has no sign: 65535 is not -1."""
+    out = np.empty((2, 3), dtype=np.int32)
+    files = [Ids([0, 1, 65535, 32768], "<u2"), Ids([7, 2**31 - 1, 65536, 0], "<i4")]
+    Gatherer(files)(np.array([0, 1]), np.array([1, 0]), out)
+    assert out.tolist() == [[1, 65535, 32768], [7, 2147483647, 65536]]
+
+
+def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
+    """Behind a file of exactly one page nothing is mapped: reading, or asking, one id too far would show."""
+    path = tmp_path / "a_input_ids.npy"
+    np.arange(2048, dtype="<u2").tofile(path)
+    out = np.empty((3, 8), dtype=np.int32)
+    Gatherer([TokenFile(path)])(np.array([0, 0, 0]), np.array([0, 2040, 2040]), out)
+    assert out.tolist() == [list(range(8)), list(range(2040, 2048)), list(range(2040, 2048))]
+
+
+def test_a_long_row_is_whole(tmp_path):
+    path = tmp_path / "a_input_ids.npy"
+    np.arange(200_000).astype("<u2").tofile(path)
+    nanoset = Nanoset([path], None, 65_536, 6)
+    rows = nanoset.__getitems__(range(6)).rows
+    for k, row in enumerate(rows):
+        start = nanoset.order[k][1] * 65_536
+        assert np.array_equal(row, np.arange(start, start + 65_537) % 65_536)
