@@ -14,17 +14,20 @@ from nanoset_ref.chunks.manifest import report
 from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.tokenizing import TokenizeConfig, tokenize
 from nanoset_ref.chunks.validation import validate
-from nanoset_ref.workers import JobError
+from nanoset_ref.workers import JobError, StoppedError, is_main_rank
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code, 1 if the input is at fault."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    level = logging.INFO if is_main_rank() else logging.ERROR
+    logging.basicConfig(level=level, format="nanoset_ref.chunks: %(levelname)s: %(message)s")
     try:
         return int(options.run(options) or 0)
+    except StoppedError:
+        return 1  # the rank that failed has said why
     except (OSError, ValueError, JobError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"nanoset_ref.chunks: error: {error}", file=sys.stderr)
         return 1
 
 

@@ -40,7 +40,7 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     assert main(["validate", str(path), "--num_tokens", "3"]) == 1
     assert "1 token_ids, expected 3: line 2" in capsys.readouterr().out
     assert main(["validate", str(tmp_path / "missing.jsonl")]) == 1
-    assert capsys.readouterr().err.startswith("error: no such file")
+    assert capsys.readouterr().err.startswith("nanoset_ref.chunks: error: no such file")
     command = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
     assert main(command.split()) == 1
     assert "nothing separates the documents" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""The same work on datatrove, where one machine is not enough and torchrun is not what the cluster speaks.
+
+datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
+machine or as a Slurm job array, and keeps track of those that are done. Its tokenizer writes a folder of .ds files,
+which a Nanoset reads as it is (`nanoset_ref.datatrove`). On this machine:
+
+    from datatrove.executor import LocalPipelineExecutor
+    steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")
+    LocalPipelineExecutor(steps, tasks=64, workers=16, logging_dir="logs/arxiv").run()
+
+On a cluster, the same steps as an array of 1,000 jobs of 4 cores; calling it again starts those that are missing:
+
+    from datatrove.executor import SlurmPipelineExecutor
+    SlurmPipelineExecutor(
+        steps, tasks=1000, time="04:00:00", partition="cpu", cpus_per_task=4, mem_per_cpu_gb=2,
+        job_name="tokenize-arxiv", logging_dir="logs/arxiv", venv_path=".venv",
+    ).run()
+
+Then train on `DatatroveNanoset(["datasets/arxiv", ...], weights, sequence_length, ...)`.
+
+What differs from `tokenize`: the order of documents depends on the number of tasks (each has files of its own and
+shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from datatrove.data import Document, DocumentsPipeline
+from datatrove.pipeline.base import PipelineStep
+from datatrove.pipeline.tokens import DocumentTokenizer
+
+from nanoset_ref.text import open_text
+
+
+class TextReader(PipelineStep):
+    """A first step that reads what `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ...
+
+    Args:
+        input: a folder, file, glob or list, as `open_text` takes it.
+        column: of the text.
+    """
+
+    name = "nanoset_ref.text"
+    type = "READER"
+
+    def __init__(self, input: str | os.PathLike[str], column: str = "text") -> None:
+        super().__init__()
+        self.input, self.column = os.fspath(input), column
+
+    def run(self, data: DocumentsPipeline | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
+        source = open_text(self.input, column=self.column)
+        for part in range(rank, len(source.parts), world_size):
+            documents = (document for block in source.blocks_of(part) for document in block.documents())
+            for number, document in enumerate(documents):
+                self.stat_update("documents")
+                yield Document(text=document.text, id=f"{part}/{number}")
+
+
+def datatrove_pipeline(
+    input: str | os.PathLike[str],
+    output_folder: str | os.PathLike[str],
+    tokenizer: str | os.PathLike[str],
+    *,
+    eos_text: str,
+    column: str = "text",
+    shuffle_documents: bool = True,
+    seed: int | None = None,
+    **options: Any,
+) -> list[PipelineStep]:
+    """The steps that tokenise `input` into `output_folder`: read, tokenise and write.
+
+    Args:
+        input: a folder with the files of one subset (.jsonl, .json, also .gz and .zst, or .parquet), a file or a glob.
+        output_folder: for the .ds files; several tasks write files of their own.
+        tokenizer: name on the Hub, a folder with a tokenizer.json, or such a file.
+        eos_text: the token after each document.
+        column: of the text.
+        shuffle_documents, seed: whether, and from which seed, each task shuffles its documents.
+        **options: of datatrove's DocumentTokenizer.
+    """
+    file = Path(tokenizer) / "tokenizer.json"
+    writer = DocumentTokenizer(
+        os.fspath(output_folder),
+        tokenizer_name_or_path=os.fspath(file if file.is_file() else tokenizer),
+        eos_token=eos_text,
+        shuffle_documents=shuffle_documents,
+        seed=seed,
+        **options,
+    )
+    return [TextReader(input, column), writer]
