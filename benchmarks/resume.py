@@ -1,10 +1,10 @@
 """How long a resume takes to find its place: `python -m benchmarks.resume`.
 
 For each number of consumed samples, one round runs, one after the other: our sampler to its first batch; our DataLoader
-over a token file (stateless order) to its first delivered batch; and torch's DistributedSampler in a BatchSampler, whose
-first batches are drawn and dropped, as Nanotron's resume does. The dataset of the last is a bare length: only the walk
-counts. Medians over the rounds, of one rank of eight. Ratios carry over to other machines, milliseconds do not. At 10^8
-samples the walk holds about 4 GB of Python integers.
+over a token file (stateless order) to its first delivered batch; and torch's DistributedSampler in a BatchSampler, the
+first batches of which are drawn and dropped, as Nanotron's resume does. The dataset of the last is a bare length: only
+the walk counts. Medians over the rounds, of one rank of eight. Ratios carry over to other machines, milliseconds do
+not. At 10^8 samples the walk holds about 4 GB of Python integers.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def main() -> None:
                 f"{consumed:12,}{ours * 1e3:12.3f} ms{delivered * 1e3:12.3f} ms{walked * 1e3:12.1f} ms"
                 f"{walked / ours:15,.0f}{walked / delivered:15,.0f}"
             )
-    reached = "reached" if min(walked / ours, walked / delivered) >= GOAL else "MISSED"
-    print(f"goal at {consumed:,} samples: {GOAL:,} times the walk, {reached}")
+    if consumed >= 10**8:
+        reached = "reached" if min(walked / ours, walked / delivered) >= GOAL else "MISSED"
+        print(f"goal: {GOAL:,} times as fast as the walk at 10^8 samples, {reached}")
 
 
 def sampler(consumed: int) -> None:
