@@ -25,7 +25,8 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     """Run make in a folder that holds nothing but what an installation reads; the output has its lines joined."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
-    variables = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "PYTHON")}
+    outer = ("PYTHON", "NOTEBOOKS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PIP_FLAGS", "PYTEST_FLAGS", "JUPYTER_FLAGS")
+    variables = {name: value for name, value in os.environ.items() if name not in outer}  # `make test` runs this, too
     command = ["make", *arguments]
     return subprocess.run(command, cwd=folder, env=variables | environment, capture_output=True, text=True)
 
