@@ -2,9 +2,9 @@
 
 Everything follows from one array, `starts`: bool [B, W], True where a token is the first of its document, always True
 in column 0. It comes from the tokens (what follows an EOS id begins a document) or from known boundaries (a manifest's
-document offsets); the second works without separators and is not fooled by an EOS within a document. A few vectorised
-passes over the batch, no loop over documents. The rejected alternative, upstream's loop over EOS tokens that shifts the
-rest of the row each time, costs a row per document.
+document offsets); the second works without separators and is not fooled by an EOS within a document. A few
+compiled passes over the batch, no loop over documents. The rejected alternative, upstream's loop over EOS tokens that
+shifts the rest of the row each time, costs a row per document.
 
     tokens      a b E c d     E = EOS
     starts      1 0 0 1 0
@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Starts = NDArray[np.bool_]
@@ -55,14 +56,22 @@ def starts_at_boundaries(document_offsets: NDArray[np.int64], begins: NDArray[np
     return starts
 
 
+@njit(cache=True, nogil=True)
 def position_ids(starts: Starts) -> NDArray[np.int64]:
     """Positions that begin again at each document, int64 [B, W]."""
-    columns = np.arange(starts.shape[1])
-    return columns - np.maximum.accumulate(np.where(starts, columns, 0), axis=1)
+    positions = np.empty(starts.shape, dtype=np.int64)
+    for row in range(starts.shape[0]):
+        position = 0
+        for column in range(starts.shape[1]):
+            if starts[row, column]:
+                position = 0
+            positions[row, column] = position
+            position += 1
+    return positions
 
 
 def loss_mask(starts: Starts) -> NDArray[np.bool_]:
-    """bool [B, W - 1] for inputs rows[:, :-1]: True where the label, the next token, belongs to the input's document."""
+    """bool [B, W - 1] for inputs rows[:, :-1]: True where the label, the next token, is of the input's document."""
     return ~starts[:, 1:]
 
 

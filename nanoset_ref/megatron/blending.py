@@ -13,20 +13,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+# dataset index int16 [size]; the number of the sample in that dataset, int64 [size]; samples taken of each, int64
+BlendIndex = tuple[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]
 
-def blend_by_weight(weights: ArrayLike, size: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+
+def blend_by_weight(weights: ArrayLike, size: int) -> BlendIndex:
     """`size` positions in proportion to `weights` [number of datasets], which are used as given: normalise them first.
 
-    Returns:
-        dataset index int16 [size] and, per position, the running number of the sample in that dataset, int64 [size].
-        Samples of a dataset come in order and are not wrapped: the caller holds their numbers against the dataset's
-        length.
+    Samples of a dataset come in order and are not wrapped: the caller holds their counts against the dataset's length.
     """
     shares = np.asarray(weights, dtype=np.float64)
     return _greedy(shares, np.full(len(shares), size, dtype=np.int64), size)
 
 
-def blend_everything(sizes: ArrayLike) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+def blend_everything(sizes: ArrayLike) -> BlendIndex:
     """Every sample of every dataset exactly once, `sizes` [number of datasets] samples each, in proportion; arrays as
     in `blend_by_weight`.
     """
@@ -51,4 +51,4 @@ def _greedy(weights, limits, size):
         dataset_index[t] = winner
         dataset_sample_index[t] = taken[winner]
         taken[winner] += 1
-    return dataset_index, dataset_sample_index
+    return dataset_index, dataset_sample_index, taken

@@ -62,7 +62,7 @@ def cached(folder: str | os.PathLike[str] | None, description: dict[str, Any], b
         return {name: _readonly(array) for name, array in build().items()}
     description = json.loads(json.dumps({"format_version": FORMAT_VERSION, **description}))
     entry = Path(folder) / xxhash.xxh3_128(json.dumps(description, sort_keys=True).encode()).hexdigest()
-    with contextlib.suppress(_Damaged):  # whoever holds the lock says what is wrong
+    with contextlib.suppress(_Damaged, OSError):  # whoever holds the lock says what is wrong
         arrays = _load(entry, description)
         if arrays is not None:
             return arrays

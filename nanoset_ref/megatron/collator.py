@@ -4,8 +4,8 @@ request masks by document.
 Whole batches at once, with `nanoset_ref.documents`. What upstream does per sample in the dataset (and then stacks)
 happens once per batch here, and a dataset stays the same whatever a model wants to know about documents. Pads and the
 EOD are found by their ids, as upstream does it: a real token with the pad's id loses its loss and becomes 0, so take an
-id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read first:
-unless a flag about documents is set, upstream makes that sample's loss mask, its pads included, everybody's.
+id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read
+first: unless a flag about documents is set, upstream makes that sample's loss mask, pads included, everybody's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nanoset_ref import documents
+from nanoset_ref.documents import attention_mask, cu_seqlens, loss_mask, position_ids, starts_after_eos
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.nanoset import SampleBlock
 
@@ -47,28 +47,28 @@ class MegatronCollator:
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         config = self.config
         text = self._text(examples)
-        whole = np.zeros((len(text), text.shape[1]), dtype=np.bool_)
+        whole = np.zeros(text.shape, dtype=np.bool_)
         whole[:, 0] = True  # every row one document
-        starts = whole if config.eod_id is None else documents.starts_after_eos(text, config.eod_id)
-        inputs = starts[:, :-1]
-        padded = text == config.pad_id
-        text[padded] = 0
-        loss = ~padded[:, 1:] & documents.loss_mask(starts) if config.eod_mask_loss else ~padded[:, 1:]
+        starts = whole if config.eod_id is None else starts_after_eos(text, config.eod_id)
+
+        kept = text[:, 1:] != config.pad_id
+        if config.eod_mask_loss:
+            kept &= loss_mask(starts)
+        np.putmask(text, text == config.pad_id, 0)
         tokens = torch.from_numpy(text)
         batch: dict[str, Any] = {
             "tokens": tokens[:, :-1],
             "labels": tokens[:, 1:],
-            "loss_mask": torch.from_numpy(loss.astype(np.float32)),
+            "loss_mask": torch.from_numpy(kept.astype(np.float32)),
             "position_ids": torch.from_numpy(
-                documents.position_ids(inputs if config.reset_position_ids else whole[:, :-1])
+                position_ids(starts[:, :-1] if config.reset_position_ids else whole[:, :-1])
             ),
         }
         if config.create_attention_mask:
-            batch["attention_mask"] = torch.from_numpy(
-                documents.attention_mask(inputs if config.reset_attention_mask else whole[:, :-1])
-            )
+            mask = attention_mask(starts[:, :-1] if config.reset_attention_mask else whole[:, :-1])
+            batch["attention_mask"] = torch.from_numpy(mask)
         if config.create_cu_seqlens:
-            edges, batch["max_seqlen"] = documents.cu_seqlens(inputs)
+            edges, batch["max_seqlen"] = cu_seqlens(starts[:, :-1])
             batch["cu_seqlens"] = torch.from_numpy(edges)
         return batch
 

@@ -12,23 +12,19 @@ document[offset : offset_next + 1], not document[offset:] + document[:offset_nex
 
 from __future__ import annotations
 
-import hashlib
-import json
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
 from nanoset_ref.megatron.cache import Arrays, cached
 from nanoset_ref.megatron.config import NanosetConfig, normalise
 from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset
 from nanoset_ref.megatron.mappings import EpochPlan, build_mappings, plan_epochs
-from nanoset_ref.nanoset import SampleBlock
+from nanoset_ref.megatron.parts import copy, locate
+from nanoset_ref.megatron.samples import Samples
 
 
 class Span(NamedTuple):
@@ -39,85 +35,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class _Samples(Dataset[dict[str, NDArray[Any]]]):
-    """What plain and blended datasets share: reading by position, and an identity."""
-
-    config: NanosetConfig
-    split: str
-    row_dtype: np.dtype[Any]
-
-    @property
-    def sequence_length(self) -> int:
-        """S, in tokens."""
-        return self.config.sequence_length
-
-    @property
-    def row_length(self) -> int:
-        """Tokens per sample: S + 1, or S without the extra token."""
-        return self.config.sequence_length + int(self.config.add_extra_token_to_sequence)
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
-        """Sample k: {"input_ids": int32 [row_length]} (int64 for int64 corpora). Negative k counts from the end;
-        IndexError outside.
-        """
-        return self.__getitems__([operator.index(k)])[0]
-
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
-        """Several samples in one array. torch's DataLoader calls this with a whole batch."""
-        return SampleBlock(self.read(np.asarray(positions, dtype=np.int64)))
-
-    def read(self, positions: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The rows at `positions` [n] as [n, row_length] of `row_dtype`, into `out` if given."""
-        positions = self._wrap(positions)
-        if out is None:
-            out = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
-        self._fill(positions, np.arange(len(positions)), out)
-        return out
-
-    def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write the samples at `positions` into out[rows]."""
-        raise NotImplementedError
-
-    def _wrap(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(positions) and not (-len(self) <= positions.min() and positions.max() < len(self)):
-            raise IndexError(
-                f"positions {positions.min()} to {positions.max()} are not all within the {len(self)} samples of the "
-                f"{self.split} split"
-            )
-        return np.where(positions < 0, positions + len(self), positions)
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k. JSON-serialisable."""
-        raise NotImplementedError
-
-    @property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits of the plan."""
-        return hashlib.blake2b(json.dumps(self.plan, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-    def _load_index(self) -> None:
-        """Set the attributes called ..._index, from the cache or built."""
-        raise NotImplementedError
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker process maps cached indexes again; without a cache they travel."""
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if self.config.path_to_cache is None or not name.endswith("_index")
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.config.path_to_cache is not None:
-            self._load_index()
-
-
-class MegatronNanoset(_Samples):
+class MegatronNanoset(Samples):
     """Samples of one split of one corpus, equal to Megatron-Core's GPTDataset.
 
     Args:
@@ -149,14 +67,8 @@ class MegatronNanoset(_Samples):
             raise ValueError(
                 f"{corpus.path_prefix} holds {corpus.dtype.name} values, and samples are made of integer token ids"
             )
-        self.corpus, self.first, self.stop, self.num_samples, self.split, self.config = (
-            corpus,
-            first,
-            stop,
-            num_samples,
-            split,
-            config,
-        )
+        self.corpus, self.first, self.stop = corpus, first, stop
+        self.num_samples, self.split, self.config = num_samples, split, config
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(corpus.sequence_lengths[first:stop].sum(dtype=np.int64))
         try:
@@ -181,32 +93,22 @@ class MegatronNanoset(_Samples):
         self.shuffle_index: NDArray[Any] = arrays["shuffle_index"]
 
     def _build_index(self) -> Arrays:
-        extra = self.config.add_extra_token_to_sequence
+        config, lengths = self.config, self.corpus.sequence_lengths
+        extra = config.add_extra_token_to_sequence
+        span = self.first, self.stop
         return build_mappings(
-            self.corpus.sequence_lengths,
-            self.first,
-            self.stop,
-            self.epochs,
-            self.sequence_length,
-            self.config.random_seed,
-            extra_token=extra,
+            lengths, *span, self.epochs, config.sequence_length, config.random_seed, extra_token=extra
         )
 
     def __len__(self) -> int:
         return self.epochs.num_samples
 
     def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        parts = self._parts(positions)
-        if self.corpus.tokens is None:
+        parts, corpus = self._parts(positions), self.corpus
+        if corpus.tokens is None:
             self._fill_by_pread(parts, rows, out)
-        elif not _copy(
-            self.corpus.tokens,
-            self.corpus.sequence_pointers,
-            self.corpus.dtype.itemsize,
-            parts,
-            rows,
-            self.config.pad_id,
-            out,
+        elif not copy(
+            corpus.tokens, corpus.sequence_pointers, corpus.dtype.itemsize, parts, rows, self.config.pad_id, out
         ):
             raise self._damaged()
 
@@ -220,15 +122,9 @@ class MegatronNanoset(_Samples):
             out[row, count:] = self.config.pad_id
 
     def _parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64 [parts, 4] of (number within `positions`, sequence, start, stop): the tokens of each sample, in order."""
-        parts = _locate(
-            self.document_index,
-            self.sample_index,
-            self.shuffle_index,
-            self.corpus.sequence_lengths,
-            positions,
-            int(self.config.add_extra_token_to_sequence),
-        )
+        """int64 [parts, 4] of (place in `positions`, sequence, start, stop): the tokens of each sample, in order."""
+        indexes = self.document_index, self.sample_index, self.shuffle_index
+        parts = locate(*indexes, self.corpus.sequence_lengths, positions, int(self.config.add_extra_token_to_sequence))
         if len(parts) and parts[0, 0] < 0:
             raise self._damaged()
         return parts
@@ -247,16 +143,12 @@ class MegatronNanoset(_Samples):
 
     def spans(self, k: int) -> list[Span]:
         """The tokens of sample k as spans of documents of the corpus, in order; padding is in none."""
-        pointers, documents, itemsize = (
-            self.corpus.sequence_pointers,
-            self.corpus.document_indices,
-            self.corpus.dtype.itemsize,
-        )
+        pointers, documents = self.corpus.sequence_pointers, self.corpus.document_indices
         spans = []
         for _, sequence, start, stop in self._parts(self._wrap(np.array([k]))).tolist():
             if stop > start:
                 document = int(np.searchsorted(documents, sequence, side="right")) - 1
-                before = int(pointers[sequence] - pointers[documents[document]]) // itemsize
+                before = int(pointers[sequence] - pointers[documents[document]]) // self.corpus.dtype.itemsize
                 spans.append(Span(document, before + start, before + stop))
         return spans
 
@@ -306,7 +198,7 @@ class MegatronNanoset(_Samples):
         )
 
 
-class BlendedNanoset(_Samples):
+class BlendedNanoset(Samples):
     """A blend of MegatronNanosets of one split, equal to Megatron-Core's BlendedDataset.
 
     Args:
@@ -316,7 +208,8 @@ class BlendedNanoset(_Samples):
         config: as of the parts.
 
     Attributes:
-        dataset_index: int16 [len]. dataset_sample_index: int64 [len]. weights: normalised if there is a size.
+        dataset_index: int16 [len]. dataset_sample_index: int64 [len]. counts: int64 [datasets], samples taken of each.
+            weights: normalised if there is a size.
 
     Raises:
         ValueError: a part without samples, or the blend asks more of a part than it has.
@@ -343,14 +236,14 @@ class BlendedNanoset(_Samples):
         arrays = cached(self.config.path_to_cache, description, self._build_index)
         self.dataset_index: NDArray[np.int16] = arrays["dataset_index"]
         self.dataset_sample_index: NDArray[np.int64] = arrays["dataset_sample_index"]
+        self.counts: NDArray[np.int64] = arrays["counts"]
 
     def _build_index(self) -> Arrays:
-        index = blend_everything(self.weights) if self.size is None else blend_by_weight(self.weights, self.size)
-        return {"dataset_index": index[0], "dataset_sample_index": index[1]}
+        blend = blend_everything(self.weights) if self.size is None else blend_by_weight(self.weights, self.size)
+        return dict(zip(("dataset_index", "dataset_sample_index", "counts"), blend, strict=True))
 
     def _check_not_oversampled(self) -> None:
-        counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
-        for dataset, count in zip(self.datasets, counts.tolist(), strict=True):
+        for dataset, count in zip(self.datasets, self.counts.tolist(), strict=True):
             if count > len(dataset):
                 raise ValueError(
                     f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, which has "
@@ -377,9 +270,7 @@ class BlendedNanoset(_Samples):
     def positions(self, dataset: int, document: int) -> NDArray[np.int64]:
         """All k, ascending, int64, whose sample holds tokens of this document of this dataset."""
         samples = self.datasets[dataset].positions(document)
-        places = np.flatnonzero(
-            self.dataset_index == dataset
-        )  # place i reads sample dataset_sample_index[places[i]] == i
+        places = np.flatnonzero(self.dataset_index == dataset)  # the i-th of them reads sample i
         return places[samples[samples < len(places)]]
 
     @property
@@ -394,51 +285,3 @@ class BlendedNanoset(_Samples):
     def __repr__(self) -> str:
         shares = ", ".join(f"{weight / sum(self.weights):.4f}" for weight in self.weights)
         return f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, shares {shares})"
-
-
-@njit(cache=True, nogil=True)
-def _locate(document_index, sample_index, shuffle_index, lengths, positions, extra):
-    """The parts of each sample; one row of -1 if they leave the corpus."""
-    count = 0
-    for n in range(len(positions)):
-        j = shuffle_index[positions[n]]
-        count += sample_index[j + 1, 0] - sample_index[j, 0] + 1
-    parts = np.empty((count, 4), dtype=np.int64)
-    part = 0
-    for n in range(len(positions)):
-        j = shuffle_index[positions[n]]
-        first, last = sample_index[j, 0], sample_index[j + 1, 0]
-        for i in range(first, last + 1):
-            sequence = document_index[i]
-            if sequence < 0 or sequence >= len(lengths):
-                return np.full((1, 4), -1, dtype=np.int64)
-            start = sample_index[j, 1] if i == first else 0
-            stop = sample_index[j + 1, 1] + extra if i == last else lengths[sequence]
-            if start < 0 or stop < start or stop > lengths[sequence]:
-                return np.full((1, 4), -1, dtype=np.int64)
-            parts[part, 0], parts[part, 1], parts[part, 2], parts[part, 3] = n, sequence, start, stop
-            part += 1
-    return parts
-
-
-@njit(cache=True, nogil=True)
-def _copy(tokens, pointers, itemsize, parts, rows, pad_id, out):
-    """Write the parts one after another into their rows and fill up with pad_id; False, and nothing more is written, if
-    a part leaves the file or its row.
-    """
-    part = 0
-    for n in range(len(rows)):
-        row = rows[n]
-        column = 0
-        while part < len(parts) and parts[part, 0] == n:
-            source = pointers[parts[part, 1]] // itemsize + parts[part, 2]
-            size = parts[part, 3] - parts[part, 2]
-            if source < 0 or source + size > len(tokens) or column + size > out.shape[1]:
-                return False
-            for i in range(size):
-                out[row, column + i] = tokens[source + i]
-            column += size
-            part += 1
-        for i in range(column, out.shape[1]):
-            out[row, i] = pad_id
-    return True

@@ -1,10 +1,10 @@
 """The .bin/.idx pair of Megatron: token ids of many sequences back to back, and an index that says where each begins.
 
     <prefix>.bin   the ids, little endian, nothing else
-    <prefix>.idx   bytes 0-8 "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code, u64 S sequences, u64 D document entries,
-    then int32 [S] lengths in tokens,
-                   int64 [S] byte offsets in .bin, int64 [D] running sequence counts at the document ends (first 0), and
-                   int8 [S] modes if multimodal
+    <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code, u64 S sequences, u64 D document entries,
+                   int32 [S] lengths in tokens, int64 [S] byte offsets in .bin,
+                   int64 [D] running sequence counts at the document ends, the first 0,
+                   int8 [S] modes, if multimodal
 
 A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
 (network filesystems). The files of one pair are held against each other when they are opened; upstream believes the
@@ -28,7 +28,7 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import atomic_write, checksum
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
@@ -136,8 +136,7 @@ def read_index(path: PathLike) -> Index:
     if size not in (expected, expected + sequences):
         raise IndexedDatasetError(
             f"{path} has {size} bytes, but its header speaks of {sequences} sequences and {entries} document entries, "
-            f"which take {expected} "
-            f"({expected + sequences} with modes): it is truncated or damaged; copy or write it again"
+            f"which take {expected} ({expected + sequences} with modes): it is truncated or damaged; copy it again"
         )
     data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
     cuts = np.cumsum([HEADER.size, 4 * sequences, 8 * sequences, 8 * entries])
@@ -181,11 +180,8 @@ class MMapIndexedDataset:
         self.multimodal = multimodal
         self.mmap = mmap
         index = read_index(idx_path(path_prefix))
-        self.dtype, self.sequence_lengths, self.sequence_pointers = (
-            index.dtype,
-            index.sequence_lengths,
-            index.sequence_pointers,
-        )
+        self.dtype = index.dtype
+        self.sequence_lengths, self.sequence_pointers = index.sequence_lengths, index.sequence_pointers
         self.document_indices, self.sequence_modes = index.document_indices, index.sequence_modes
         if multimodal and self.sequence_modes is None:
             raise IndexedDatasetError(
@@ -237,19 +233,19 @@ class MMapIndexedDataset:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: all of .idx, the size of .bin, and its bytes (beyond 16 MiB: 256 pieces of 64 KiB,
-        evenly spread). The path is not in it.
+        """32 hexadecimal digits: all of .idx; of .bin the size and 256 evenly spread pieces of 64 KiB (up to 16 MiB,
+        all).
+
+        The path is not in it.
         """
-        digest = xxhash.xxh3_128(idx_path(self.path_prefix).read_bytes())
-        size = bin_path(self.path_prefix).stat().st_size
-        digest.update(struct.pack("<Q", size))
-        with open(bin_path(self.path_prefix), "rb") as file:
-            if size <= 1 << 24:
-                digest.update(file.read())
-            else:
-                for start in np.linspace(0, size - (1 << 16), 256).astype(np.int64).tolist():
-                    file.seek(start)
-                    digest.update(file.read(1 << 16))
+        path, piece = bin_path(self.path_prefix), 1 << 16
+        size = path.stat().st_size
+        digest = xxhash.xxh3_128(f"{checksum(idx_path(self.path_prefix))} {size}".encode())
+        with open(path, "rb") as file:
+            starts = range(0, size, piece) if size <= 256 * piece else np.linspace(0, size - piece, 256, dtype=np.int64)
+            for start in starts:
+                file.seek(start)
+                digest.update(file.read(piece))
         return digest.hexdigest()
 
     def __len__(self) -> int:
@@ -303,9 +299,7 @@ class MMapIndexedDataset:
         return self._tokens
 
     def pread(self, first: int, count: int) -> NDArray[Any]:
-        """`count` ids from id `first` of .bin on, read without a mapping; safe in threads and after a fork. Only for
-        mmap=False.
-        """
+        """`count` ids from id `first` of .bin on, without a mapping (mmap=False); safe in threads and after a fork."""
         if self._descriptor is None:
             raise ValueError("pread belongs to mmap=False; use .tokens")
         ids = np.empty(count, dtype=self.dtype)
@@ -324,5 +318,6 @@ class MMapIndexedDataset:
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again."""
-        return MMapIndexedDataset, (self.path_prefix, self.multimodal, self.mmap)
+        """A worker process opens the files again, but need not read them for the fingerprint."""
+        known = {name: value for name, value in self.__dict__.items() if name == "fingerprint"}
+        return MMapIndexedDataset, (self.path_prefix, self.multimodal, self.mmap), known

@@ -79,7 +79,7 @@ class MMapIndexedDatasetBuilder:
         self.end_document()
 
     def add_documents(self, ids: ArrayLike, lengths: ArrayLike) -> None:
-        """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [number of documents]."""
+        """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents]."""
         before = len(self._lengths)
         self._append(np.asarray(ids), lengths, None)
         self._documents.extend(range(before + 1, len(self._lengths) + 1))

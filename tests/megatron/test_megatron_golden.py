@@ -186,7 +186,7 @@ def test_blending_helpers(case_id: str) -> None:
         if "sizes" in case
         else blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
     )
-    for name, array in zip(("dataset_index", "dataset_sample_index"), found, strict=True):
+    for name, array in zip(("dataset_index", "dataset_sample_index"), found[:2], strict=True):
         expected = arrays[f"{case_id}/{name}"]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)

@@ -1,0 +1,259 @@
+"""The index cache: built once, mapped by all, and never believed when it does not hold."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nanoset_ref.megatron import BlendedNanoset, MegatronNanoset, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron.cache import Arrays, IndexCacheWarning, cached
+
+DESCRIPTION = {"index": "test", "seed": 1}
+
+
+class Builder:
+    """Counts how often it builds."""
+
+    def __init__(self, value: int = 5) -> None:
+        self.calls, self.value = 0, value
+
+    def __call__(self) -> Arrays:
+        self.calls += 1
+        return {"a": np.full(300, self.value, dtype=np.int32), "empty": np.empty(0, dtype=np.int64)}
+
+
+def test_an_index_is_built_once_and_mapped_read_only(tmp_path: Path) -> None:
+    build = Builder()
+    first, second = (
+        cached(tmp_path / "new" / "folder", DESCRIPTION, build),
+        cached(tmp_path / "new" / "folder", DESCRIPTION, build),
+    )
+    assert build.calls == 1
+    for arrays in (first, second):
+        assert arrays["a"].tolist() == [5] * 300
+        assert isinstance(arrays["a"].base, np.memmap)
+        assert arrays["empty"].shape == (0,)
+        with pytest.raises(ValueError, match="read-only"):
+            arrays["a"][0] = 1
+
+
+def test_another_description_is_another_index(tmp_path: Path) -> None:
+    one, two = Builder(1), Builder(2)
+    assert cached(tmp_path, {"seed": 1}, one)["a"][0] == 1
+    assert cached(tmp_path, {"seed": 2}, two)["a"][0] == 2
+    assert cached(tmp_path, {"seed": 1}, one)["a"][0] == 1
+    assert (one.calls, two.calls) == (1, 1)
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
+    build = Builder()
+    for _ in range(2):
+        assert cached(None, DESCRIPTION, build)["a"][0] == 5
+    assert build.calls == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def entry(folder: Path, suffix: str) -> Path:
+    (path,) = folder.glob(f"*{suffix}")
+    return path
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(entry(folder, ".a.npy"), 200)
+
+
+def flip_a_bit(folder: Path) -> None:
+    path = entry(folder, ".a.npy")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def empty_the_description(folder: Path) -> None:
+    entry(folder, ".json").write_text("")
+
+
+def describe_something_else(folder: Path) -> None:
+    path = entry(folder, ".json")
+    record = json.loads(path.read_text())
+    record["description"]["seed"] = 2
+    path.write_text(json.dumps(record))
+
+
+def list_the_description(folder: Path) -> None:
+    entry(folder, ".json").write_text("[1, 2]")
+
+
+def remove_an_array(folder: Path) -> None:
+    entry(folder, ".a.npy").unlink()
+
+
+def put_a_pickle(folder: Path) -> None:
+    np.save(entry(folder, ".a.npy"), np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def change_the_shape(folder: Path) -> None:
+    np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip_a_bit,
+        empty_the_description,
+        describe_something_else,
+        list_the_description,
+        remove_an_array,
+        put_a_pickle,
+        change_the_shape,
+    ],
+)
+def test_a_damaged_index_is_built_again_with_a_warning(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    build = Builder()
+    cached(tmp_path, DESCRIPTION, build)
+    damage(tmp_path)
+    with pytest.warns(IndexCacheWarning, match="is built again"):
+        assert cached(tmp_path, DESCRIPTION, build)["a"].tolist() == [5] * 300
+    assert build.calls == 2
+    assert cached(tmp_path, DESCRIPTION, build)["a"].tolist() == [5] * 300
+    assert build.calls == 2
+
+
+def test_an_index_that_was_never_finished_is_built_without_a_word(tmp_path: Path) -> None:
+    build = Builder()
+    cached(tmp_path, DESCRIPTION, build)
+    entry(tmp_path, ".json").unlink()
+    assert cached(tmp_path, DESCRIPTION, build)["a"][0] == 5
+    assert build.calls == 2
+
+
+def test_a_copied_cache_is_checked_and_used(tmp_path: Path) -> None:
+    build = Builder()
+    cached(tmp_path / "one", DESCRIPTION, build)
+    shutil.copytree(tmp_path / "one", tmp_path / "two", copy_function=shutil.copyfile)  # new time stamps
+    assert cached(tmp_path / "two", DESCRIPTION, build)["a"][0] == 5
+    assert build.calls == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_survived(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.warns(IndexCacheWarning, match="is of no use, the index is built in memory"):
+        assert cached(tmp_path / "file" / "cache", DESCRIPTION, Builder())["a"][0] == 5
+
+
+def test_an_error_while_building_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> Arrays:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        cached(tmp_path, DESCRIPTION, fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["index.lock"]
+
+
+def build_and_report(folder: Path, barrier: Any, results: Any) -> None:
+    build = Builder()
+    barrier.wait()
+    arrays = cached(folder, DESCRIPTION, build)
+    results.put((build.calls, int(arrays["a"].sum())))
+
+
+def test_of_many_processes_one_builds(tmp_path: Path) -> None:
+    """As the ranks of a node do: all begin at once, without torch.distributed."""
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(4), context.Queue()
+    processes = [
+        context.Process(target=build_and_report, args=(tmp_path / "cache", barrier, results)) for _ in range(4)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside numba's threads
+        for process in processes:
+            process.start()
+    outcomes = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(outcomes) == [(0, 1500), (0, 1500), (0, 1500), (1, 1500)]
+
+
+# ---- what datasets cache
+
+
+def config(data_path: Any, cache: Path, **fields: Any) -> NanosetConfig:
+    defaults: dict[str, Any] = {"random_seed": 1, "sequence_length": 4, "split": "1,1,0"}
+    return NanosetConfig(data_path=data_path, path_to_cache=cache, **(defaults | fields))
+
+
+def count(cache: Path) -> int:
+    return len(list(cache.glob("*.json")))
+
+
+def test_cached_datasets_read_the_same_and_are_mapped(write_corpus: Any, tmp_path: Path) -> None:
+    one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
+    fields: dict[str, Any] = {"split_num_samples": (40, 10, 0)}
+    fresh = NanosetBuilder(config({one: 1, two: 2}, cache, **fields)).build()[0]
+    entries = count(cache)
+    assert entries == 2 * (2 + 1)  # of train and valid: two corpora and the blend
+    again = NanosetBuilder(config({one: 1, two: 2}, cache, **fields)).build()[0]
+    assert isinstance(fresh, BlendedNanoset)
+    assert isinstance(again, BlendedNanoset)
+    assert count(cache) == entries
+    assert isinstance(again.datasets[0].sample_index.base, np.memmap)
+    positions = np.arange(len(fresh))
+    assert again.read(positions).tolist() == fresh.read(positions).tolist()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"random_seed": 2},
+        {"sequence_length": 5},
+        {"split": "3,1,0"},
+        {"split_num_samples": (99, None, None)},
+        {"add_extra_token_to_sequence": False},
+    ],
+)
+def test_whatever_changes_the_index_is_another_entry(write_corpus: Any, tmp_path: Path, fields: Any) -> None:
+    prefix, cache = write_corpus([[50]] * 4), tmp_path / "cache"
+    NanosetBuilder(config(prefix, cache)).build()
+    before = count(cache)
+    train, valid, _ = NanosetBuilder(config(prefix, cache, **fields)).build()
+    assert count(cache) > before
+    for dataset in (train, valid):
+        assert isinstance(dataset, MegatronNanoset)
+        assert dataset.sample_index.tolist() == dataset._build_index()["sample_index"].tolist()
+
+
+def test_keeping_the_partial_sample_is_another_entry(write_corpus: Any, tmp_path: Path) -> None:
+    """Upstream reuses the index without it."""
+    prefix, cache = write_corpus([[23]] * 2), tmp_path / "cache"
+    lengths = []
+    for drop in (True, False):
+        fields = {"drop_last_partial_validation_sequence": drop, "split": "0,1,0"}
+        dataset = NanosetBuilder(config(prefix, cache, **fields)).build()[1]
+        assert dataset is not None
+        lengths.append(len(dataset))
+    assert lengths == [11, 12]
+
+
+def test_a_corpus_that_was_replaced_is_another_entry(write_corpus: Any, tmp_path: Path) -> None:
+    """Same path, same size; upstream reuses the old index and reads nonsense."""
+    cache = tmp_path / "cache"
+    before = NanosetBuilder(config(write_corpus([[30], [10]]), cache, split="1,0,0")).build()[0]
+    for suffix in ("bin", "idx"):
+        (tmp_path / f"corpus.{suffix}").unlink()
+    after = NanosetBuilder(config(write_corpus([[10], [30]]), cache, split="1,0,0")).build()[0]
+    assert before is not None
+    assert after is not None
+    assert count(cache) == 2
+    assert before.fingerprint != after.fingerprint
+    assert isinstance(after, MegatronNanoset)
+    assert after.sample_index.tolist() == after._build_index()["sample_index"].tolist()

@@ -1,0 +1,288 @@
+"""The .bin/.idx pair: reading, writing, merging, and every way in which files can be wrong."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref.megatron import IndexedDatasetError, MMapIndexedDataset, MMapIndexedDatasetBuilder, merge
+from nanoset_ref.megatron.indexed_dataset import DTYPES, read_index, sequence_pointers, write_index
+
+DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
+SEQUENCES = [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9]]
+
+
+def lists(arrays: list[np.ndarray[Any, Any]]) -> list[list[int]]:
+    return [array.tolist() for array in arrays]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_sequences_slices_and_parts(write_corpus: Any, mmap: bool) -> None:
+    corpus = MMapIndexedDataset(write_corpus(DOCUMENTS), mmap=mmap)
+    assert (len(corpus), corpus.num_documents, corpus.num_tokens) == (4, 3, 10)
+    assert corpus.sequence_lengths.tolist() == [3, 2, 4, 1]
+    assert corpus.sequence_pointers.tolist() == [0, 6, 10, 18]
+    assert corpus.document_indices.tolist() == [0, 1, 3, 4]
+    assert lists([corpus[i] for i in range(4)]) == SEQUENCES == lists(list(corpus))
+    assert corpus[-1].tolist() == [9]
+    assert lists(corpus[1:3]) == SEQUENCES[1:3]
+    assert lists(corpus[-2:]) == SEQUENCES[-2:]
+    assert corpus[4:] == []
+    assert corpus.get(2, 1, 2).tolist() == [6, 7]
+    assert corpus.get(2, 4).tolist() == []
+    assert corpus.get(-2, 3).tolist() == [8]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_what_is_not_there_cannot_be_read(write_corpus: Any, mmap: bool) -> None:
+    corpus = MMapIndexedDataset(write_corpus(DOCUMENTS), mmap=mmap)
+    for index in (4, -5):
+        with pytest.raises(IndexError, match="which has 4"):
+            corpus[index]
+    for offset, length in ((-1, 2), (0, 4), (3, 1), (1, -1)):
+        with pytest.raises(ValueError, match="outside sequence 0"):
+            corpus.get(0, offset, length)
+    with pytest.raises(ValueError, match="contiguous"):
+        corpus[::2]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_corpus_travels_to_other_processes(write_corpus: Any, mmap: bool) -> None:
+    corpus = MMapIndexedDataset(write_corpus(DOCUMENTS), mmap=mmap)
+    fingerprint = corpus.fingerprint
+    copy = pickle.loads(pickle.dumps(corpus))
+    assert (lists(list(copy)), copy.mmap, copy.fingerprint) == (SEQUENCES, mmap, fingerprint)
+
+
+def test_a_mapped_corpus_is_read_only(write_corpus: Any) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        MMapIndexedDataset(write_corpus(DOCUMENTS))[0][0] = 1
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(code=st.sampled_from(sorted(DTYPES)), modes=st.booleans(), data=st.data())
+def test_every_dtype_comes_back(tmp_path: Path, code: int, modes: bool, data: st.DataObject) -> None:
+    dtype = np.dtype(DTYPES[code])
+    limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    values = [limits.min, limits.max, 0, 1]
+    documents = data.draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5))
+    written = []
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype, multimodal=modes, overwrite=True) as builder:
+        for lengths in documents:
+            for length in lengths:
+                written.append(np.array([values[i % 4] for i in range(length)], dtype=dtype))
+                builder.add_item(torch.from_numpy(written[-1]) if dtype.kind == "i" else written[-1], length % 2)
+            builder.end_document()
+        builder.finalize(tmp_path / "a.idx")
+    corpus = MMapIndexedDataset(tmp_path / "a", multimodal=modes)
+    found = [corpus[i] for i in range(len(corpus))]
+    if modes:
+        assert [mode for _, mode in found] == [len(ids) % 2 for ids in written]
+        assert corpus[0:2][1].tolist() == [len(ids) % 2 for ids in written[:2]]
+        found = [ids for ids, _ in found]
+    assert all(a.dtype == dtype and a.tolist() == b.tolist() for a, b in zip(found, written, strict=True))
+    assert np.diff(corpus.document_indices).tolist() == [len(lengths) for lengths in documents]
+
+
+def test_modes_are_there_for_whoever_asks(tmp_path: Path, write_corpus: Any) -> None:
+    with MMapIndexedDatasetBuilder(tmp_path / "m.bin", multimodal=True) as builder:
+        builder.add_document([1, 2, 3], [1, 2])
+        builder.finalize(tmp_path / "m.idx")
+    assert MMapIndexedDataset(tmp_path / "m")[1].tolist() == [2, 3]
+    assert MMapIndexedDataset(tmp_path / "m").sequence_modes.tolist() == [0, 0]
+    with pytest.raises(IndexedDatasetError, match="not written as multimodal"):
+        MMapIndexedDataset(write_corpus(DOCUMENTS), multimodal=True)
+
+
+# ---- writing
+
+
+def test_nothing_appears_before_it_is_complete(tmp_path: Path) -> None:
+    builder = MMapIndexedDatasetBuilder(tmp_path / "a.bin")
+    builder.add_document([1, 2], [2])
+    assert not (tmp_path / "a.bin").exists()
+    builder.close()
+    assert list(tmp_path.iterdir()) == []
+    with (
+        pytest.raises(RuntimeError, match="stop"),
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder,
+    ):
+        builder.add_document([1, 2], [2])
+        raise RuntimeError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_and_die(folder: str) -> None:
+    builder = MMapIndexedDatasetBuilder(f"{folder}/a.bin")
+    builder.add_document([1, 2], [2])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_writer_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=write_and_die, args=(str(tmp_path),))
+    process.start()
+    process.join()
+    assert not any(path.suffix in (".bin", ".idx") for path in tmp_path.iterdir())
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
+        builder.add_document([1], [1])
+        builder.finalize(tmp_path / "a.idx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bin", "a.idx"]
+
+
+def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -> None:
+    prefix = write_corpus(DOCUMENTS)
+    with pytest.raises(FileExistsError, match="ask for overwriting"):
+        MMapIndexedDatasetBuilder(f"{prefix}.bin")
+    with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
+        builder.add_document([7], [1])
+        builder.finalize(f"{prefix}.idx")
+    assert lists(list(MMapIndexedDataset(prefix))) == [[7]]
+
+
+@pytest.mark.parametrize(("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)])
+def test_ids_that_do_not_fit_raise(tmp_path: Path, dtype: Any, bad: int) -> None:
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype) as builder:
+        with pytest.raises(IndexedDatasetError, match=f"id {bad} does not fit"):
+            builder.add_document([1, bad], [2])
+        builder.add_document([1], [1])  # what was refused left no trace
+        builder.finalize(tmp_path / "a.idx")
+    assert lists(list(MMapIndexedDataset(tmp_path / "a"))) == [[1]]
+
+
+def test_what_a_writer_refuses(tmp_path: Path) -> None:
+    with pytest.raises(IndexedDatasetError, match="the format knows"):
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.uint32)
+    with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
+        with pytest.raises(IndexedDatasetError, match="takes int32 ids, got float64"):
+            builder.add_item([0.5])
+        with pytest.raises(IndexedDatasetError, match="add up to the 2 ids"):
+            builder.add_document([1, 2], [3])
+        builder.add_item([1])
+        with pytest.raises(IndexedDatasetError, match="call end_document"):
+            builder.finalize(tmp_path / "a.idx")
+    assert list(tmp_path.iterdir()) == []
+    with (
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin", multimodal=True) as builder,
+        pytest.raises(IndexedDatasetError, match="one mode per sequence"),
+    ):
+        builder.add_document([1, 2], [1, 1], [0])
+
+
+# ---- merging
+
+
+def test_merging_keeps_the_order_given(write_corpus: Any, tmp_path: Path) -> None:
+    one, two = write_corpus([[2], [1]], "one"), write_corpus([[1, 1]], "two")
+    merge([two, one, two], tmp_path / "m")
+    merged = MMapIndexedDataset(tmp_path / "m")
+    assert lists(list(merged)) == [[0], [1], [0, 1], [2], [0], [1]]
+    assert merged.document_indices.tolist() == [0, 2, 3, 4, 6]
+
+
+def test_what_a_merge_refuses(write_corpus: Any, tmp_path: Path) -> None:
+    one, two = write_corpus([[2]], "one"), write_corpus([[2]], "two", np.int32)
+    with pytest.raises(IndexedDatasetError, match="cannot merge .*two of int32 ids into a corpus of uint16"):
+        merge([one, two], tmp_path / "m")
+    with pytest.raises(IndexedDatasetError, match="nothing to merge"):
+        merge([], tmp_path / "m")
+    with pytest.raises(IndexedDatasetError, match="one of the inputs"):
+        merge([one], one, overwrite=True)
+    Path(f"{two}.bin").write_bytes(b"1234567")
+    with pytest.raises(IndexedDatasetError, match=r"two.bin has 7 bytes, its index speaks of 8"):
+        merge([two], tmp_path / "m")
+    assert not (tmp_path / "m.bin").exists()
+    assert not (tmp_path / "m.idx").exists()
+
+
+def test_pointers_are_exact_beyond_2_31_elements(tmp_path: Path) -> None:
+    """Invented lengths: what an .idx of 10 sequences of 2^30 tokens says."""
+    lengths = np.full(10, 2**30, dtype=np.int32)
+    assert sequence_pointers(lengths, 4).tolist() == [i * 2**32 for i in range(10)]
+    write_index(tmp_path / "a.idx", np.int32, lengths, np.arange(11))
+    index = read_index(tmp_path / "a.idx")
+    assert index.sequence_pointers.tolist() == [i * 2**32 for i in range(10)]
+    assert index.sequence_pointers.dtype == np.int64
+
+
+# ---- files that do not hold together
+
+
+def spoil(prefix: str, suffix: str, start: int, content: bytes) -> None:
+    data = bytearray(Path(f"{prefix}.{suffix}").read_bytes())
+    data[start : start + len(content)] = content
+    Path(f"{prefix}.{suffix}").write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("start", "content", "message"),
+    [
+        (0, b"NOTIDX", "corpus.idx does not begin with"),
+        (9, struct.pack("<Q", 2), "corpus.idx has version 2"),
+        (17, b"\x09", "corpus.idx has dtype code 9"),
+        (18, struct.pack("<Q", 5), "corpus.idx has 114 bytes, but its header speaks of 5 sequences"),
+        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "corpus.idx: the document entries must run from 0 to the 4"),
+        (34 + 3 * 4, struct.pack("<i", 2), "corpus.bin has 20 bytes, its index corpus.idx speaks of 22"),
+    ],
+)
+def test_a_damaged_index_is_named(write_corpus: Any, start: int, content: bytes, message: str) -> None:
+    prefix = write_corpus(DOCUMENTS)
+    spoil(prefix, "idx", start, content)
+    with pytest.raises(IndexedDatasetError, match=message):
+        MMapIndexedDataset(prefix)
+
+
+@pytest.mark.parametrize("size", [0, 5, 20, 50, 113])
+def test_a_truncated_index_is_named(write_corpus: Any, size: int) -> None:
+    prefix = write_corpus(DOCUMENTS)
+    os.truncate(f"{prefix}.idx", size)
+    with pytest.raises(IndexedDatasetError, match=r"corpus.idx (does not begin|has \d+ bytes)"):
+        MMapIndexedDataset(prefix)
+
+
+def test_a_truncated_or_foreign_bin_is_named(write_corpus: Any) -> None:
+    prefix, other = write_corpus(DOCUMENTS), write_corpus([[4], [7]], "other")
+    Path(f"{other}.bin").replace(f"{prefix}.bin")
+    with pytest.raises(IndexedDatasetError, match=r"corpus.bin has 22 bytes, .* corpus.idx speaks of 20"):
+        MMapIndexedDataset(prefix)
+    os.truncate(f"{prefix}.bin", 19)
+    with pytest.raises(IndexedDatasetError, match=r"corpus.bin has 19 bytes"):
+        MMapIndexedDataset(prefix)
+
+
+def test_missing_files_are_named(write_corpus: Any, tmp_path: Path) -> None:
+    prefix = write_corpus(DOCUMENTS)
+    assert MMapIndexedDataset.exists(prefix)
+    Path(f"{prefix}.bin").unlink()
+    assert not MMapIndexedDataset.exists(prefix)
+    with pytest.raises(FileNotFoundError, match=r"corpus.bin is missing"):
+        MMapIndexedDataset(prefix)
+    with pytest.raises(FileNotFoundError, match=r"no index at .*nowhere.idx"):
+        MMapIndexedDataset(tmp_path / "nowhere")
+
+
+def test_an_empty_corpus_is_named_but_can_be_merged(write_corpus: Any, tmp_path: Path) -> None:
+    empty, full = write_corpus([], "empty"), write_corpus([[2]], "full")
+    with pytest.raises(IndexedDatasetError, match="empty: the corpus is empty"):
+        MMapIndexedDataset(empty)
+    merge([empty, full, empty], tmp_path / "m")
+    assert lists(list(MMapIndexedDataset(tmp_path / "m"))) == [[0, 1]]
+
+
+def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus: Any) -> None:
+    one, two = write_corpus(DOCUMENTS, "one"), write_corpus(DOCUMENTS, "two")
+    first = MMapIndexedDataset(one).fingerprint
+    assert first == MMapIndexedDataset(two).fingerprint
+    spoil(two, "bin", 7, b"\x55")
+    assert MMapIndexedDataset(two).fingerprint != first
+    assert MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint != first

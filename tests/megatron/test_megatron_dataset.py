@@ -1,0 +1,367 @@
+"""Datasets of one corpus and of several: reading, provenance, identity, configuration."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.megatron import (
+    BlendedNanoset,
+    IndexedDatasetError,
+    MegatronCollator,
+    MegatronNanoset,
+    MMapIndexedDataset,
+    NanosetBuilder,
+    NanosetConfig,
+    Span,
+)
+from nanoset_ref.megatron.config import parse_split
+
+
+def build(data_path: Any, **fields: Any) -> Any:
+    """The train split of everything, sequence length 4."""
+    defaults: dict[str, Any] = {"random_seed": 7, "sequence_length": 4, "split": "1,0,0"}
+    return NanosetBuilder(NanosetConfig(data_path=data_path, **(defaults | fields))).build()[0]
+
+
+def first_in_order(dataset: MegatronNanoset) -> list[int]:
+    """For each sample in stream order, its position."""
+    return np.argsort(dataset.shuffle_index).tolist()
+
+
+# ---- reading
+
+
+def test_samples_follow_the_mappings_by_hand(write_corpus: Any) -> None:
+    """tokens = range(11); the stream in the order of the document index, cut every 4 tokens, each sample one longer."""
+    prefix = write_corpus([[5], [2], [4]])
+    dataset = build(prefix)
+    sequences = [list(range(5)), [5, 6], [7, 8, 9, 10]]
+    stream = [token for i in dataset.document_index for token in sequences[i]]
+    assert len(dataset) == (11 - 1) // 4
+    for j, k in enumerate(first_in_order(dataset)):
+        assert dataset[k]["input_ids"].tolist() == stream[4 * j : 4 * j + 5]
+
+
+def test_a_sample_within_one_document_is_what_the_pseudocode_gets_wrong(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[30]]))
+    i, offset = dataset.sample_index[2]
+    following, end = dataset.sample_index[3]
+    document = list(range(30))
+    assert i == following == 0
+    pseudocode = document[offset:] + document[:end]
+    assert len(pseudocode) == 30 - 8 + 12
+    assert dataset[first_in_order(dataset)[2]]["input_ids"].tolist() == document[offset : end + 1] == [8, 9, 10, 11, 12]
+
+
+def test_positions_are_those_of_a_sequence(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[50], [30]]))
+    assert dataset[-1]["input_ids"].tolist() == dataset[len(dataset) - 1]["input_ids"].tolist()
+    for k in (len(dataset), -len(dataset) - 1):
+        with pytest.raises(IndexError, match="not all within the 19 samples of the train split"):
+            dataset[k]
+    with pytest.raises(IndexError):
+        dataset.read(np.array([0, 99]))
+    with pytest.raises(TypeError):
+        dataset[0.5]
+
+
+def test_a_batch_is_its_samples_and_a_buffer_is_filled(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[50], [30]]))
+    positions = np.array([3, 0, -1, 3])
+    rows = dataset.read(positions)
+    assert rows.dtype == np.int32
+    assert rows.tolist() == [dataset[k]["input_ids"].tolist() for k in positions.tolist()]
+    buffer = np.empty_like(rows)
+    assert dataset.read(positions, out=buffer) is buffer
+    assert buffer.tolist() == rows.tolist()
+    assert dataset.read(np.array([], dtype=np.int64)).shape == (0, 5)
+
+
+def test_the_kept_partial_sample_of_the_valid_split_is_padded(write_corpus: Any) -> None:
+    config = NanosetConfig(
+        random_seed=1,
+        sequence_length=4,
+        data_path=write_corpus([[7]]),
+        split="0,1,0",
+        drop_last_partial_validation_sequence=False,
+        pad_id=99,
+    )
+    _, valid, _ = NanosetBuilder(config).build()
+    assert valid is not None
+    assert sorted(valid.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
+    row = next(k for k in range(2) if 99 in valid[k]["input_ids"])
+    batch = MegatronCollator(config)(valid.__getitems__([row]))
+    assert batch["tokens"].tolist() == [[4, 5, 6, 0]]
+    assert batch["labels"].tolist() == [[5, 6, 0, 0]]
+    assert batch["loss_mask"].tolist() == [[1, 1, 0, 0]]
+
+
+def test_without_the_extra_token_samples_do_not_overlap(write_corpus: Any) -> None:
+    fields = {"add_extra_token_to_sequence": False, "pad_id": 77}
+    dataset = build(write_corpus([[8]]), **fields)
+    assert sorted(dataset.read(np.arange(2)).tolist()) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    batch = MegatronCollator(dataset.config)([dataset[first_in_order(dataset)[0]]])
+    assert batch["labels"].tolist() == [[1, 2, 3, 0]]
+    assert batch["loss_mask"].tolist() == [[1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_every_integer_dtype_is_read(write_corpus: Any, dtype: Any, mmap: bool) -> None:
+    dataset = build(write_corpus([[9], [4], [20]], dtype=dtype), mmap_bin_files=mmap)
+    assert dataset.row_dtype == (np.int64 if dtype is np.int64 else np.int32)
+    assert sorted(dataset.read(np.arange(len(dataset)))[:, :-1].ravel().tolist()) == sorted(
+        [t for i in dataset.document_index for t in ([*range(9)], [*range(9, 13)], [*range(13, 33)])[i]][:32]
+    )
+
+
+def test_a_corpus_of_numbers_is_not_one_of_tokens(write_corpus: Any) -> None:
+    with pytest.raises(ValueError, match="float32 values, and samples are made of integer token ids"):
+        build(write_corpus([[9]], dtype=np.float32))
+
+
+def test_an_index_that_lies_is_an_error_and_no_crash(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[9], [4]]))
+    dataset.document_index = np.array([0, 7], dtype=np.int32)
+    with pytest.raises(IndexedDatasetError, match="a sample leaves its sequence or the file"):
+        dataset.read(np.arange(3))
+    dataset = build(write_corpus([[9], [4]], "other"))
+    dataset.corpus.sequence_pointers = dataset.corpus.sequence_pointers + 2**40
+    with pytest.raises(IndexedDatasetError, match="a sample leaves its sequence or the file"):
+        dataset.read(np.arange(3))
+
+
+# ---- with the house's collator, sampler and DataLoader
+
+
+def test_the_loader_of_the_house_reads_it(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[50], [30], [21]]))
+    loader = build_nanoset_dataloader(dataset, micro_batch_size=3, dp_rank=1, dp_size=2)
+    rows = dataset.read(np.array([1, 3, 5]))
+    batch = next(iter(loader))
+    assert batch["input_ids"].tolist() == rows[:, :-1].tolist()
+    assert batch["label_ids"].tolist() == rows[:, 1:].tolist()
+    assert loader.state_dict()["plan"] == dataset.plan
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_read_the_same(write_corpus: Any, tmp_path: Path, cache: bool, context: str) -> None:
+    one, two = write_corpus([[50], [30]], "one"), write_corpus([[40]], "two")
+    dataset = build(
+        {one: 1.0, two: 2.0}, split_num_samples=(12, 0, 0), path_to_cache=tmp_path / "cache" if cache else None
+    )
+    loader = DataLoader(
+        dataset, batch_size=4, num_workers=1, collate_fn=DataCollatorForCLM(4, 0, 0, 0), multiprocessing_context=context
+    )
+    assert [batch["input_ids"].tolist() for batch in loader] == [
+        dataset.read(np.arange(k, k + 4))[:, :-1].tolist() for k in (0, 4, 8)
+    ]
+
+
+def test_what_travels_is_small_with_a_cache(write_corpus: Any, tmp_path: Path) -> None:
+    prefix = write_corpus([[50_000]])
+    dataset = build(prefix, path_to_cache=tmp_path / "cache")
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert len(pickle.dumps(dataset)) < 5_000 < dataset.sample_index.nbytes
+    assert copy.fingerprint == dataset.fingerprint
+    assert copy.read(np.arange(9)).tolist() == dataset.read(np.arange(9)).tolist()
+
+
+# ---- where tokens come from and go to
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    documents=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=8),
+    length=st.integers(1, 9),
+    samples=st.integers(1, 40),
+    extra=st.booleans(),
+)
+def test_spans_name_every_token_and_positions_invert_them(
+    documents: list[list[int]], length: int, samples: int, extra: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    documents[0].append(1)
+    prefix = write_fast(tmp_path_factory.mktemp("corpus"), documents)
+    dataset = build(
+        prefix, sequence_length=length, split_num_samples=(samples, None, None), add_extra_token_to_sequence=extra
+    )
+    starts = np.cumsum([0] + [sum(lengths) for lengths in documents])
+    seen: dict[int, set[int]] = {document: set() for document in range(len(documents))}
+    for k in range(len(dataset)):
+        spans = dataset.spans(k)
+        tokens = [starts[span.document] + i for span in spans for i in range(span.start, span.stop)]
+        assert dataset[k]["input_ids"].tolist() == tokens
+        for span in spans:
+            seen[span.document].add(k)
+    for document, positions in seen.items():
+        assert dataset.positions(document).tolist() == sorted(positions)
+
+
+def write_fast(folder: Path, documents: list[list[int]]) -> str:
+    """Tokens 0, 1, 2, ... without the syncing of a real writer."""
+    from nanoset_ref.megatron.indexed_dataset import HEADER, MAGIC, sequence_pointers
+
+    lengths = np.array([length for document in documents for length in document], dtype=np.int32)
+    ends = np.cumsum([0] + [len(document) for document in documents]).astype(np.int64)
+    head = HEADER.pack(MAGIC, 1, 8, len(lengths), len(ends))
+    (folder / "c.idx").write_bytes(head + lengths.tobytes() + sequence_pointers(lengths, 2).tobytes() + ends.tobytes())
+    (folder / "c.bin").write_bytes(np.arange(lengths.sum(), dtype=np.uint16).tobytes())
+    return str(folder / "c")
+
+
+def test_spans_and_positions_of_a_blend(write_corpus: Any) -> None:
+    one, two = write_corpus([[9], [7], [6]], "one"), write_corpus([[5, 8], [9]], "two")
+    dataset = build({one: 1, two: 3}, split_num_samples=(20, 0, 0))
+    seen: dict[tuple[int, int], list[int]] = {}
+    for k in range(len(dataset)):
+        part, spans = dataset.spans(k)
+        starts = np.cumsum([0, *([9, 7, 6], [13, 9])[part]])
+        assert dataset[k]["input_ids"].tolist() == [
+            starts[span.document] + i for span in spans for i in range(span.start, span.stop)
+        ]
+        for document in {span.document for span in spans}:
+            seen.setdefault((part, document), []).append(k)
+    for part, document in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1)):
+        assert dataset.positions(part, document).tolist() == seen.get((part, document), [])
+
+
+def test_a_span_is_counted_from_the_document_and_not_from_the_sequence(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[3, 4]]), sequence_length=5)
+    order = dataset.document_index.tolist()
+    expected = [Span(0, 0, 3), Span(0, 3, 6)] if order == [0, 1] else [Span(0, 3, 7), Span(0, 0, 2)]
+    assert dataset.spans(0) == expected
+    assert dataset.sequence_ids(0).tolist() == order
+
+
+def test_documents_that_do_not_exist_are_refused(write_corpus: Any) -> None:
+    dataset = build(write_corpus([[9]]))
+    with pytest.raises(IndexError, match="document 1 is outside"):
+        dataset.positions(1)
+
+
+# ---- identity
+
+
+def test_a_fingerprint_changes_with_whatever_changes_a_sample(write_corpus: Any, tmp_path: Path) -> None:
+    prefix = write_corpus([[90], [40]])
+    base = build(prefix, split_num_samples=(40, None, None))
+    same = build(prefix, split_num_samples=(41, None, None), path_to_cache=tmp_path / "c", mmap_bin_files=False)
+    assert base.epochs == same.epochs
+    assert base.fingerprint == same.fingerprint
+    for fields in (
+        {"random_seed": 8},
+        {"sequence_length": 5},
+        {"split": "1,1,0"},
+        {"split_num_samples": (200, None, None)},
+        {"add_extra_token_to_sequence": False},
+        {"pad_id": 5},
+    ):
+        assert build(prefix, **({"split_num_samples": (40, None, None)} | fields)).fingerprint != base.fingerprint
+    other = write_corpus([[50]], "b")
+    prints = {build({prefix: 1, other: weight}, split_num_samples=(30, 0, 0)).fingerprint for weight in (1, 2)}
+    assert len(prints) == 2
+
+
+def test_representations_say_what_is_read(write_corpus: Any) -> None:
+    prefix = write_corpus([[90], [40]])
+    assert "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7" in repr(build(prefix))
+    blend = build({prefix: 1, write_corpus([[50]], "b"): 3}, split_num_samples=(8, 0, 0))
+    assert repr(blend) == "BlendedNanoset(train: 8 samples of 2 datasets, shares 0.2500, 0.7500)"
+    assert repr(MMapIndexedDataset(prefix)).endswith("uint16, 2 sequences in 2 documents, 130 tokens)")
+
+
+# ---- configuration
+
+
+def test_splits_are_cut_in_file_order(write_corpus: Any) -> None:
+    config = NanosetConfig(
+        random_seed=1, sequence_length=4, data_path=write_corpus([[10]] * 10), split="6,3,1", path_to_cache=None
+    )
+    datasets = NanosetBuilder(config).build()
+    assert [(dataset.first, dataset.stop) for dataset in datasets if isinstance(dataset, MegatronNanoset)] == [
+        (0, 6),
+        (6, 9),
+        (9, 10),
+    ]
+
+
+def test_every_form_of_a_data_path(write_corpus: Any) -> None:
+    one, two = write_corpus([[40]], "one"), write_corpus([[20]], "two")
+    assert isinstance(build(one), MegatronNanoset)
+    assert isinstance(build(Path(one)), MegatronNanoset)
+    assert isinstance(build([one]), MegatronNanoset)
+    everything = build([one, two])
+    assert isinstance(everything, BlendedNanoset)
+    assert everything.counts.tolist() == [9, 4]
+    assert build([one, two], split_num_samples=(5, None, None)).counts.sum() == 5
+    assert isinstance(build({one: 1.0}, split_num_samples=(5, 0, 0)), BlendedNanoset)
+    config = NanosetConfig(random_seed=1, sequence_length=4, data_path_per_split=[{one: 1, two: 1}, two, None],
+                           split_num_samples=(6, None, 0))  # fmt: skip
+    train, valid, test = NanosetBuilder(config).build()
+    assert isinstance(train, BlendedNanoset)
+    assert isinstance(valid, MegatronNanoset)
+    assert (len(train), len(valid), test) == (6, 4, None)
+
+
+def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus: Any) -> None:
+    """Proportions in floating point may take one sample more of a corpus than a blend of all samples has."""
+    with pytest.raises(ValueError, match="raise mid_level_dataset_surplus"):
+        parts = [build(write_corpus([[41]], name)) for name in "ab"]
+        BlendedNanoset(parts, [0.9, 0.1], 20, parts[0].config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"random_seed": -1}, "random_seed must be in"),
+        ({"random_seed": 2**32}, "random_seed must be in"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+        ({"split_num_samples": (1, 2)}, "split_num_samples must give a number"),
+        ({"split_num_samples": (1, -2, None)}, "got -2 for valid"),
+        ({"split": None}, "data_path needs a split"),
+        ({"split": "1,2,3,4"}, "up to three non-negative numbers"),
+        ({"split": "90;10"}, "up to three non-negative numbers"),
+        ({"split": "1,-1,0"}, "up to three non-negative numbers"),
+        ({"split": "0,0"}, "must have a positive part"),
+        ({"data_path": None}, "give data_path"),
+        ({"data_path": []}, "at least one corpus"),
+        ({"data_path": {"a": 0.0}}, "weight of a must be a positive number"),
+        ({"data_path": {"a": float("nan")}}, "weight of a must be a positive number"),
+        ({"data_path": {"a": 1.0}}, "weights need a number of samples"),
+        ({"data_path_per_split": ["a", None, None]}, "one of the two"),
+        ({"data_path": None, "data_path_per_split": ["a", None, None]}, "leave split out"),
+        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, "data_path_per_split must give"),
+        ({"data_path": None, "split": None, "data_path_per_split": [None] * 3}, "not None for all"),
+        ({"reset_position_ids": True}, "give eod_id"),
+        ({"mid_level_dataset_surplus": -0.1}, "mid_level_dataset_surplus"),
+    ],
+)
+def test_a_config_says_what_is_wrong(fields: dict[str, Any], message: str) -> None:
+    base: dict[str, Any] = {"random_seed": 1, "sequence_length": 8, "data_path": "corpus", "split": "1,0,0"}
+    NanosetConfig(**base)
+    with pytest.raises(ValueError, match=message):
+        NanosetConfig(**(base | fields))
+
+
+def test_config_fields_have_types() -> None:
+    with pytest.raises(TypeError):
+        NanosetConfig(random_seed=1.5, sequence_length=8, data_path="c", split="1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        NanosetConfig(1, 8, "c")  # type: ignore[misc]
+
+
+def test_split_strings() -> None:
+    assert parse_split("949,50,1") == ((0.0, 0.949), (0.949, 0.999), (0.999, 1.0))
+    assert parse_split(" 99 , 1 ") == ((0.0, 0.99), (0.99, 1.0), None)
+    assert parse_split("0,1,0") == (None, (0.0, 1.0), None)
