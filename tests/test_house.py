@@ -1,5 +1,6 @@
 """The house: what `make` says when something is missing, what is pinned, what Binder builds, what stands at the top."""
 
+import ast
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     """Run make in a folder that holds nothing but what an installation reads; the output has its lines joined."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
-    outer = ("PYTHON", "NOTEBOOKS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PIP_FLAGS", "PYTEST_FLAGS", "JUPYTER_FLAGS")
+    outer = "PYTHON NOTEBOOKS MAKEFLAGS MAKEOVERRIDES MFLAGS PIP_FLAGS PYTEST_FLAGS JUPYTER_FLAGS".split()
     variables = {name: value for name, value in os.environ.items() if name not in outer}  # `make test` runs this, too
     command = ["make", *arguments]
     return subprocess.run(command, cwd=folder, env=variables | environment, capture_output=True, text=True)
@@ -134,6 +135,22 @@ def test_everything_that_is_installed_is_pinned() -> None:
     assert len(seen) > 100
 
 
+def test_every_import_is_declared() -> None:
+    imported = set()
+    for path in (ROOT / "nanoset_ref").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    extras = PROJECT["optional-dependencies"]
+    optional = [line for name in ("gigatoken", "datatrove", "lightning", "megatron") for line in extras[name]]
+    declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}
+    distributions = {"yaml": "PyYAML", "llvmlite": "numba", "megatron": "megatron-core"}
+    third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
+    assert {name for name in third_party if canonicalize_name(distributions.get(name, name)) not in declared} == set()
+
+
 def test_pins_hold_on_every_platform() -> None:
     assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))]
     assert not [version for version in PINS.values() if "+" in version or "@" in version or ";" in version]
@@ -142,7 +159,7 @@ def test_pins_hold_on_every_platform() -> None:
 def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
     names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
     environment = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())
-    specs = [re.split("[=<>]", line)[0] for line in environment["dependencies"]]
+    specs = [canonicalize_name(re.split("[=<>]", line)[0]) for line in environment["dependencies"]]
     conda_names = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
     assert {conda_names.get(name, name) for name in names} <= set(specs)
     assert "python=3.12" in environment["dependencies"]
