@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.nanotron import NanotronOrder
-from nanoset_ref.orders.stateless import StatelessOrder
+from nanoset_ref.orders.skipping import SkippingOrder
+from nanoset_ref.orders.stateless import Ledger, StatelessOrder
 
-__all__ = ["ORDERS", "NanotronOrder", "Order", "StatelessOrder", "build_order"]
+__all__ = ["ORDERS", "Ledger", "NanotronOrder", "Order", "SkippingOrder", "StatelessOrder", "build_order"]
 
 ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder)}
 

@@ -97,7 +97,7 @@ class Order(ABC):
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, k):  # type: ignore[no-untyped-def]
+    def __getitem__(self, k):
         """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
         if isinstance(k, slice):
             return self._lookup(np.arange(*k.indices(self.num_samples), dtype=np.int64))
@@ -132,20 +132,25 @@ class Order(ABC):
         if not 0 <= dataset < len(self.dataset_lengths):
             raise IndexError(f"dataset {dataset} is outside the {len(self.dataset_lengths)} datasets of this order")
         if not 0 <= sample < self.dataset_lengths[dataset]:
-            raise IndexError(f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples")
+            raise IndexError(
+                f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples"
+            )
         end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
         return self._positions(dataset, sample, max(end, 0))
 
     def counts(self, until: int | None = None) -> Int64Array:
-        """Samples read from each dataset in the first `until` positions (default and at most: all), int64, one per dataset."""
+        """Samples read from each dataset in the first `until` positions (default and at most: all), int64, one per
+        dataset.
+        """
         end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
         return self._counts(max(end, 0))
 
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
         return (
-            f"{type(self).__name__}({self.num_samples:,} samples, {self.num_samples / self.samples_per_epoch:.2f} epochs "
-            f"of {self.samples_per_epoch:,} from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
+            f"{type(self).__name__}({self.num_samples:,} samples, "
+            f"{self.num_samples / self.samples_per_epoch:.2f} epochs of {self.samples_per_epoch:,} "
+            f"from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
         )
 
 

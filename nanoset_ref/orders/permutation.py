@@ -1,11 +1,13 @@
 """A shuffle of range(n) that is computed, not stored: ``permute(x, n, key)`` and its inverse, for n up to 2**48.
 
-What it does. A generalised Feistel cipher on pairs (J. Black and P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA
-2002): x is a row and a column of the smallest near-square a x b >= n; in turns the row is moved by a keyed hash of the
-column and the column by a keyed hash of the row, modulo a and b; a result >= n is sent through again (cycle walking).
-The hash is SplitMix64's finaliser (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+What it does. A generalised Feistel cipher on pairs (J. Black and P. Rogaway, Ciphers with Arbitrary Finite Domains,
+CT-RSA 2002): x is a row and a column of the smallest near-square a x b >= n; in turns the row is moved by a keyed hash
+of the column and the column by a keyed hash of the row, modulo a and b; a result >= n is sent through again (cycle
+walking). The hash is SplitMix64's finaliser (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators,
+OOPSLA 2014).
 
-What it costs. Six rounds, some 20 ns, no memory, for every n alike: as a * b - n < a, walking is as rare as 1 / sqrt(n).
+What it costs. Six rounds, some 20 ns, no memory, for every n alike: as a * b - n < a, walking is as rare as 1 /
+    sqrt(n).
 
 The alternative it rejects. Halving the bits of x needs a domain of 2**even, up to four times n, and as many walks; and
 swap-or-not, which fits every n, needs about six rounds per bit.
@@ -23,7 +25,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 @njit(cache=True)
-def mix(z):  # type: ignore[no-untyped-def]
+def mix(z):
     """SplitMix64's finaliser: 64 bits to 64 bits, one to one, every input bit felt by every output bit."""
     z = uint64(z)
     z = (z ^ (z >> uint64(30))) * _MIX_1
@@ -32,26 +34,26 @@ def mix(z):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def derive(key, number):  # type: ignore[no-untyped-def]
+def derive(key, number):
     """The key of the `number`-th permutation of a family: SplitMix64's stream, entered anywhere."""
     return mix(uint64(key) + (uint64(number) + uint64(1)) * _GOLDEN)
 
 
 @njit(cache=True)
-def sides(n):  # type: ignore[no-untyped-def]
+def sides(n):
     """Rows a and columns b of the near-square that holds range(n): a = ceil(sqrt(n)), b = ceil(n / a)."""
     a = np.int64(math.ceil(math.sqrt(n)))
     return uint64(a), uint64((n + a - 1) // a)
 
 
 @njit(cache=True)
-def move(other, key, side):  # type: ignore[no-untyped-def]
+def move(other, key, side):
     """A keyed hash of the other half, as a number below `side` (38 random bits scaled, side < 2**26)."""
     return ((mix(other + key) >> uint64(26)) * side) >> uint64(38)
 
 
 @njit(cache=True)
-def permute(x, n, key):  # type: ignore[no-untyped-def]
+def permute(x, n, key):
     """The place of x, both in range(n), in the permutation of range(n) that `key` (uint64) names.
 
     1. x -> row x // b, column x mod b
@@ -77,7 +79,7 @@ def permute(x, n, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def unpermute(place, n, key):  # type: ignore[no-untyped-def]
+def unpermute(place, n, key):
     """The x with ``permute(x, n, key) == place``: the same rounds backwards."""
     a, b = sides(n)
     row, column = uint64(place) // b, uint64(place) % b

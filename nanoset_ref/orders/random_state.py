@@ -1,7 +1,7 @@
 """``np.random.RandomState(seed).shuffle``, the same numbers in a third of the time.
 
-What it does. Follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1 a swap with a
-place j drawn by masking and rejection from [0, i].
+What it does. Follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1 a swap
+with a place j drawn by masking and rejection from [0, i].
 
 What it costs. NumPy draws, rejects and swaps one element at a time, so every misprediction waits for every cache miss.
 Here up to 624 draws are made without a branch, then their swaps run back to back and the misses overlap.
@@ -23,7 +23,7 @@ def shuffle(values: npt.NDArray[np.generic], seed: int) -> None:
 
 
 @njit(cache=True)
-def _shuffle(values, state):  # type: ignore[no-untyped-def]
+def _shuffle(values, state):
     words = np.empty(_WORDS, dtype=np.uint32)
     used = _WORDS
     places = np.empty(_WORDS, dtype=np.int64)
@@ -39,7 +39,7 @@ def _shuffle(values, state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def draw_places(i, state, words, used, places):  # type: ignore[no-untyped-def]
+def draw_places(i, state, words, used, places):
     """Draw places in [0, i], [0, i-1], ... from the words left; returns the next i, the words used, the places drawn.
 
     A word (two, high one first, from i = 2**32 on) is masked to the bits of i, and rejected if it is still above i.
@@ -60,7 +60,7 @@ def draw_places(i, state, words, used, places):  # type: ignore[no-untyped-def]
         used = 0
     # The mask holds while i > mask // 2, and i falls by at most one per word: so many words need no further look.
     stop = min(_WORDS, used + i - mask // 2)
-    count = 0
+    count = np.int64(0)
     for w in range(used, stop):
         place = np.int64(words[w]) & mask
         places[count] = place
@@ -71,7 +71,7 @@ def draw_places(i, state, words, used, places):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def next_word(state, words, used):  # type: ignore[no-untyped-def]
+def next_word(state, words, used):
     if used == _WORDS:
         refill(state, words)
         used = 0
@@ -79,11 +79,13 @@ def next_word(state, words, used):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def refill(state, words):  # type: ignore[no-untyped-def]
+def refill(state, words):
     """The next 624 words of MT19937: one twist of the state, and its tempering."""
     for k in range(_WORDS):
         joined = (state[k] & np.uint32(0x80000000)) | (state[(k + 1) % _WORDS] & np.uint32(0x7FFFFFFF))
-        state[k] = state[(k + 397) % _WORDS] ^ (joined >> np.uint32(1)) ^ ((joined & np.uint32(1)) * np.uint32(0x9908B0DF))
+        state[k] = (
+            state[(k + 397) % _WORDS] ^ (joined >> np.uint32(1)) ^ ((joined & np.uint32(1)) * np.uint32(0x9908B0DF))
+        )
         y = state[k]
         y ^= y >> np.uint32(11)
         y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)

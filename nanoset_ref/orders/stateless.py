@@ -1,32 +1,78 @@
-"""``order="stateless"``: the pair at every position computed from keyed permutations; nothing is built or stored."""
+"""``order="stateless"``: the pair at every position computed from keyed permutations; nothing is built or stored.
 
+What it does. Positions are dealt out to the sources in exact shares (`interleave`); the n-th item that a source gets is
+its n-th reading, and pass n // length over the source is a permutation of its own (`permutation`). So an epoch without
+weights reads every sample once; with weights no sample of a source repeats before all of them have been read, whatever
+the epochs do; every pass is shuffled anew; and the order of a longer run begins as that of a shorter one.
+
+What it costs. A KiB per source, some 40-100 ns a position, the same for 10**12 samples as for ten. Starting anywhere is
+free, and so is the way back from a sample to its positions.
+
+The alternative it rejects. One permutation of a whole epoch over all sources would be as quick, but a run that changes
+its weights could not tell from a
+few numbers what it has read: here that is one count per source (`Ledger`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, uint64
+from numba import njit
 
 from nanoset_ref.orders.base import Int64Array, Order
+from nanoset_ref.orders.interleave import Shares, build_shares, counts, locate, position
+from nanoset_ref.orders.limits import Excess, limit_repetitions
 from nanoset_ref.orders.permutation import derive, permute, unpermute
 
-MIN_BLOCK = 4096
 MAX_SAMPLES = 2**48
+WEIGHT_UNITS = 2**46  # weights are rounded to this many parts of the whole
 
 
-class Plan(NamedTuple):
-    """What the compiled functions need: a few integers per dataset."""
+@dataclasses.dataclass(frozen=True)
+class Ledger:
+    """How far a run has read, for going on with other weights or more sources.
 
-    shares: Int64Array  # running sums of the datasets' shares, len D + 1; a dataset's share is a whole number of total
-    total: int
-    period: int  # positions after which the pattern of blocks starts again
-    block: int
-    lengths: Int64Array
-    keys: npt.NDArray[np.uint64]  # one per dataset, and the blocks' last
+    Args:
+        position: the first position of the new plan.
+        reads: samples that each source has given before it, repetitions counted; sources added since have 0.
+    """
+
+    position: int
+    reads: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", tuple(self.reads))
+        if self.position < 0 or min(self.reads, default=0) < 0:
+            raise ValueError(f"a ledger counts from 0; got position {self.position} and reads {self.reads}")
 
 
 class StatelessOrder(Order):
+    """Position k is worked out:
+
+    1. t = k - start.position is dealt to a source; n of the items before it went there too (`interleave.locate`)
+    2. reading = start.reads[source] + n; pass = reading // length, place = reading mod length
+    3. sample = permutation of (seed, source, pass) at place
+
+    Example, lengths [2, 4], no weights: the sources of an epoch may be 1 1 0 1 0 1; source 1 gives places 0 1 2 3,
+    which its first pass permutes to, say, samples 2 0 3 1 and its second pass to others.
+
+    Args:
+        dataset_lengths, dataset_weights, num_samples, random_seed: see `Order`.
+        start: a ledger to go on from, of an order with the same seed. Sources keep their numbers: new ones are added at
+            the end, and one that is dropped stays with weight 0. Positions before start.position belong to the earlier
+            order and raise IndexError here.
+        max_repetitions, excess: limit on repetitions, see `limit_repetitions`; None: no limit.
+
+    Raises:
+        ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
+            another number of sources; what `limit_repetitions` raises.
+    """
+
     name = "stateless"
 
     def __init__(
@@ -35,120 +81,105 @@ class StatelessOrder(Order):
         dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
         num_samples: int,
         random_seed: int = 1234,
+        *,
+        start: Ledger | None = None,
+        max_repetitions: float | Sequence[float] | None = None,
+        excess: Excess = "raise",
     ) -> None:
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
+        count = len(self.dataset_lengths)
+        self.start = Ledger(0, (0,) * count) if start is None else start
+        if len(self.start.reads) != count:
+            raise ValueError(
+                f"the ledger is of {len(self.start.reads)} sources, the order of {count}: keep dropped sources with "
+                "weight 0, and give added ones a 0 in the ledger (Ledger.reads)"
+            )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
-            raise ValueError(f"an order has at most 2**48 positions and samples; got {num_samples}, {self.samples_per_epoch}")
-        if self.weighted:
-            starved = np.flatnonzero((self.dataset_lengths == 0) & (self.dataset_weights > 0))
-            if starved.size:
-                raise ValueError(f"dataset {starved[0]} has no samples but a positive weight; leave it out")
-            exact = [Fraction(weight) for weight in self.dataset_weights.tolist()]
-            total = 2**48
-            shares = [0]
-            for dataset in range(len(exact)):
-                shares.append(int(sum(exact[: dataset + 1]) / sum(exact) * total))
-        else:
-            total = self.samples_per_epoch
-            shares = [0, *np.cumsum(self.dataset_lengths).tolist()]
-        least = min(b - a for a, b in zip(shares, shares[1:], strict=False) if b > a)
-        block = MIN_BLOCK
-        while least * block < 2 * total:
-            block *= 2
-        period = block if self.weighted else total
-        keys = np.array([derive(self.random_seed, i) for i in range(len(shares))], dtype=np.uint64)
-        self._plan = Plan(np.array(shares, dtype=np.int64), total, period, block, self.dataset_lengths, keys)
+            raise ValueError(
+                f"an order has at most 2**48 positions and samples; got {num_samples}, {self.samples_per_epoch}"
+            )
+        starved = np.flatnonzero((self.dataset_lengths == 0) & (self.dataset_weights > 0))
+        if starved.size:
+            raise ValueError(f"dataset {starved[0]} has no samples but a positive weight; leave it out")
+        if max_repetitions is not None:
+            left = self.num_samples - self.start.position
+            self.dataset_weights = limit_repetitions(
+                self.dataset_lengths, self.dataset_weights, self.start.reads, left, max_repetitions, excess
+            )
+            self.weighted = True
+        units = _units(self.dataset_weights.tolist()) if self.weighted else self.dataset_lengths.tolist()
+        self._shares: Shares = build_shares(units, derive(np.uint64(self.random_seed), 0))
+        family = derive(np.uint64(self.random_seed), 1)
+        self._keys = np.array([derive(np.uint64(family), i) for i in range(count)], dtype=np.uint64)
+        self._reads = np.array(self.start.reads, dtype=np.int64)
+
+    def ledger(self, k: int) -> Ledger:
+        """How far the run has read before position k."""
+        return Ledger(k, tuple(self.counts(k).tolist()))
+
+    def _identity(self) -> dict[str, Any]:
+        identity = super()._identity()
+        if self.start.position:
+            identity["start"] = dataclasses.asdict(self.start)
+        return identity
 
     def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return look_up(self._plan, positions)
+        if positions.size and int(positions.min()) < self.start.position:
+            raise IndexError(
+                f"position {positions.min()} was read by the plan before; this one begins at {self.start.position}"
+            )
+        return _look_up(self._shares, self.dataset_lengths, self._keys, self._reads, self.start.position, positions)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        return find(self._plan, dataset, sample, until)
+        if self._shares.edges[dataset] == self._shares.edges[dataset + 1]:
+            return np.empty(0, dtype=np.int64)
+        first = self.start.position
+        return _find(self._shares, self.dataset_lengths, self._keys, self._reads, first, dataset, sample, until)
 
     def _counts(self, until: int) -> Int64Array:
-        """Exact shares up to the last block boundary, and a look at the positions behind it."""
-        if until == 0:
-            return np.zeros(len(self.dataset_lengths), dtype=np.int64)
-        first, _, _ = block_of(self._plan, until - 1)
-        before = [reads_before(self._plan, dataset, first) for dataset in range(len(self.dataset_lengths))]
-        datasets, _ = self._lookup(np.arange(first, until, dtype=np.int64))
-        return np.array(before, dtype=np.int64) + np.bincount(datasets, minlength=len(before))
+        """With what the ledger counts."""
+        if until < self.start.position:
+            raise IndexError(
+                f"what was read before position {until} is not known; this plan begins at {self.start.position}"
+            )
+        return self._reads + counts(self._shares, until - self.start.position)
 
 
-@njit(cache=True, error_model="numpy")
-def scaled(share, t, total):  # type: ignore[no-untyped-def]
-    """floor(share * t / total), exact while the result stays below 2**50: a float64 guess and its integer remainder."""
-    guess = np.int64(float(share) * float(t) / float(total))
-    remainder = np.int64(uint64(share) * uint64(t) - uint64(guess) * uint64(total))
-    if remainder < 0:
-        return guess - 1
-    return guess + 1 if remainder >= total else guess
+def _units(weights: Sequence[float]) -> list[int]:
+    """Weights as whole numbers of about 1 / WEIGHT_UNITS, exact in their sum's proportion; a positive one never becomes
+    0.
+    """
+    exact = [Fraction(weight) for weight in weights]
+    return [max(round(weight / sum(exact) * WEIGHT_UNITS), int(weight > 0)) for weight in exact]
 
 
-@njit(cache=True, error_model="numpy")
-def block_of(plan, t):  # type: ignore[no-untyped-def]
-    """First position, size and number of the block that holds position t."""
-    blocks = max(plan.period // plan.block, 1)
-    period = t // plan.period
-    within = min((t - period * plan.period) // plan.block, blocks - 1)
-    first = period * plan.period + within * plan.block
-    size = plan.block if within < blocks - 1 else plan.period - within * plan.block
-    return first, size, period * blocks + within
-
-
-@njit(cache=True, error_model="numpy")
-def look_up(plan, positions):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _look_up(shares, lengths, keys, reads, first, positions):
     datasets = np.empty(len(positions), dtype=np.int64)
     samples = np.empty(len(positions), dtype=np.int64)
     for p in range(len(positions)):
-        first, size, number = block_of(plan, positions[p])
-        place = permute(positions[p] - first, size, derive(plan.keys[-1], number))
-        low, high = 0, len(plan.lengths)
-        read, offset = 0, 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            before = scaled(plan.shares[middle], first, plan.total)
-            edge = scaled(plan.shares[middle], first + size, plan.total) - before
-            if edge <= place:
-                low = middle
-            else:
-                high = middle
-        before = scaled(plan.shares[low], first, plan.total)
-        offset = scaled(plan.shares[low], first + size, plan.total) - before
-        read = scaled(plan.shares[low + 1], first, plan.total) - before + place - offset
-        length = plan.lengths[low]
-        datasets[p] = low
-        samples[p] = permute(read % length, length, derive(plan.keys[low], read // length))
+        source, number = locate(shares, positions[p] - first)
+        reading = reads[source] + number
+        length = lengths[source]
+        turn = reading // length
+        datasets[p] = source
+        samples[p] = permute(reading - turn * length, length, derive(keys[source], turn))
     return datasets, samples
 
 
-@njit(cache=True, error_model="numpy")
-def reads_before(plan, dataset, t):  # type: ignore[no-untyped-def]
-    """How many samples of a dataset stand before a block boundary t."""
-    return scaled(plan.shares[dataset + 1], t, plan.total) - scaled(plan.shares[dataset], t, plan.total)
-
-
-@njit(cache=True, error_model="numpy")
-def find(plan, dataset, sample, until):  # type: ignore[no-untyped-def]
-    found = []
-    length = plan.lengths[dataset]
-    share = plan.shares[dataset + 1] - plan.shares[dataset]
-    passes = 0
-    while share > 0:
-        read = passes * length + unpermute(sample, length, derive(plan.keys[dataset], passes))
-        first, size, number = block_of(plan, scaled(plan.total, read, share))
-        while reads_before(plan, dataset, first) > read:
-            first, size, number = block_of(plan, first - 1)
-        while reads_before(plan, dataset, first + size) <= read:
-            first, size, number = block_of(plan, first + size)
-        if first >= until and passes * length > reads_before(plan, dataset, first):
+@njit(cache=True)
+def _find(shares, lengths, keys, reads, first, source, sample, until):
+    """One position per pass over the source, from the pass that the ledger stands in."""
+    found = [np.int64(0) for _ in range(0)]
+    length = lengths[source]
+    turn = reads[source] // length
+    while True:
+        reading = turn * length + unpermute(sample, length, derive(keys[source], turn))
+        turn += 1
+        if reading < reads[source]:
+            continue
+        k = first + position(shares, source, reading - reads[source])
+        if k >= until:
             break
-        if first >= until:
-            break
-        offset = scaled(plan.shares[dataset], first + size, plan.total) - scaled(plan.shares[dataset], first, plan.total)
-        place = offset + read - reads_before(plan, dataset, first)
-        position = first + unpermute(place, size, derive(plan.keys[-1], number))
-        if position < until:
-            found.append(position)
-        passes += 1
-    return np.sort(np.array(found, dtype=np.int64))
+        found.append(k)
+    return np.array(found, dtype=np.int64)

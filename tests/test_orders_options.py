@@ -1,0 +1,172 @@
+"""Limits on repetitions, ranges that are left out, and what all orders have in common."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref.orders import Ledger, NanotronOrder, SkippingOrder, StatelessOrder, build_order
+from nanoset_ref.orders.limits import limit_repetitions
+
+# ---- limits
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.floats(0.01, 1), st.floats(0.5, 3)), min_size=1, max_size=6),
+    st.integers(1, 300),
+)
+def test_renormalised_weights_keep_every_limit_and_the_others_proportions(sources, num_samples):
+    lengths, weights, limits = (np.array(column, dtype=float) for column in zip(*sources, strict=True))
+    weights /= weights.sum()
+    caps = limits * lengths / num_samples
+    arguments = lengths.astype(np.int64), weights, [0] * len(lengths), num_samples, limits.tolist()
+    if caps.sum() < 1 - 1e-9:
+        with pytest.raises(ValueError, match="all sources together may give"):
+            limit_repetitions(*arguments, "renormalise")
+        return
+    if caps.sum() < 1 + 1e-9:
+        return  # on the edge either is right
+    limited = limit_repetitions(*arguments, "renormalise")
+    assert abs(limited.sum() - 1) < 1e-9
+    assert (limited <= caps * (1 + 1e-9)).all()
+    free = limited < caps * (1 - 1e-9)
+    assert np.ptp(limited[free] / weights[free]) < 1e-9 if free.any() else True
+    assert (limited[free] >= weights[free] * (1 - 1e-9)).all()
+
+
+def test_a_source_above_its_limit_is_an_error_before_the_run():
+    message = r"dataset 1 would be read 5\.00 times, max_repetitions allows 4: lower its weight, shorten"
+    with pytest.raises(ValueError, match=message):
+        StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=4)
+    order = StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=4, excess="renormalise")
+    assert order.dataset_weights.tolist() == [0.6, 0.4]
+    _, samples = order[:]
+    assert max(np.bincount(samples[order[:][0] == 1])) <= 5  # exact to the block of 64 positions
+
+
+def test_what_was_read_before_counts():
+    start = Ledger(50, (20, 30))
+    with pytest.raises(ValueError, match="dataset 1 would be read"):
+        StatelessOrder([1000, 10], [1, 1], 100, start=start, max_repetitions=4)
+
+
+def test_limits_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="must not be negative; got -1"):
+        StatelessOrder([10], None, 10, max_repetitions=-1)
+    with pytest.raises(ValueError, match="excess must be one of"):
+        StatelessOrder([10], None, 10, max_repetitions=1, excess="ignore")
+    with pytest.raises(ValueError, match="may give 10 more samples .* the run asks for 11"):
+        StatelessOrder([10], None, 11, max_repetitions=1, excess="renormalise")
+
+
+# ---- ranges left out
+
+ranges = st.lists(st.tuples(st.integers(0, 90), st.integers(1, 9)), max_size=4)
+
+
+@given(st.sampled_from(["nanotron", "stateless"]), ranges, st.integers(0, 100))
+def test_skipping_leaves_every_other_position_in_its_place(name, spans, until):
+    taken, chosen = set(), []
+    for first, size in spans:
+        if not taken & set(range(first, first + size)):
+            taken |= set(range(first, first + size))
+            chosen.append((first, first + size))
+    whole = build_order(name, [7, 30], [1, 2], 100, 3)
+    order = SkippingOrder(whole, chosen)
+    kept = [whole[k] for k in range(100) if k not in taken]
+    assert len(order) == len(kept)
+    assert [order[k] for k in range(len(order))] == kept
+    upto = kept[:until]
+    assert order.counts(until).tolist() == [sum(source == i for source, _ in upto) for i in range(2)]
+    for pair in {(0, 0), (1, 29), (1, 7)}:
+        assert order.positions(*pair, until=until).tolist() == [k for k, found in enumerate(upto) if found == pair]
+
+
+def test_ranges_ahead_change_nothing_behind_them():
+    whole = StatelessOrder([50], None, 100, 3)
+    order = SkippingOrder(whole, [(40, 45), (10, 12)])
+    assert [order[k] for k in range(10)] == [whole[k] for k in range(10)]
+    assert order[10] == whole[12]
+    assert order[37] == whole[39] and order[38] == whole[45]
+    assert order.fingerprint != whole.fingerprint
+
+
+@pytest.mark.parametrize("spans", [[(5, 5)], [(5, 8), (7, 9)], [(90, 101)], [(-1, 3)]])
+def test_ranges_that_make_no_sense_are_refused(spans):
+    with pytest.raises(ValueError, match="must not be empty, overlap or leave the 100 positions"):
+        SkippingOrder(StatelessOrder([50], None, 100, 3), spans)
+
+
+# ---- all orders
+
+
+@pytest.fixture(params=["nanotron", "stateless", "skipping"])
+def order(request):
+    if request.param == "skipping":
+        return SkippingOrder(StatelessOrder([5, 9], None, 35, 3), [(3, 8)])
+    return build_order(request.param, [5, 9], None, 30, 3)
+
+
+def test_an_order_is_indexed_as_a_sequence(order):
+    everything = [order[k] for k in range(30)]
+    assert order[-1] == everything[-1] and order[np.int64(4)] == everything[4]
+    datasets, samples = order[np.array([[3, -1], [0, 7]])]
+    assert datasets.shape == samples.shape == (2, 2)
+    assert (datasets[0, 1], samples[0, 1]) == everything[-1]
+    assert [s.tolist() for s in order[2:9:3]] == [list(column) for column in zip(*everything[2:9:3], strict=True)]
+    for outside in (30, -31, np.array([0, 30])):
+        with pytest.raises(IndexError, match="outside an order of 30 samples"):
+            order[outside]
+    for no_position in (1.5, "1", np.array([0.5])):
+        with pytest.raises(TypeError):
+            order[no_position]
+
+
+def test_a_sample_that_does_not_exist_has_no_positions(order):
+    for dataset, sample in ((2, 0), (-1, 0), (0, 5), (1, -1)):
+        with pytest.raises(IndexError):
+            order.positions(dataset, sample)
+
+
+@pytest.mark.parametrize("name", ["nanotron", "stateless"])
+@pytest.mark.parametrize(
+    ("lengths", "weights", "num_samples", "seed", "message"),
+    [
+        ([], None, 5, 1, "at least one dataset"),
+        ([3, -1], None, 5, 1, "cannot be negative"),
+        ([0, 0], None, 5, 1, "every dataset is empty"),
+        ([3, 4], [1], 5, 1, "one weight per dataset"),
+        ([3, 4], [1, float("nan")], 5, 1, "dataset 1 has nan"),
+        ([3, 4], [1, float("inf")], 5, 1, "dataset 1 has inf"),
+        ([3, 4], [1, -2], 5, 1, "dataset 1 has -2"),
+        ([3, 4], [0, 0], 5, 1, "positive, finite sum"),
+        ([3, 4], None, -5, 1, "num_samples must not be negative"),
+        ([3, 4], None, 5, -1, r"0 \.\. 2\*\*32 - 1"),
+        ([3, 4], None, 5, 2**32, r"0 \.\. 2\*\*32 - 1"),
+        ([3, 0], [1, 1], 5, 1, "no samples"),
+    ],
+)
+def test_what_no_order_can_be_made_of_is_refused(name, lengths, weights, num_samples, seed, message):
+    with pytest.raises(ValueError, match=message):
+        build_order(name, lengths, weights, num_samples, seed)
+
+
+def test_an_unknown_order_is_refused_with_those_that_exist():
+    with pytest.raises(ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"):
+        build_order("alphabetical", [1], None, 1)
+
+
+def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
+    with pytest.raises(MemoryError, match=r'1,000,000,000,000 samples need .* order="stateless" stores'):
+        NanotronOrder([10**12], None, 10)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 200), st.integers(0, 2**32 - 1))
+def test_nanotron_positions_and_counts_are_what_a_search_finds(lengths, until, seed):
+    order = NanotronOrder(lengths, range(1, len(lengths) + 1), 200, seed)
+    found = [order[k] for k in range(until)]
+    assert order.counts(until).tolist() == [sum(source == i for source, _ in found) for i in range(len(lengths))]
+    for source, length in enumerate(lengths):
+        for sample in {0, length - 1}:
+            expected = [k for k, pair in enumerate(found) if pair == (source, sample)]
+            assert order.positions(source, sample, until=until).tolist() == expected

@@ -1,0 +1,254 @@
+"""The stateless order: its properties, each as a test, against slow counts."""
+
+import itertools
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref.orders import Ledger, StatelessOrder
+from nanoset_ref.orders.interleave import build_shares, counts, locate, position
+from nanoset_ref.orders.permutation import permute, unpermute
+
+lengths_and_weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.001, 1)), min_size=1, max_size=9)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def pairs(order, first=0, stop=None):
+    datasets, samples = order[first : len(order) if stop is None else stop]
+    return list(zip(datasets.tolist(), samples.tolist(), strict=True))
+
+
+# ---- epochs and passes
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=9).filter(any), seeds)
+def test_without_weights_each_epoch_reads_every_sample_of_every_source_once(lengths, seed):
+    order = StatelessOrder(lengths, None, 4 * sum(lengths), seed)
+    everything = [(source, sample) for source, length in enumerate(lengths) for sample in range(length)]
+    for epoch in range(4):
+        assert sorted(pairs(order, epoch * sum(lengths), (epoch + 1) * sum(lengths))) == everything
+
+
+@given(lengths_and_weights, seeds)
+def test_with_weights_no_sample_repeats_before_its_source_has_been_read_through(sources, seed):
+    lengths, weights = zip(*sources, strict=True)
+    order = StatelessOrder(lengths, weights, 600, seed)
+    for source, length in enumerate(lengths):
+        read = [sample for found, sample in pairs(order) if found == source]
+        for first in range(0, len(read), length):
+            part = read[first : first + length]
+            assert len(set(part)) == len(part), "a pass that repeats a sample"
+            assert len(part) < length or set(part) == set(range(length)), "a pass that leaves one out"
+
+
+@given(lengths_and_weights, seeds)
+def test_shares_are_exact_to_a_few_samples_at_every_position(sources, seed):
+    lengths, weights = zip(*sources, strict=True)
+    order = StatelessOrder(lengths, weights, 5000, seed)
+    datasets, _ = order[:]
+    levels = int(np.ceil(np.log2(len(lengths)))) if len(lengths) > 1 else 0
+    for source, weight in enumerate(order.dataset_weights):
+        off = np.cumsum(datasets == source) - weight * np.arange(1, 5001)
+        assert np.abs(off).max() <= 16 * levels + 1e-6
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), seeds)
+def test_two_sources_are_exact_to_one_sample_in_every_block_of_64(a, b, seed):
+    order = StatelessOrder([1000, 1000], [a, b], 64 * 60, seed)
+    datasets, _ = order[:]
+    ends = np.arange(64, 64 * 60 + 1, 64)
+    first = np.cumsum(datasets == 0)[ends - 1]
+    assert np.abs(first - ends * (a / (a + b))).max() < 1 + 1e-6
+
+
+def test_every_pass_and_every_epoch_is_shuffled_anew():
+    order = StatelessOrder([50, 50], None, 1000, 3)
+    epochs = [tuple(pairs(order, first, first + 100)) for first in range(0, 1000, 100)]
+    assert len(set(epochs)) == 10
+    passes = [tuple(sample for source, sample in epoch if source == 0) for epoch in epochs]
+    assert len(set(passes)) == 10
+    assert len({tuple(source for source, _ in epoch) for epoch in epochs}) == 10
+    assert pairs(order) != pairs(StatelessOrder([50, 50], None, 1000, 4))
+
+
+@given(lengths_and_weights, seeds, st.integers(0, 300), st.integers(0, 300))
+def test_a_longer_run_begins_as_a_shorter_one(sources, seed, short, more):
+    lengths, weights = zip(*sources, strict=True)
+    long = StatelessOrder(lengths, weights, short + more, seed)
+    assert pairs(StatelessOrder(lengths, weights, short, seed)) == pairs(long, 0, short)
+
+
+def test_it_is_the_same_on_every_platform():
+    """Recorded once; integers only, so nothing in it may depend on a processor."""
+    order = StatelessOrder([7, 1000, 30], [1, 5, 2], 10**12, 1234)
+    positions = np.array([0, 1, 2, 3, 63, 64, 10**6, 10**12 - 1])
+    datasets, samples = order[positions]
+    assert list(zip(datasets.tolist(), samples.tolist(), strict=True)) == RECORDED
+
+
+RECORDED = [(0, 0), (2, 29), (0, 1), (1, 126), (0, 5), (1, 933), (2, 12), (0, 1)]
+
+
+# ---- the way back
+
+
+@given(lengths_and_weights, seeds, st.booleans(), st.integers(0, 700))
+def test_positions_are_all_places_of_a_sample(sources, seed, weighted, until):
+    lengths, weights = zip(*sources, strict=True)
+    order = StatelessOrder(lengths, weights if weighted else None, 600, seed)
+    found = pairs(order)
+    for source, length in enumerate(lengths):
+        for sample in {0, length // 2, length - 1}:
+            expected = [k for k, pair in enumerate(found) if pair == (source, sample) and k < until]
+            assert order.positions(source, sample, until=until).tolist() == expected
+
+
+@given(lengths_and_weights, seeds, st.integers(0, 600))
+def test_counts_are_counts(sources, seed, until):
+    lengths, weights = zip(*sources, strict=True)
+    order = StatelessOrder(lengths, weights, 600, seed)
+    datasets, _ = order[:until]
+    assert order.counts(until).tolist() == np.bincount(datasets, minlength=len(lengths)).tolist()
+
+
+def test_a_source_of_weight_zero_is_never_read():
+    order = StatelessOrder([5, 5, 5], [1, 0, 1], 300, 9)
+    assert {source for source, _ in pairs(order)} == {0, 2}
+    assert order.positions(1, 0).tolist() == []
+
+
+# ---- size
+
+
+def test_10_to_the_12_samples_cost_neither_time_nor_memory():
+    StatelessOrder([3, 4], None, 10)[5]  # compiles
+    tracemalloc.start()
+    order = StatelessOrder([10**12, 3 * 10**11], [1, 2], 2 * 10**12, 1234)
+    pair = order[2 * 10**12 - 1]
+    positions = order.positions(*pair)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 2 * 10**12 - 1 in positions
+    assert peak < 1_000_000
+
+
+@given(st.integers(1, 2**40), st.integers(1, 2**40), st.integers(0, 2**47), seeds)
+def test_dealing_out_is_inverted_at_any_size(a, b, t, seed):
+    shares = build_shares([a, b, a], seed)
+    source, number = locate(shares, t)
+    assert position(shares, source, number) == t
+    assert counts(shares, t)[source] == number
+    assert counts(shares, t).sum() == t
+
+
+# ---- the quality of the permutation
+
+
+@given(st.integers(1, 2**48), seeds, st.data())
+def test_a_permutation_is_inverted_at_any_size(n, key, data):
+    x = data.draw(st.integers(0, n - 1))
+    place = permute(x, n, np.uint64(key))
+    assert 0 <= place < n
+    assert unpermute(place, n, np.uint64(key)) == x
+
+
+@given(st.integers(1, 300), seeds)
+def test_a_permutation_hits_every_place_once(n, key):
+    assert sorted(permute(x, n, np.uint64(key)) for x in range(n)) == list(range(n))
+
+
+@pytest.mark.parametrize("n", [1000, 1023, 1024, 1025, 99_991, 10**6, 10**9])
+def test_a_permutation_is_a_good_shuffle(n):
+    """Four standard deviations each, over several keys, for what a uniform shuffle would give."""
+    size = min(n, 20_000)
+    for key in range(5):
+        order = StatelessOrder([n], None, n, key)
+        places = order[:size][1].astype(np.float64)
+        x = np.arange(size)
+        bound = 4 / np.sqrt(size)
+        if size < n or n < 10**5:
+            assert abs(np.corrcoef(x, places)[0, 1]) < bound, "position and sample"
+        assert abs(np.corrcoef(places[:-1], places[1:])[0, 1]) < bound + 1 / size, "neighbours"
+        ups = np.count_nonzero(np.diff(places) > 0)
+        assert abs(ups - (size - 1) / 2) < 4 * np.sqrt((size + 1) / 12), "runs up and down"
+        first_half = np.bincount((places[: size // 2] * 20 / n).astype(int), minlength=20)
+        expected = size / 2 / 20
+        chi_square = ((first_half - expected) ** 2 / expected).sum()
+        assert chi_square < 19 + 5 * np.sqrt(2 * 19), "buckets"
+
+
+def test_all_permutations_of_a_small_range_are_equally_likely():
+    tally = {}
+    for key in range(24 * 200):
+        shuffled = tuple(permute(x, 4, np.uint64(key)) for x in range(4))
+        tally[shuffled] = tally.get(shuffled, 0) + 1
+    assert len(tally) == len(list(itertools.permutations(range(4))))
+    chi_square = sum((count - 200) ** 2 / 200 for count in tally.values())
+    assert chi_square < 23 + 4 * np.sqrt(2 * 23)
+
+
+# ---- going on with another plan
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 150), st.integers(0, 60), seeds)
+def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_added(lengths, first, more, seed):
+    before = StatelessOrder(lengths, None, 1000, seed)
+    read = pairs(before, 0, first)
+    ledger = before.ledger(first)
+    assert json.loads(json.dumps({"position": ledger.position, "reads": ledger.reads})) == {
+        "position": first,
+        "reads": before.counts(first).tolist(),
+    }
+    lengths2 = [*lengths, 17]
+    after = StatelessOrder(lengths2, range(1, len(lengths2) + 1), 1000, seed, start=Ledger(first, (*ledger.reads, 0)))
+    read += pairs(after, first, first + more)
+    third = after.ledger(first + more)
+    last = StatelessOrder(lengths2, None, 1000, seed, start=third)
+    read += pairs(last, first + more, first + more + 200)
+    for source, length in enumerate(lengths2):
+        samples = [sample for found, sample in read if found == source]
+        for start in range(0, len(samples), length):
+            part = samples[start : start + length]
+            assert len(set(part)) == len(part)
+    for source, sample in set(read[first + more :]):
+        expected = [k for k, pair in enumerate(read) if k >= first + more and pair == (source, sample)]
+        assert last.positions(source, sample, until=len(read)).tolist() == expected
+
+
+def test_the_same_weights_go_on_with_the_same_passes():
+    """With a ledger the passes go on; who is dealt which position begins anew."""
+    before = StatelessOrder([40], None, 400, 5)
+    after = StatelessOrder([40], None, 400, 5, start=before.ledger(130))
+    assert pairs(after, 130) == pairs(before, 130)
+
+
+def test_what_the_plan_before_read_is_not_asked_of_this_one():
+    order = StatelessOrder([40], None, 400, 5, start=Ledger(130, (130,)))
+    with pytest.raises(IndexError, match="position 129 was read by the plan before; this one begins at 130"):
+        order[129]
+    with pytest.raises(IndexError, match="begins at 130"):
+        order.counts(5)
+
+
+def test_a_ledger_of_other_sources_is_refused():
+    with pytest.raises(ValueError, match="ledger is of 1 sources, the order of 2: keep dropped sources with weight 0"):
+        StatelessOrder([40, 4], None, 400, 5, start=Ledger(130, (130,)))
+    with pytest.raises(ValueError, match="counts from 0"):
+        Ledger(-1, (3,))
+
+
+def test_the_fingerprint_names_the_ledger():
+    plain = StatelessOrder([40], None, 400, 5)
+    assert plain.fingerprint == StatelessOrder([40], None, 999, 5).fingerprint
+    assert plain.fingerprint != StatelessOrder([40], None, 400, 5, start=Ledger(10, (10,))).fingerprint
+
+
+def test_what_cannot_be_dealt_is_refused():
+    with pytest.raises(ValueError, match=r"at most 2\*\*48"):
+        StatelessOrder([4], None, 2**48 + 1)
+    with pytest.raises(ValueError, match="dataset 1 has no samples but a positive weight"):
+        StatelessOrder([4, 0], [1, 1], 10)
