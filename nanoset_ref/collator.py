@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nanoset_ref.documents import DocumentOptions, Starts
 from nanoset_ref.nanoset import SampleBlock
 
 
@@ -38,6 +39,7 @@ class DataCollatorForCLM:
         input_pp_rank: the pipeline rank that feeds input_ids to the model.
         output_pp_rank: the pipeline rank that computes the loss from the labels.
         current_pp_rank: this rank.
+        documents: fields about documents to add (see DocumentOptions); None: the model need not know of them.
 
     Called with a list of {"input_ids": [S + 1] integers} (or a `SampleBlock`), of length B; on a rank that is neither
     input nor output, with a list of empty dicts. Returns a dict of
@@ -45,10 +47,11 @@ class DataCollatorForCLM:
         input_ids   int32 [B, S]    on the input rank
         input_mask  bool [B, S]     on the input rank, all True
         label_ids   int32 [B, S]    on the output rank, input_ids shifted by one
-        label_mask  bool [B, S]     on the output rank, all True
+        label_mask  bool [B, S]     on the output rank, all True unless documents.eod_mask_loss
 
-    and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory; the masks are
-    one constant that batches of a shape share, so clone a mask before writing into it (see `all_true`).
+    with position_ids on the input rank, attention_mask, cu_seqlens and max_seqlen on both, where `documents` asks for
+    them, and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory; the
+    masks are one constant that batches of a shape share, so clone a mask before writing into it (see `all_true`).
 
     Raises:
         ValueError: another key than input_ids, another length than S + 1, an empty list, data on a rank that takes
@@ -59,6 +62,7 @@ class DataCollatorForCLM:
     input_pp_rank: int
     output_pp_rank: int
     current_pp_rank: int
+    documents: DocumentOptions | None = None
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor | TensorPointer]:
         if self.current_pp_rank not in (self.input_pp_rank, self.output_pp_rank):
@@ -70,18 +74,21 @@ class DataCollatorForCLM:
                 )
             return self._pointers()
         rows = torch.from_numpy(self._rows(examples))
-        return next(self.split(rows, len(rows)))
+        return next(self.split(rows, len(rows), getattr(examples, "starts", None)))
 
-    def split(self, rows: torch.Tensor, batch_size: int) -> Iterator[dict[str, torch.Tensor | TensorPointer]]:
+    def split(
+        self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None
+    ) -> Iterator[dict[str, torch.Tensor | TensorPointer]]:
         """Cut a block of rows, integers [n, S + 1], into batches of `batch_size` rows, the last one maybe shorter.
 
-        All of them are views. For ranks that take data; the loader calls it where a block of many batches is delivered.
+        `starts`, bool [n, S + 1], says where documents begin, if that is known. All batches are views. For ranks that
+        take data; the loader calls it where a block of many batches is delivered.
         """
         if rows.shape[1] != self.sequence_length + 1:
             raise self._wrong_length([rows.shape[1]])
         pointers = self._pointers()
         inputs, labels = rows[:, :-1].split(batch_size), rows[:, 1:].split(batch_size)
-        for input_ids, label_ids in zip(inputs, labels, strict=True):
+        for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
             batch = dict(pointers)
             mask = all_true(input_ids.shape, input_ids.device)
             if self.current_pp_rank == self.input_pp_rank:
@@ -90,15 +97,31 @@ class DataCollatorForCLM:
             if self.current_pp_rank == self.output_pp_rank:
                 batch["label_ids"] = label_ids
                 batch["label_mask"] = mask
+            if self.documents is not None:
+                mine = slice(k * batch_size, k * batch_size + len(input_ids))
+                fields = self.documents.fields(rows[mine].numpy(), None if starts is None else starts[mine])
+                batch.update(self._on_this_rank(fields))
             yield batch
 
-    def _pointers(self) -> dict[str, torch.Tensor | TensorPointer]:
+    def _on_this_rank(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields about documents as tensors: position_ids for who has inputs, label_mask for who has labels."""
+        ranks = {"position_ids": self.input_pp_rank, "label_mask": self.output_pp_rank}
         return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
+            if ranks.get(name, self.current_pp_rank) == self.current_pp_rank
+        }
+
+    def _pointers(self) -> dict[str, torch.Tensor | TensorPointer]:
+        pointers: dict[str, torch.Tensor | TensorPointer] = {
             "input_ids": TensorPointer(self.input_pp_rank),
             "input_mask": TensorPointer(self.input_pp_rank),
             "label_ids": TensorPointer(self.output_pp_rank),
             "label_mask": TensorPointer(self.output_pp_rank),
         }
+        for name in self.documents.names if self.documents is not None else ():
+            pointers.setdefault(name, TensorPointer(self.input_pp_rank))
+        return pointers
 
     def _rows(self, examples: Sequence[dict[str, Any]]) -> np.ndarray[Any, Any]:
         """The samples as one array [B, S + 1]; a SampleBlock is one already."""

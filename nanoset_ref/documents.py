@@ -18,6 +18,7 @@ FlashAttention's varlen interface.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,58 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     """
     document = np.cumsum(starts, axis=1)
     return ((document[:, :, None] != document[:, None, :]) | ~np.tri(starts.shape[1], dtype=np.bool_))[:, None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DocumentOptions:
+    """What a batch is to say about documents; everything is off unless asked for.
+
+    Args:
+        eod_id: documents end with this id. None: samples come with their boundaries (`WithDocumentStarts`).
+        reset_position_ids: position_ids that begin again with each document.
+        reset_attention_mask: attention_mask, bool [B, 1, S, S], True = masked, within documents.
+        eod_mask_loss: label_mask, False where the label begins another document than its input's.
+        create_cu_seqlens: cu_seqlens and max_seqlen, for attention over packed sequences.
+    """
+
+    eod_id: int | None = None
+    reset_position_ids: bool = False
+    reset_attention_mask: bool = False
+    eod_mask_loss: bool = False
+    create_cu_seqlens: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fields asked for."""
+        asked = {
+            "position_ids": self.reset_position_ids,
+            "attention_mask": self.reset_attention_mask,
+            "label_mask": self.eod_mask_loss,
+            "cu_seqlens": self.create_cu_seqlens,
+            "max_seqlen": self.create_cu_seqlens,
+        }
+        return [name for name, wanted in asked.items() if wanted]
+
+    def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> dict[str, Any]:
+        """The fields asked for, of rows [B, S + 1] whose first S tokens are inputs and whose last S are labels.
+
+        Raises:
+            ValueError: neither `starts`, bool [B, S + 1], nor eod_id is given.
+        """
+        if starts is None:
+            if self.eod_id is None:
+                raise ValueError(
+                    "nothing says where documents begin: give eod_id, or wrap the dataset in WithDocumentStarts"
+                )
+            starts = starts_after_eos(rows, self.eod_id)
+        inputs = starts[:, :-1]
+        found: dict[str, Any] = {}
+        if self.reset_position_ids:
+            found["position_ids"] = position_ids(inputs)
+        if self.reset_attention_mask:
+            found["attention_mask"] = attention_mask(inputs)
+        if self.eod_mask_loss:
+            found["label_mask"] = loss_mask(starts)
+        if self.create_cu_seqlens:
+            found["cu_seqlens"], found["max_seqlen"] = cu_seqlens(inputs)
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
+from nanoset_ref.boundaries import WithDocumentStarts
+from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.documents import (
+    DocumentOptions,
     attention_mask,
     cu_seqlens,
     loss_mask,
@@ -18,7 +23,15 @@ from nanoset_ref.documents import (
     starts_after_eos,
     starts_at_boundaries,
 )
-from nanoset_ref.megatron import MegatronCollator, NanosetConfig
+from nanoset_ref.megatron import (
+    BlendedNanoset,
+    MegatronCollator,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokens import TokenFileWriter
 
 EOS = 9
 ROWS = np.array([[1, 2, EOS, 3, 4], [EOS, EOS, 5, 6, EOS], [1, 1, 1, 1, 1]], dtype=np.int32)
@@ -160,3 +173,116 @@ def test_a_collator_refuses_what_does_not_belong_to_its_config() -> None:
         MegatronCollator(config)([{"input_ids": row} for row in ROWS])
     with pytest.raises(ValueError, match="at least one sample"):
         MegatronCollator(config)([])
+
+
+# ---- in the collator of the house
+
+EVERYTHING: dict[str, Any] = {
+    "reset_position_ids": True,
+    "reset_attention_mask": True,
+    "eod_mask_loss": True,
+    "create_cu_seqlens": True,
+}
+
+
+def collated(rank: int, **options: Any) -> dict[str, Any]:
+    """ROWS on one rank of a pipeline of three, whose first has the inputs and whose last the labels."""
+    collator = DataCollatorForCLM(4, 0, 2, rank, documents=DocumentOptions(**options))
+    return collator([{"input_ids": row} for row in ROWS] if rank != 1 else [{}, {}, {}])
+
+
+def test_fields_about_documents_go_where_they_are_needed() -> None:
+    inputs, between, labels = (collated(rank, eod_id=EOS, **EVERYTHING) for rank in range(3))
+    assert inputs["position_ids"].tolist() == [[0, 1, 2, 0], [0, 0, 0, 1], [0, 1, 2, 3]]
+    assert labels["position_ids"] == TensorPointer(0)
+    assert inputs["label_mask"] == TensorPointer(2)
+    assert labels["label_mask"].tolist() == loss_mask(starts_after_eos(ROWS, EOS)).tolist()
+    for batch in (inputs, labels):
+        assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
+        assert batch["max_seqlen"] == 4
+        assert batch["attention_mask"].tolist() == attention_mask(starts_after_eos(ROWS[:, :-1], EOS)).tolist()
+    assert between == {name: TensorPointer(2 if "label" in name else 0) for name in inputs}
+
+
+def test_fields_not_asked_for_are_not_there() -> None:
+    batch = DataCollatorForCLM(4, 0, 0, 0)([{"input_ids": row} for row in ROWS])
+    assert list(batch) == ["input_ids", "input_mask", "label_ids", "label_mask"]
+    assert list(collated(0, eod_id=EOS, reset_position_ids=True)) == [*batch, "position_ids"]
+    assert DocumentOptions(**EVERYTHING).names == [
+        "position_ids",
+        "attention_mask",
+        "label_mask",
+        "cu_seqlens",
+        "max_seqlen",
+    ]
+
+
+def test_somebody_must_say_where_documents_begin() -> None:
+    with pytest.raises(ValueError, match="give eod_id, or wrap the dataset in WithDocumentStarts"):
+        collated(0, reset_position_ids=True)
+
+
+def test_a_block_of_many_batches_is_cut_with_its_fields() -> None:
+    collator = DataCollatorForCLM(4, 0, 0, 0, documents=DocumentOptions(eod_id=EOS, **EVERYTHING))
+    whole = collator([{"input_ids": row} for row in ROWS])
+    parts = list(collator.split(torch.from_numpy(ROWS), 2))
+    assert [len(part["position_ids"]) for part in parts] == [2, 1]
+    assert torch.equal(torch.cat([part["position_ids"] for part in parts]), whole["position_ids"])
+
+
+@pytest.fixture
+def token_files(tmp_path: Path) -> list[Path]:
+    """Two files of documents without separators, in which every token is 7."""
+    paths = [tmp_path / "a_input_ids.npy", tmp_path / "b_input_ids.npy"]
+    for path, lengths in zip(paths, ([3, 1, 5, 0, 2, 6], [4, 4, 9]), strict=True):
+        with TokenFileWriter(path, dtype=np.uint16) as writer:
+            writer.write(np.full(sum(lengths), 7), lengths)
+    return paths
+
+
+def test_the_manifest_knows_boundaries_that_no_token_shows(token_files: list[Path]) -> None:
+    plain = Nanoset(token_files, None, 4, 12)
+    dataset = WithDocumentStarts(plain)
+    collator = DataCollatorForCLM(4, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True, eod_mask_loss=True))
+    loader = DataLoader(dataset, batch_size=4, collate_fn=collator)
+    boundaries = [{0, 3, 4, 9, 11}, {0, 4, 8}]
+    for number, batch in enumerate(loader):
+        files, samples = plain.order[np.arange(4 * number, 4 * number + 4)]
+        for row, (file, sample) in enumerate(zip(files.tolist(), samples.tolist(), strict=True)):
+            begins = [column == 0 or 4 * sample + column in boundaries[file] for column in range(5)]
+            assert batch["label_mask"][row].tolist() == [not begin for begin in begins[1:]]
+            assert batch["position_ids"][row].tolist() == position_ids(np.array([begins[:4]]))[0].tolist()
+    assert len(dataset) == 12
+    assert dataset.plan == plain.plan
+    assert dataset[3]["input_ids"].tolist() == plain[3]["input_ids"].tolist()
+
+
+def test_without_a_manifest_there_is_a_clear_error(tmp_path: Path) -> None:
+    np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
+    with pytest.raises(ValueError, match="raw.npy has no manifest, so its document boundaries are not known"):
+        WithDocumentStarts(Nanoset([tmp_path / "raw.npy"], None, 4, 4))
+
+
+@pytest.mark.parametrize("blended", [False, True])
+def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path: Path, blended: bool) -> None:
+    prefixes = []
+    for name, lengths in (("a", [3, 1, 5, 2, 6]), ("b", [4, 0, 4, 9])):
+        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.uint16) as builder:
+            builder.add_documents(np.full(sum(lengths), 7), lengths)
+            builder.finalize(tmp_path / f"{name}.idx")
+        prefixes.append(str(tmp_path / name))
+    config = NanosetConfig(
+        random_seed=3,
+        sequence_length=4,
+        data_path=dict.fromkeys(prefixes, 1.0) if blended else prefixes[0],
+        split="1,0,0",
+        split_num_samples=(9, 0, 0),
+    )
+    dataset = NanosetBuilder(config).build()[0]
+    assert dataset is not None
+    block = WithDocumentStarts(dataset).__getitems__(range(len(dataset)))
+    for k in range(len(dataset)):
+        spans = dataset.spans(k)[1] if isinstance(dataset, BlendedNanoset) else dataset.spans(k)
+        edges = np.cumsum([0] + [span.stop - span.start for span in spans])[:-1]
+        assert np.flatnonzero(block.starts[k]).tolist() == edges.tolist()
+        assert block[k]["input_ids"].tolist() == [7] * 5

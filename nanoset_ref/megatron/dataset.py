@@ -12,12 +12,13 @@ document[offset : offset_next + 1], not document[offset:] + document[:offset_nex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.documents import Starts
 from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
 from nanoset_ref.megatron.cache import Arrays, cached
 from nanoset_ref.megatron.config import NanosetConfig, normalise
@@ -120,6 +121,15 @@ class MegatronNanoset(Samples):
             filled[sample] += stop - start
         for row, count in zip(rows.tolist(), filled.tolist(), strict=True):
             out[row, count:] = self.config.pad_id
+
+    def _mark(self, positions: NDArray[np.int64], rows: NDArray[np.int64], starts: Starts) -> None:
+        parts = self._parts(positions)
+        sizes = parts[:, 3] - parts[:, 2]
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+        first = np.searchsorted(parts[:, 0], parts[:, 0])  # for each part, the first of its sample
+        columns = begins - begins[first]
+        starts[rows[parts[sizes > 0, 0]], columns[sizes > 0]] = True
 
     def _parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64 [parts, 4] of (place in `positions`, sequence, start, stop): the tokens of each sample, in order."""
@@ -256,10 +266,19 @@ class BlendedNanoset(Samples):
         return len(self.dataset_index)
 
     def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        for dataset, samples, chosen in self._by_dataset(positions):
+            self.datasets[dataset]._fill(samples, rows[chosen], out)
+
+    def _mark(self, positions: NDArray[np.int64], rows: NDArray[np.int64], starts: Starts) -> None:
+        for dataset, samples, chosen in self._by_dataset(positions):
+            self.datasets[dataset]._mark(samples, rows[chosen], starts)
+
+    def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """For each dataset that is read: its number, the samples, and which of `positions` they are."""
         dataset_ids, samples = self.dataset_index[positions], self.dataset_sample_index[positions]
         for dataset in np.flatnonzero(np.bincount(dataset_ids)).tolist():
             chosen = np.flatnonzero(dataset_ids == dataset)
-            self.datasets[dataset]._fill(samples[chosen], rows[chosen], out)
+            yield dataset, samples[chosen], chosen
 
     def spans(self, k: int) -> tuple[int, list[Span]]:
         """The dataset that sample k comes from, and the spans of its documents."""

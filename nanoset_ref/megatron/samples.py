@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from nanoset_ref.documents import Starts
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.nanoset import SampleBlock
 
@@ -60,6 +61,21 @@ class Samples(Dataset[dict[str, NDArray[Any]]]):
 
     def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write the samples at `positions` into out[rows]."""
+        raise NotImplementedError
+
+    def document_starts(self, positions: NDArray[np.int64]) -> Starts:
+        """Where sequences begin in the rows at `positions` [n], bool [n, row_length]; True in column 0.
+
+        Sequences of one document are documents to Megatron's shuffle, and so they are here.
+        """
+        positions = self._wrap(positions)
+        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
+        starts[:, 0] = True
+        self._mark(positions, np.arange(len(positions)), starts)
+        return starts
+
+    def _mark(self, positions: NDArray[np.int64], rows: NDArray[np.int64], starts: Starts) -> None:
+        """Set starts[rows] where sequences begin in the samples at `positions`."""
         raise NotImplementedError
 
     def _wrap(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
