@@ -65,31 +65,33 @@ def pipeline(batches: Sequence[Mapping[str, str]], names: Sequence[str]) -> Figu
     return figure
 
 
-def reading_ahead(delivered: int, asked: int, num_workers: int, shown: int) -> Figure:
-    """The first batches of a run, one column each, in the row of the worker that reads them.
+def reading_ahead(delivered: int, asked: int, batches_per_block: int, num_workers: int, shown: int) -> Figure:
+    """The first blocks of a run, one column each, in the row of the worker that reads them.
 
     Args:
         delivered: batches that the training loop has got.
-        asked: batches that the workers have been asked for.
+        asked: batches in the blocks that the workers have been asked for.
+        batches_per_block: batches in a block.
         num_workers: rows.
-        shown: columns.
+        shown: blocks, columns.
     """
-    figure = Figure(figsize=(0.62 * shown + 1.4, 0.5 * num_workers + 1.2), layout="constrained")
+    figure = Figure(figsize=(1.25 * shown + 1.4, 0.5 * num_workers + 1.2), layout="constrained")
     axes = figure.subplots()
-    for batch in range(shown):
-        row = batch % num_workers
-        done = batch < delivered
-        filled = WORKERS[row % len(WORKERS)] if batch < asked else "white"
-        box = Rectangle((batch, row), 0.92, 0.8, facecolor=filled, edgecolor=INK, ls="-" if batch < asked else ":")
-        box.set_alpha(None if done or batch >= asked else 0.45)
-        axes.add_patch(box)
-        axes.text(batch + 0.46, row + 0.4, str(batch), ha="center", va="center", weight="bold" if done else "normal")
+    for block in range(shown):
+        row, first = block % num_workers, block * batches_per_block
+        colour = WORKERS[row % len(WORKERS)] if first < asked else "white"
+        style = "-" if first < asked else ":"
+        axes.add_patch(Rectangle((block, row), 0.94, 0.8, facecolor=colour, edgecolor=INK, ls=style))
+        gone = min(max((delivered - first) / batches_per_block, 0), 1)
+        axes.add_patch(Rectangle((block, row), 0.94 * gone, 0.8, facecolor=INK))
+        name = f"{first}\u2013{first + batches_per_block - 1}"
+        axes.text(block + 0.47, row + 0.4, name, ha="center", va="center", size=9)
     for row in range(num_workers):
-        axes.text(-0.2, row + 0.4, f"worker {row}", ha="right", va="center")
-    for edge, text in ((delivered, "delivered"), (asked, "asked for")):
-        axes.axvline(edge - 0.04, color=INK, lw=1.2, ls="-" if edge == delivered else "--")
-        axes.text(edge - 0.14, -0.3, text, ha="right", va="center", size=9)
-    axes.set(xlim=(-1.6, shown), ylim=(num_workers, -0.6))
+        axes.text(-0.15, row + 0.4, f"worker {row}", ha="right", va="center")
+    axes.axvline(asked / batches_per_block - 0.03, color=INK, lw=1.2, ls="--")
+    axes.text(asked / batches_per_block - 0.1, -0.3, "asked for", ha="right", va="center", size=9)
+    axes.text(0.0, -0.3, "delivered (dark)", ha="left", va="center", size=9)
+    axes.set(xlim=(-0.9, shown), ylim=(num_workers, -0.6))
     axes.axis("off")
     return figure
 
