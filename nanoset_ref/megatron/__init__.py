@@ -7,7 +7,7 @@ from nanoset_ref.megatron.collator import MegatronCollator
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset, Span
 from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset
-from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder, merge
+from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder, merge_corpora
 
 __all__ = [
     "BlendedNanoset",
@@ -19,5 +19,5 @@ __all__ = [
     "NanosetBuilder",
     "NanosetConfig",
     "Span",
-    "merge",
+    "merge_corpora",
 ]

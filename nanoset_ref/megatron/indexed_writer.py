@@ -79,10 +79,14 @@ class MMapIndexedDatasetBuilder:
         self.end_document()
 
     def add_documents(self, ids: ArrayLike, lengths: ArrayLike) -> None:
-        """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents]."""
+        """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
+
+        As upstream's preprocessing has it, a document without tokens is one without sequences.
+        """
+        sizes = np.asarray(lengths, dtype=np.int64).reshape(-1)
         before = len(self._lengths)
-        self._append(np.asarray(ids), lengths, None)
-        self._documents.extend(range(before + 1, len(self._lengths) + 1))
+        self._append(np.asarray(ids), sizes[sizes != 0], None)
+        self._documents.frombytes((before + np.cumsum(sizes != 0)).astype(np.int64).tobytes())
 
     def end_document(self) -> None:
         """Close a document that was written with `add_item`."""
@@ -191,7 +195,7 @@ class _GiveUp(Exception):
     """Leaves the files of a builder by their error path, which removes them."""
 
 
-def merge(prefixes: Iterable[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> None:
+def merge_corpora(prefixes: Iterable[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> None:
     """Concatenate pairs, in the order given, into a new one of the same dtype.
 
     Raises:

@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.megatron import IndexedDatasetError, MMapIndexedDataset, MMapIndexedDatasetBuilder, merge
+from nanoset_ref.megatron import IndexedDatasetError, MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_corpora
 from nanoset_ref.megatron.indexed_dataset import DTYPES, read_index, sequence_pointers, write_index
 
 DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
@@ -184,7 +184,7 @@ def test_what_a_writer_refuses(tmp_path: Path) -> None:
 
 def test_merging_keeps_the_order_given(write_corpus: Any, tmp_path: Path) -> None:
     one, two = write_corpus([[2], [1]], "one"), write_corpus([[1, 1]], "two")
-    merge([two, one, two], tmp_path / "m")
+    merge_corpora([two, one, two], tmp_path / "m")
     merged = MMapIndexedDataset(tmp_path / "m")
     assert lists(list(merged)) == [[0], [1], [0, 1], [2], [0], [1]]
     assert merged.document_indices.tolist() == [0, 2, 3, 4, 6]
@@ -193,14 +193,14 @@ def test_merging_keeps_the_order_given(write_corpus: Any, tmp_path: Path) -> Non
 def test_what_a_merge_refuses(write_corpus: Any, tmp_path: Path) -> None:
     one, two = write_corpus([[2]], "one"), write_corpus([[2]], "two", np.int32)
     with pytest.raises(IndexedDatasetError, match="cannot merge .*two of int32 ids into a corpus of uint16"):
-        merge([one, two], tmp_path / "m")
+        merge_corpora([one, two], tmp_path / "m")
     with pytest.raises(IndexedDatasetError, match="nothing to merge"):
-        merge([], tmp_path / "m")
+        merge_corpora([], tmp_path / "m")
     with pytest.raises(IndexedDatasetError, match="one of the inputs"):
-        merge([one], one, overwrite=True)
+        merge_corpora([one], one, overwrite=True)
     Path(f"{two}.bin").write_bytes(b"1234567")
     with pytest.raises(IndexedDatasetError, match=r"two.bin has 7 bytes, its index speaks of 8"):
-        merge([two], tmp_path / "m")
+        merge_corpora([two], tmp_path / "m")
     assert not (tmp_path / "m.bin").exists()
     assert not (tmp_path / "m.idx").exists()
 
@@ -275,7 +275,7 @@ def test_an_empty_corpus_is_named_but_can_be_merged(write_corpus: Any, tmp_path:
     empty, full = write_corpus([], "empty"), write_corpus([[2]], "full")
     with pytest.raises(IndexedDatasetError, match="empty: the corpus is empty"):
         MMapIndexedDataset(empty)
-    merge([empty, full, empty], tmp_path / "m")
+    merge_corpora([empty, full, empty], tmp_path / "m")
     assert lists(list(MMapIndexedDataset(tmp_path / "m"))) == [[0, 1]]
 
 

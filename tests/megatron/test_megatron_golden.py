@@ -18,7 +18,7 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
-    merge,
+    merge_corpora,
 )
 from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
 from nanoset_ref.megatron.config import SPLITS, parse_split
@@ -113,7 +113,7 @@ def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "merged_from" in CORPORA[name]])
 def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
-    merge([HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m")
+    merge_corpora([HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m")
     assert hashlib.sha256((tmp_path / "m.bin").read_bytes()).hexdigest() == CORPORA[name]["bin_sha256"]
     assert hashlib.sha256((tmp_path / "m.idx").read_bytes()).hexdigest() == CORPORA[name]["idx_sha256"]
 

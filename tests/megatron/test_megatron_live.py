@@ -25,7 +25,7 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
-    merge,
+    merge_corpora,
 )
 from nanoset_ref.megatron.config import DataPath
 from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
@@ -250,7 +250,7 @@ def test_files_and_merges_are_byte_for_byte_upstreams(core: SimpleNamespace, par
         for prefix in prefixes:
             merged.add_index(prefix)
         merged.finalize(f"{one}/merged.idx")
-        merge([prefix.replace(one, two) for prefix in prefixes], f"{two}/merged")
+        merge_corpora([prefix.replace(one, two) for prefix in prefixes], f"{two}/merged")
         for path in Path(one).iterdir():
             assert path.read_bytes() == (Path(two) / path.name).read_bytes()
         theirs, ours = core.indexed_dataset.IndexedDataset(f"{one}/merged"), MMapIndexedDataset(f"{one}/merged")

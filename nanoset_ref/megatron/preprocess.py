@@ -1,0 +1,219 @@
+"""Text to a .bin/.idx pair, with Megatron-LM's flags.
+
+    python -m nanoset_ref.megatron.preprocess --input my_corpus.json --output-prefix my-llama2-dataset \\
+        --tokenizer-type Llama2Tokenizer --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model \\
+        --append-eod --workers 6
+
+writes `my-llama2-dataset_text_document.bin` and `.idx`. Reading, encoding, errors, progress and the sharing out of the
+work are those of `nanoset_ref.preprocess`; only the sink differs, so any number of workers (or ranks of torchrun) gives
+the same bytes. As upstream, a document is one sequence, an empty text is a document without any, and ids are uint16 for
+vocabularies below 65,500, else int32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.encode import Backend, Encoder
+from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, PathLike, bin_path, idx_path
+from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.preprocess import run_command
+from nanoset_ref.text import OnError, open_text
+from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
+
+# Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
+TOKENIZER_TYPES = (
+    "HuggingFaceTokenizer",
+    "Llama2Tokenizer",
+    "GPT2BPETokenizer",
+    "SentencePieceTokenizer",
+    "GPTSentencePieceTokenizer",
+)
+NARROW_VOCABULARY = 65_500
+
+
+class DocumentSink:
+    """Takes the documents of `tokenise` into a pair of files, which exist once all are there.
+
+    Args:
+        path_prefix: the pair to write. encoder: what makes the ids. overwrite: as in MMapIndexedDatasetBuilder.
+    """
+
+    def __init__(self, path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = False) -> None:
+        self.path_prefix = path_prefix
+        dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
+        self._builder = MMapIndexedDatasetBuilder(bin_path(path_prefix), dtype, overwrite=overwrite)
+        self._only_eod = len(encoder.suffix) if not encoder.prefix else 0  # the length of an empty text
+
+    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        """ids [sum(lengths)] back to back, lengths int64 [documents]."""
+        empty = lengths == self._only_eod
+        if self._only_eod and empty.any():
+            ids = ids[~np.repeat(empty, lengths)]
+            lengths = np.where(empty, 0, lengths)
+        self._builder.add_documents(ids, lengths)
+
+    def __enter__(self) -> DocumentSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._builder:
+            if error is None:
+                if self._builder.num_sequences == 0:
+                    raise IndexedDatasetError(f"{self.path_prefix}: no document of the input holds any token")
+                self._builder.finalize(idx_path(self.path_prefix))
+
+
+def preprocess(
+    input: PathLike | Sequence[PathLike],
+    output_prefix: PathLike,
+    *,
+    tokenizer_type: str,
+    tokenizer_model: PathLike | None,
+    json_key: str = "text",
+    split: str | None = None,
+    append_eod: bool = False,
+    include_special_tokens: bool = False,
+    backend: Backend = "auto",
+    on_error: OnError = "raise",
+    overwrite: bool = False,
+    workers: int = 1,
+    progress: bool | None = None,
+) -> Counts | None:
+    """Tokenise the column `json_key` of `input` into `<output_prefix>_<json_key>_document.bin` and `.idx`.
+
+    Args:
+        tokenizer_type, tokenizer_model: see `tokenizer_name`.
+        include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document; upstream does
+            not.
+        The others are those of `nanoset_ref.preprocess.preprocess`.
+
+    Returns:
+        Counts; None in the ranks of torchrun other than 0.
+
+    Raises:
+        ValueError: a tokenizer type that is not known. FileExistsError, and what `tokenise` raises.
+    """
+    name = tokenizer_name(tokenizer_type, tokenizer_model)
+    prefix = f"{os.fspath(output_prefix)}_{json_key}_document"
+    return tokenise(
+        partial(open_text, input, column=json_key, split=split, on_error=on_error),
+        EncoderConfig(
+            tokenizer=name, backend=backend, add_special_tokens=include_special_tokens, append_eod=append_eod
+        ),
+        partial(DocumentSink, prefix, overwrite=overwrite),
+        bin_path(prefix),
+        workers=workers,
+        progress=progress,
+    )
+
+
+def tokenizer_name(tokenizer_type: str, tokenizer_model: PathLike | None) -> str:
+    """The folder or Hub name to load for Megatron's --tokenizer-type and --tokenizer-model.
+
+    A model file (tokenizer.model, tokenizer.json, vocab.json) stands for the folder it lies in.
+
+    Raises:
+        ValueError: a type that has no counterpart here, or no model.
+    """
+    if tokenizer_type not in TOKENIZER_TYPES:
+        raise ValueError(
+            f"--tokenizer-type must be one of {', '.join(TOKENIZER_TYPES)}, got {tokenizer_type}: tokenizers are "
+            "loaded with "
+            "transformers; for any other take HuggingFaceTokenizer and a folder that AutoTokenizer.from_pretrained "
+            "loads"
+        )
+    if tokenizer_model is None:
+        raise ValueError(
+            f"--tokenizer-type {tokenizer_type} needs --tokenizer-model: a folder, a file in it, or a name on the Hub"
+        )
+    path = Path(tokenizer_model)
+    return str(path.parent if path.is_file() else tokenizer_model)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nanoset_ref.megatron.preprocess",
+        description="Tokenise text into the files that Megatron-LM trains on, "
+        "<output-prefix>_<json-key>_document.bin and .idx.",
+    )
+    add = parser.add_argument
+    add(
+        "--input",
+        required=True,
+        nargs="+",
+        help="as of nanoset_ref.preprocess: JSON lines (.gz, .zst), Parquet, folders, Hub datasets",
+    )
+    add("--output-prefix", required=True, help="where to write; the folder is made if need be")
+    add(
+        "--json-key",
+        "--json-keys",
+        nargs="+",
+        default=["text"],
+        help="the column with the text; several give a pair of files each (default: text)",
+    )
+    add("--split", help="the split of a dataset, such as train; needed where there is more than one")
+    add("--tokenizer-type", required=True, help=f"one of {', '.join(TOKENIZER_TYPES)}")
+    add("--tokenizer-model", help="the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub")
+    add(
+        "--tokenizer-hf-include-special-tokens",
+        dest="include_special_tokens",
+        action="store_true",
+        help="put what the tokenizer itself adds (such as BOS) around each document",
+    )
+    add("--append-eod", action="store_true", help="put the EOS token after each document")
+    add(
+        "--workers",
+        type=int,
+        default=1,
+        help="processes; the output does not depend on their number (default: %(default)s)",
+    )
+    add(
+        "--backend",
+        choices=get_args(Backend),
+        default="auto",
+        help="as of nanoset_ref.preprocess (default: %(default)s)",
+    )
+    add(
+        "--on-error",
+        choices=get_args(OnError),
+        default="raise",
+        help="raise at the first line that cannot be used, or skip and count such lines (default: %(default)s)",
+    )
+    add("--overwrite", action="store_true", help="replace an existing output")
+    add(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="show a progress bar (default: if standard error is a terminal)",
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = vars(_parser().parse_args(arguments))
+    for key in options.pop("json_key"):
+        counts = run_command("nanoset_ref.megatron.preprocess", partial(preprocess, json_key=key, **options))
+        if counts is not None:
+            prefix = f"{options['output_prefix']}_{key}_document"
+            sys.stdout.write(
+                f"{prefix}: {counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s\n"
+            )
+            for kind, number in counts.skipped.items():
+                sys.stdout.write(f"skipped {number:,}: {kind}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

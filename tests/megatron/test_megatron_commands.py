@@ -1,0 +1,157 @@
+"""The commands: preprocess, merge, index. What they write is what Megatron-Core would read and write."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nanoset_ref.encode import load_tokenizer
+from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron.index import main as index_main
+from nanoset_ref.megatron.index import parse_data_path
+from nanoset_ref.megatron.merge import main as merge_main
+from nanoset_ref.megatron.preprocess import main as preprocess_main
+from nanoset_ref.megatron.preprocess import preprocess, tokenizer_name
+
+EOS = 2  # of the golden tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _keep_the_signal_handler() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def run(main: Callable[..., int], *arguments: Any) -> Any:
+    """Run a command in this process; returns what it exits with (0, or the line on standard error)."""
+    try:
+        return main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> tuple[Path, list[str]]:
+    texts = [f"document {i}: " + "words and words " * (i % 7) for i in range(200)]
+    texts[3] = ""
+    path = tmp_path / "my_corpus.json"
+    path.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts)))
+    return path, texts
+
+
+@pytest.mark.parametrize("append_eod", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_files_are_those_that_upstreams_tool_would_write(
+    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], append_eod: bool, workers: int
+) -> None:
+    """One sequence per document with its EOD; a document without tokens gets neither."""
+    path, texts = corpus
+    counts = preprocess(
+        path,
+        tmp_path / "out" / "mine",
+        tokenizer_type="HuggingFaceTokenizer",
+        tokenizer_model=golden / "tokenizer",
+        append_eod=append_eod,
+        workers=workers,
+    )
+    tokenizer = load_tokenizer(golden / "tokenizer")
+    with MMapIndexedDatasetBuilder(tmp_path / "expected.bin", np.uint16) as builder:
+        for text in texts:
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            builder.add_document(
+                [*ids, EOS][: len(ids) + append_eod] if ids else [], [len(ids) + append_eod] if ids else []
+            )
+        builder.finalize(tmp_path / "expected.idx")
+    for suffix in ("bin", "idx"):
+        written = (tmp_path / "out" / f"mine_text_document.{suffix}").read_bytes()
+        assert written == (tmp_path / f"expected.{suffix}").read_bytes()
+    assert counts is not None
+    assert counts.documents == 200
+    found = MMapIndexedDataset(tmp_path / "out" / "mine_text_document")
+    assert (len(found), found.num_documents) == (199, 200)
+
+
+def test_the_command_of_the_documentation(
+    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (
+        *("--input", corpus[0], "--output-prefix", tmp_path / "my-llama2-dataset"),
+        *("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", golden / "tokenizer" / "tokenizer.json"),
+        *("--append-eod", "--workers", 1, "--json-key", "text"),
+    )
+    assert run(preprocess_main, *arguments) == 0
+    prefix = tmp_path / "my-llama2-dataset_text_document"
+    assert capsys.readouterr().out.startswith(f"{prefix}: 200 documents, ")
+    assert MMapIndexedDataset(prefix)[0][-1] == EOS
+    assert "exists; remove it, or ask for overwriting" in run(preprocess_main, *arguments)
+    assert run(preprocess_main, *arguments, "--overwrite") == 0
+
+
+def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]]) -> None:
+    def fails(*options: Any, input: Path = corpus[0], type: str = "HuggingFaceTokenizer") -> str:
+        where = ("--input", input, "--output-prefix", tmp_path / "out", "--tokenizer-type", type)
+        return run(preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options)
+
+    assert "--tokenizer-type must be one of HuggingFaceTokenizer" in fails(type="BertWordPieceLowerCase")
+    assert "columns" in fails("--json-key", "body")
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"text": "a"}\n{"text": \n')
+    assert f"{bad}:2" in fails(input=bad)
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"text": ""}\n')
+    assert "no document of the input holds any token" in fails(input=empty)
+    assert not list(tmp_path.glob("out*"))
+    with pytest.raises(ValueError, match="needs --tokenizer-model"):
+        tokenizer_name("GPT2BPETokenizer", None)
+
+
+def test_pairs_are_merged_by_name(tmp_path: Path, write_corpus: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "parts").mkdir()
+    for name in ("parts/b", "parts/a"):
+        write_corpus([[2], [1]] if name == "parts/a" else [[3]], name)
+    assert run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all") == 0
+    assert "3 sequences in 3 documents, 6 tokens" in capsys.readouterr().out
+    assert MMapIndexedDataset(tmp_path / "all").sequence_lengths.tolist() == [2, 1, 3]
+    assert "exists" in run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all")
+    (tmp_path / "nothing").mkdir()
+    assert "no .bin/.idx pair in the folder" in run(merge_main, "--input", tmp_path / "nothing", "--output-prefix", "x")
+
+
+def test_indexes_are_built_ahead_and_found(
+    tmp_path: Path, write_corpus: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
+    where = ("--data-path", f"{one}=1", f"{two}=3", "--split", "1,1,0", "--path-to-cache", cache)
+    assert run(index_main, *where, "--sequence-length", 4, "--split-num-samples", 40, 9, 0) == 0
+    assert capsys.readouterr().out.startswith("BlendedNanoset(train: 40 samples")
+    before = sorted(cache.iterdir())
+    config = NanosetConfig(
+        random_seed=1234,
+        sequence_length=4,
+        data_path={one: 1, two: 3},
+        split="1,1,0",
+        split_num_samples=(40, 9, 0),
+        path_to_cache=cache,
+    )
+    train, valid, test = NanosetBuilder(config).build()
+    assert train is not None
+    assert valid is not None
+    assert test is None
+    assert sorted(cache.iterdir()) == before
+    assert isinstance(train.dataset_index.base, np.memmap)  # type: ignore[union-attr]
+    assert "weights need a number" in run(index_main, *where, "--sequence-length", 4)
+
+
+def test_forms_of_a_data_path_on_the_command_line() -> None:
+    assert parse_data_path(["a"]) == "a"
+    assert parse_data_path(["a", "b"]) == ["a", "b"]
+    assert parse_data_path(["a=3", "b=0.5"]) == {"a": 3.0, "b": 0.5}
+    with pytest.raises(ValueError, match="give every prefix a weight"):
+        parse_data_path(["a=3", "b"])
