@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nanoset_ref.files import atomic_write
 from nanoset_ref.parallel import World
-from nanoset_ref.stages import Step
+from nanoset_ref.staged_loader import Step
 
 
 class Metrics:

@@ -37,7 +37,8 @@ from nanoset_ref.metrics import Metrics, delivered_samples
 from nanoset_ref.parallel import World, WorldError, start_world
 from nanoset_ref.pipeline import DistributedModel, check_cut
 from nanoset_ref.samplers import worker_seed
-from nanoset_ref.stages import StagedLoader, StageError
+from nanoset_ref.staged_loader import StagedLoader
+from nanoset_ref.stages import StageError
 from nanoset_ref.strict_yaml import ConfigError
 
 logger = logging.getLogger(__name__)

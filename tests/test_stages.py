@@ -1,7 +1,6 @@
 """Data stages: which samples each step reads, counted per stage and in total, resumed exactly."""
 
 import copy
-import dataclasses
 import json
 
 import numpy as np
@@ -12,7 +11,8 @@ from nanoset_ref.config import Config
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.parallel import ParallelLayout
-from nanoset_ref.stages import StagedLoader, StageError, stage_spans
+from nanoset_ref.staged_loader import StagedLoader
+from nanoset_ref.stages import StageError, open_stage, stage_spans
 from nanoset_ref.strict_yaml import read_value
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
@@ -223,10 +223,60 @@ def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
             assert before + after == whole and state == end
 
 
+def samples_of(taken, name):
+    """The files that samples came from, and which of each: [(letter, sample)], of all steps of a stage."""
+    tokens = [token for stage, samples in taken if stage == name for token in samples]
+    return [("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S) for token in tokens]
+
+
+def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(make):
+    """30 samples in a, 50 in b: no sample comes again before its whole file has been read, whatever the stages are."""
+    order = {"order": "stateless"}
+    stages = [
+        ("one", 1, "a", order),
+        ("two", 5, "b", order),
+        ("three", 9, {"b": 0.75, "a": 0.25}, order),
+        ("four", 15, "ba", order),
+    ]
+    config = make(stages, train_steps=20, dp=2)
+    whole, end = run(config, 20)
+    read = {"a": [], "b": []}
+    for stage in ("one", "two", "three", "four"):
+        for letter, sample in samples_of(whole, stage):
+            read[letter].append(sample)
+    assert len(read["a"]) + len(read["b"]) == 80
+    for letter, length in (("a", 30), ("b", 50)):
+        for begin in range(0, len(read[letter]), length):
+            part = read[letter][begin : begin + length]
+            assert len(set(part)) == len(part)
+    assert sum(letter == "b" for letter, _ in samples_of(whole, "three")) in (17, 18, 19)  # 0.75 of 24, +-1 in a block
+    for stop in (4, 6, 8, 11, 14, 18):
+        before, state = run(config, stop)
+        after, state = run(config, 20 - stop, state)
+        assert before + after == whole and state == end
+
+
+def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
+    order = {"order": "stateless"}
+    config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], train_steps=12, dp=3)
+    taken, state = run(config, 12)
+    stop = sum(record["consumed_train_samples"] for record in state["stages"])
+    planned = open_stage(config, config.data_stages[2], stop)
+    assert planned.plan == state["stages"][2]["plan"]
+    rows = planned.read(np.arange(state["stages"][2]["first_position"], stop))
+    assert rows[:, 0].tolist() == [token for stage, samples in taken if stage == "three" for token in samples]
+
+
 def test_an_order_that_is_not_its_own_cannot_be_continued(make):
-    config = make([("one", 1, "a", {}), ("two", 5, "ab", {"reuse": "continue"})])
-    with pytest.raises(StageError, match=r"'two' shares files with stage 'one', .* or set reuse: restart"):
-        loaders_of(config)
+    message = r"'two' shares files with stage 'one', .* or set reuse: restart"
+    for first, second in (
+        ({}, {"reuse": "continue"}),
+        ({}, {"order": "stateless"}),
+        ({"order": "stateless"}, {"reuse": "continue"}),
+    ):
+        with pytest.raises(StageError, match=message):
+            loaders_of(make([("one", 1, "a", first), ("two", 5, "ab", second)]))
+    loaders_of(make([("one", 1, "a", {}), ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
 
 
 def test_the_end_of_a_run_is_an_error(make):
@@ -264,4 +314,4 @@ def test_states_are_copies(make):
     kept = loader.state_dict()
     loader.next_step()
     assert kept == state
-    assert dataclasses.asdict(loader.records[0])["consumed_train_samples"] == 4
+    assert loader.records[0].consumed_train_samples == 4
