@@ -1,6 +1,7 @@
 """Several .bin/.idx pairs into one, in the order given: the command for `indexed_writer.merge_corpora`.
 
-python -m nanoset_ref.megatron.merge --input part0_text_document part1_text_document --output-prefix all_text_document
+    python -m nanoset_ref.megatron.merge --input part0_text_document part1_text_document \\
+        --output-prefix all_text_document
 """
 
 from __future__ import annotations

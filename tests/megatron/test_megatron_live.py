@@ -29,7 +29,9 @@ from nanoset_ref.megatron import (
 )
 from nanoset_ref.megatron.config import DataPath
 from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
+from nanoset_ref.megatron.preprocess import preprocess
 
+NO_FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
 VOCABULARY = 50  # EOD is its last id
 PAD = 3
 
@@ -292,3 +294,42 @@ def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core: SimpleNamespac
             assert plan.num_samples == (2 * total - 1) // sequence_length + (not drop_last and not one_lost)
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
+
+
+def test_a_weighted_blend_of_real_text_over_three_epochs(
+    core: SimpleNamespace, real_data: Path, tmp_path: Path
+) -> None:
+    """GPT-2 tokens of everything beside the checkout, read by megatron-core and by us: every sample, whole."""
+    shares, prefixes, tokens = {"shakespeare": 5, "wikitext2-valid": 3, "wikitext2-test": 2}, [], 0
+    for name in shares:
+        counts = preprocess(
+            real_data / f"{name}.jsonl",
+            tmp_path / name,
+            tokenizer_type="GPT2BPETokenizer",
+            tokenizer_model=real_data / "gpt2",
+            append_eod=True,
+        )
+        assert counts is not None
+        tokens += counts.tokens
+        prefixes.append(str(tmp_path / f"{name}_text_document"))
+    fields = {"sequence_length": 256, "random_seed": 1234, "split_num_samples": (3 * tokens // 256, 50, 0)}
+    plan = {"data_path": ([0, 1, 2], list(shares.values())), "split": "98,2,0", "fields": fields | NO_FLAGS}
+    others = theirs(core, plan, prefixes)
+    blended = NanosetBuilder(
+        NanosetConfig(data_path=dict(zip(prefixes, shares.values(), strict=True)), split="98,2,0", **fields)  # type: ignore[arg-type]
+    ).build()
+    for ours, other in zip(blended, others, strict=True):
+        assert (ours is None) == (other is None)
+        if ours is None:
+            continue
+        rows = ours.read(np.arange(len(ours)))
+        assert len(ours) == len(other)
+        for k in range(len(ours)):
+            item = other.datasets[other.dataset_index[k]]
+            text, _ = item._query_document_sample_shuffle_indices(other.dataset_sample_index[k])
+            np.testing.assert_array_equal(rows[k], text)
+        assert isinstance(ours, BlendedNanoset)
+    train = blended[0]
+    assert isinstance(train, BlendedNanoset)
+    assert len(train) > 10_000
+    assert [part.epochs.num_epochs for part in train.datasets] == [5, 4, 2]
