@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import Order, build_order
+from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 
 PIECE = 1 << 20  # positions looked up at once
 
@@ -31,8 +31,8 @@ class FileDifference:
 
     Attributes:
         file: its name. status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
-        read_before: readings before the change. saved, new: readings in the stretch compared, by the saved and by the
-            new plan.
+        read_before: readings before the change, since the saved plan began. saved, new: readings in the stretch
+            compared, by the saved and by the new plan.
         repeated: tokens that the new plan would read and the saved one would not have: of these `again` were already
             read before the change.
         lost: tokens that the saved plan would have read and the new one does not.
@@ -87,20 +87,13 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         ValueError: the state holds no plan, or one whose order cannot be built again (an order object was given to the
             Nanoset).
     """
-    plan, consumed = state.get("plan"), state["consumed_train_samples"]
-    if plan is None:
-        raise ValueError("the state holds no plan to compare with; NanosetDataLoader.state_dict saves one")
+    plan, consumed = _plan_of(state), state["consumed_train_samples"]
     lengths, strides = _shape(plan)
     epoch = sum(lengths)
     until = (consumed // epoch + 1) * epoch if until is None else until
-    saved = build_order(plan["order"], lengths, plan["dataset_weights"], until, plan["random_seed"])
-    if saved.fingerprint != plan["order_fingerprint"]:
-        raise ValueError(
-            "the saved order cannot be built again from its plan: it was given to the Nanoset as an object"
-        )
-    new = build_order(
-        dataset.order.name, dataset.dataset_lengths, dataset.plan["dataset_weights"], until, dataset.random_seed
-    )
+    saved = _order_of(plan, until)
+    first = saved.start.position if isinstance(saved, StatelessOrder) else 0
+    new = _order_of(dataset.plan, until)
     _, new_strides = _shape(dataset.plan)
     files = []
     theirs = {_key(file): index for index, file in enumerate(plan["files"])}
@@ -109,7 +102,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         old_index, new_index = theirs.get(key), ours.get(key)
         unit = math.gcd(*(s[i] for s, i in ((strides, old_index), (new_strides, new_index)) if i is not None))
         size = -(-file["num_tokens"] // unit)
-        before = _readings(saved, old_index, strides, 0, consumed, unit, size)
+        before = _readings(saved, old_index, strides, first, consumed, unit, size)
         as_saved = _readings(saved, old_index, strides, consumed, until, unit, size)
         as_new = _readings(new, new_index, new_strides, consumed, until, unit, size)
         more = np.maximum(as_new - as_saved, 0)
@@ -131,6 +124,38 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         )
     exact = all(it.repeated == it.lost == 0 for it in files)
     return Continuation(consumed_train_samples=consumed, until=until, exact=exact, files=files)
+
+
+def ledger_of(state: Mapping[str, Any]) -> Ledger:
+    """How far the run that saved `state` had read each of its files, for a stateless order that goes on from there with
+    other weights or more files.
+
+    Raises:
+        ValueError: as `compare`; the saved order was not "stateless".
+    """
+    order = _order_of(_plan_of(state), state["consumed_train_samples"])
+    if not isinstance(order, StatelessOrder):
+        raise ValueError(
+            f"only order='stateless' reads its files through and goes on from counts; this is {order.name!r}"
+        )
+    return order.ledger(state["consumed_train_samples"])
+
+
+def _plan_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    plan: Mapping[str, Any] | None = state.get("plan")
+    if plan is None:
+        raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
+    return plan
+
+
+def _order_of(plan: Mapping[str, Any], num_samples: int) -> Order:
+    """The order of a plan, built again."""
+    lengths, _ = _shape(plan)
+    arguments = plan["dataset_weights"], num_samples, plan["random_seed"]
+    order = build_order(plan["order"], lengths, *arguments, **plan["order_options"])
+    if order.fingerprint != plan["order_fingerprint"]:
+        raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
+    return order
 
 
 def _key(file: Mapping[str, Any]) -> tuple[Any, ...]:

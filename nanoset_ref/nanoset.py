@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.gather import Gatherer
@@ -86,7 +86,7 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
     def __init__(
         self,
         dataset_paths: PathLike | TokenFile | Sequence[PathLike | TokenFile],
-        dataset_weights: ArrayLike | None,
+        dataset_weights: Sequence[float] | NDArray[np.float64] | None,
         sequence_length: int,
         train_split_num_samples: int,
         random_seed: int = 1234,
@@ -236,6 +236,7 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
             "sequence_length": self.sequence_length,
             "random_seed": self.random_seed,
             "order": self.order.name,
+            "order_options": self.order.options,
             "order_fingerprint": self.order.fingerprint,
         }
 

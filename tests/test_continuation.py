@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.continuation import compare
+from nanoset_ref.continuation import compare, ledger_of
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import SkippingOrder, StatelessOrder
 from nanoset_ref.tokens import TokenFileWriter
 
 
@@ -83,3 +84,31 @@ def test_a_file_is_known_by_its_content_not_its_name(tmp_path):
 def test_a_state_without_a_plan_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no plan"):
         compare({"consumed_train_samples": 3}, Nanoset([write(tmp_path, "a", 61)], None, 4, 40))
+
+
+def test_a_state_tells_how_far_each_file_was_read(tmp_path):
+    """Twice: the second plan begins with a ledger, and its own state leads on."""
+    a, b = write(tmp_path, "a", 61), write(tmp_path, "b", 49, 100)
+    first = Nanoset([a, b], [2, 1], 4, 100, order="stateless")
+    ledger = ledger_of(state_of(first, 20))
+    assert ledger.position == 20
+    assert list(ledger.reads) == [(first.dataset_index[:20] == i).sum() for i in range(2)]
+    order = StatelessOrder(first.dataset_lengths, [1, 1], 100, 1234, start=ledger)
+    second = Nanoset([a, b], [1, 1], 4, 100, order=order)
+    again = ledger_of(state_of(second, 50))
+    read = Counter(order[k][0] for k in range(20, 50))
+    assert again.reads == tuple(ledger.reads[i] + read[i] for i in range(2))
+    assert compare(state_of(second, 50), second).exact
+
+
+def test_only_the_stateless_order_has_a_ledger(tmp_path):
+    nanoset = Nanoset([write(tmp_path, "a", 61)], None, 4, 40)
+    with pytest.raises(ValueError, match="only order='stateless' .* this is 'nanotron'"):
+        ledger_of(state_of(nanoset, 5))
+
+
+def test_an_order_given_as_an_object_may_not_be_built_again(tmp_path):
+    path = write(tmp_path, "a", 61)
+    order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
+    with pytest.raises(ValueError, match="cannot be built again from its plan"):
+        ledger_of(state_of(Nanoset([path], None, 4, 38, order=order), 5))

@@ -89,6 +89,11 @@ class Order(ABC):
         }
 
     @property
+    def options(self) -> dict[str, object]:
+        """Keyword arguments of `build_order`, as JSON, that this order was made with beside the usual ones."""
+        return {}
+
+    @property
     def fingerprint(self) -> str:
         """32 hex digits, equal for two orders that agree wherever both are defined (runs of different length do)."""
         text = json.dumps(self._identity(), sort_keys=True)

@@ -16,7 +16,7 @@ few numbers what it has read: here that is one count per source (`Ledger`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -63,9 +63,9 @@ class StatelessOrder(Order):
 
     Args:
         dataset_lengths, dataset_weights, num_samples, random_seed: see `Order`.
-        start: a ledger to go on from, of an order with the same seed. Sources keep their numbers: new ones are added at
-            the end, and one that is dropped stays with weight 0. Positions before start.position belong to the earlier
-            order and raise IndexError here.
+        start: a ledger (or its JSON) to go on from, of an order with the same seed. Sources keep their numbers: new
+            ones are added at the end, and one that is dropped stays with weight 0. Positions before start.position
+            belong to the earlier order and raise IndexError here.
         max_repetitions, excess: limit on repetitions, see `limit_repetitions`; None: no limit.
 
     Raises:
@@ -82,12 +82,14 @@ class StatelessOrder(Order):
         num_samples: int,
         random_seed: int = 1234,
         *,
-        start: Ledger | None = None,
+        start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
         excess: Excess = "raise",
     ) -> None:
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
         count = len(self.dataset_lengths)
+        if isinstance(start, Mapping):
+            start = Ledger(**start)
         self.start = Ledger(0, (0,) * count) if start is None else start
         if len(self.start.reads) != count:
             raise ValueError(
@@ -117,11 +119,14 @@ class StatelessOrder(Order):
         """How far the run has read before position k."""
         return Ledger(k, tuple(self.counts(k).tolist()))
 
-    def _identity(self) -> dict[str, Any]:
-        identity = super()._identity()
-        if self.start.position:
-            identity["start"] = dataclasses.asdict(self.start)
-        return identity
+    @property
+    def options(self) -> dict[str, object]:
+        if self.start.position == 0:
+            return {}
+        return {"start": {"position": self.start.position, "reads": list(self.start.reads)}}
+
+    def _identity(self) -> dict[str, object]:
+        return super()._identity() | self.options
 
     def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         if positions.size and int(positions.min()) < self.start.position:
