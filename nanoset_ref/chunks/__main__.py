@@ -12,7 +12,8 @@ from nanoset_ref.chunks.conversion import chunks_to_megatron, chunks_to_tokens
 from nanoset_ref.chunks.downloads import HUB_DATASETS, download_hub, download_urls
 from nanoset_ref.chunks.manifest import report
 from nanoset_ref.chunks.mixing import mix
-from nanoset_ref.chunks.tokenizing import TokenizeConfig, tokenize
+from nanoset_ref.chunks.subsets import TokenizeConfig
+from nanoset_ref.chunks.tokenizing import tokenize
 from nanoset_ref.chunks.validation import validate
 from nanoset_ref.workers import JobError, StoppedError, is_main_rank
 

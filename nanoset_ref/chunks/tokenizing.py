@@ -29,90 +29,21 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nanoset_ref.chunks.manifest import NAME as MANIFEST
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, TokenConservation, begin
-from nanoset_ref.chunks.packing import WORKER_BATCH, Packer, interleave_workers
-from nanoset_ref.chunks.records import format_records
+from nanoset_ref.chunks.packing import Packer, interleave_workers
+from nanoset_ref.chunks.sinks import RowsWriter, Spool, Tee
+from nanoset_ref.chunks.subsets import SeparatingEncoderConfig, TokenizeConfig, find_subsets
 from nanoset_ref.encode import Encoder
-from nanoset_ref.files import atomic_write
-from nanoset_ref.text import SUFFIXES, InputError, OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, Sink, tokenise
+from nanoset_ref.text import InputError, open_text
+from nanoset_ref.tokenise import Counts, Sink, tokenise
 from nanoset_ref.tokens import TokenFileWriter, documents_path, manifest_path
 from nanoset_ref.workers import Ranks, under_torchrun
 
 ROWS, TOKENS = "train.jsonl", "train_input_ids.npy"  # what a subset's folder holds
 TOKEN_FILES = tuple(path.name for path in (Path(TOKENS), documents_path(TOKENS), manifest_path(TOKENS)))
 COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
-TailMode = Literal["drop", "pad", "carry"]
-Format = Literal["jsonl", "tokens", "both"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SeparatingEncoderConfig(EncoderConfig):
-    """An EncoderConfig that puts the ids of `bos_text` and `eos_text` around every document."""
-
-    bos_text: str = ""
-    eos_text: str = ""
-
-    def build(self, probe: Any = ()) -> Encoder:
-        names = [field.name for field in dataclasses.fields(EncoderConfig)]
-        encoder = EncoderConfig(**{name: getattr(self, name) for name in names}).build(probe)
-        encoder.prefix = [*_ids_of(encoder, self.bos_text), *encoder.prefix]
-        encoder.suffix = [*encoder.suffix, *_ids_of(encoder, self.eos_text)]
-        return encoder
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizeConfig:
-    """What decides the content of the output.
-
-    Args:
-        tokenizer: name or folder, as `AutoTokenizer.from_pretrained` takes it.
-        concat_tokens: tokens per row; sequence_length + 1.
-        bos_text, eos_text: put before and after each document, as the tokenizer encodes them.
-        no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
-        tail: "drop"; "pad", with the padding or EOS token; "carry", into the first row of the next subset.
-        format: "jsonl", "tokens" or "both".
-        column: of the text; None: "text", or "content" where there is no "text".
-        add_special_tokens: whether the tokenizer adds what it adds by itself (Llama's BOS), as the original script
-            does.
-        worker_packing: 0, or how many workers the original script had, to get its rows.
-        backend: see `Encoder`; the ids are the same with all of them.
-        on_error: "raise" or "skip", for a document that cannot be read.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-
-    tokenizer: str
-    concat_tokens: int = 2049
-    bos_text: str = ""
-    eos_text: str = ""
-    no_wrap: bool = False
-    tail: TailMode = "drop"
-    format: Format = "jsonl"
-    column: str | None = None
-    add_special_tokens: bool = True
-    worker_packing: int = 0
-    backend: Literal["auto", "hf", "gigatoken"] = "auto"
-    on_error: OnError = "raise"
-
-    def __post_init__(self) -> None:
-        for name, kind in (("tail", TailMode), ("format", Format), ("on_error", OnError)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {get_args(kind)}, got {getattr(self, name)!r}")
-        if self.concat_tokens < 2 or self.worker_packing < 0:
-            raise ValueError(
-                f"concat_tokens must be at least 2, worker_packing at least 0, got {self.concat_tokens} and "
-                f"{self.worker_packing}"
-            )
-        if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
-            raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
 
 
 def tokenize(
@@ -189,26 +120,6 @@ def tokenize(
     return found
 
 
-def find_subsets(input_root: str | os.PathLike[str], out_root: str | os.PathLike[str]) -> dict[str, list[Path]]:
-    """{name: its text files, sorted} for every folder below `input_root` that holds some, prepared ones left out.
-
-    Raises:
-        InputError: there is none.
-    """
-    root, out = Path(input_root).resolve(), Path(out_root).resolve()
-    subsets = {}
-    for folder, below, names in os.walk(root):
-        here = Path(folder)
-        prepared = here != root and (here / MANIFEST).is_file()
-        below[:] = [] if prepared else sorted(name for name in below if name[0] not in "._" and here / name != out)
-        files = sorted(here / name for name in names if name.endswith(SUFFIXES) and name[0] not in "._")
-        if files and not prepared:
-            subsets[here.relative_to(root).as_posix() if here != root else root.name] = files
-    if not subsets:
-        raise InputError(f"{input_root} and its folders hold no file ending in {', '.join(SUFFIXES)}")
-    return dict(sorted(subsets.items()))
-
-
 def _begin(job: _Job, overwrite: bool) -> tuple[bool, Manifest | None]:
     """Whether the subset is finished, and its manifest. Rank 0 decides for all, before any of them goes on."""
     if not under_torchrun():
@@ -224,57 +135,6 @@ def _begin(job: _Job, overwrite: bool) -> tuple[bool, Manifest | None]:
         raise
     ranks.publish("done", "no" if manifest is None else "yes")
     return manifest is not None, manifest
-
-
-class _RowsWriter:
-    """A sink that packs documents into rows and writes them as records; counts them."""
-
-    def __init__(self, packer: Packer, source: str) -> None:
-        self.packer, self._source = packer, source
-        self.samples = self.padding = 0
-
-    @contextlib.contextmanager
-    def open(self, path: Path, pad_id: int | None) -> Iterator[_RowsWriter]:
-        """`pad_id` fills up the last row; None leaves the tail in the packer."""
-        with atomic_write(path) as self._file:
-            yield self
-            if pad_id is not None and len(tail := self.packer.tail):
-                self.padding = self.packer.row_length - len(tail)
-                self.write(np.full(self.padding, pad_id, dtype=tail.dtype), np.array([self.padding]))
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        self.write_rows(self.packer.add(ids, lengths))
-
-    def write_rows(self, rows: NDArray[Any]) -> None:
-        self._file.write(format_records(rows, self._source))
-        self.samples += len(rows)
-
-
-class _Spool:
-    """A sink that keeps the rows of one worker of the original script in a file without a name."""
-
-    def __init__(self, packer: Packer, dtype: np.dtype[Any], file: IO[bytes]) -> None:
-        self.packer, self._dtype, self._file = packer, dtype, file
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        self._file.write(self.packer.add(ids, lengths).astype(self._dtype).tobytes())
-
-    def batches(self) -> Iterator[NDArray[Any]]:
-        self._file.seek(0)
-        step = WORKER_BATCH * self.packer.row_length * self._dtype.itemsize
-        while data := self._file.read(step):
-            yield np.frombuffer(data, dtype=self._dtype).reshape(-1, self.packer.row_length)
-
-
-class _Tee:
-    """A sink that hands everything to several."""
-
-    def __init__(self, sinks: list[Sink]) -> None:
-        self._sinks = sinks
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        for sink in self._sinks:
-            sink.write(ids, lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,7 +182,7 @@ class _Job:
     def run(self) -> Manifest | None:
         """Tokenise into rows, a token file or both; None in a rank that has no output."""
         config, has_rows = self.config, self.config.format != "tokens"
-        writer = _RowsWriter(self._packer(self.carried), self.name)
+        writer = RowsWriter(self._packer(self.carried), self.name)
 
         @contextlib.contextmanager
         def open_sink(encoder: Encoder) -> Iterator[Sink]:
@@ -332,7 +192,7 @@ class _Job:
                     sinks.append(stack.enter_context(writer.open(self.folder / ROWS, self._pad_id)))
                 if config.format != "jsonl":
                     sinks.append(stack.enter_context(self._token_file(encoder)))
-                yield _Tee(sinks)
+                yield Tee(sinks)
 
         counts = self._tokenise(self.files, open_sink)
         if counts is None:
@@ -360,19 +220,19 @@ class _Job:
     def run_like_workers(self) -> Manifest | None:
         """Worker w of W of the original script packs files w, w + W, w + 2W, ...; see `packing.interleave_workers`."""
         workers = min(self.config.worker_packing, len(self.files))
-        spools: list[_Spool] = []
+        spools: list[Spool] = []
         with ExitStack() as files:
 
             @contextlib.contextmanager
             def open_sink(encoder: Encoder) -> Iterator[Sink]:
                 file = files.enter_context(tempfile.TemporaryFile(dir=self.folder))
-                spools.append(_Spool(self._packer([]), encoder.dtype, file))
+                spools.append(Spool(self._packer([]), encoder.dtype, file))
                 yield spools[-1]
 
             counts = [self._tokenise(self.files[worker::workers], open_sink) for worker in range(workers)]
             if not spools:
                 return None
-            writer = _RowsWriter(self._packer([]), self.name)
+            writer = RowsWriter(self._packer([]), self.name)
             with writer.open(self.folder / ROWS, None):
                 for rows in interleave_workers(spool.batches() for spool in spools):
                     writer.write_rows(rows)
@@ -439,7 +299,3 @@ class _Job:
         )
         manifest.write(self.folder)
         return manifest
-
-
-def _ids_of(encoder: Encoder, text: str) -> list[int]:
-    return list(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []

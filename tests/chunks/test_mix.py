@@ -49,7 +49,7 @@ def test_golden_mixes(golden, tmp_path):
 
 
 def test_samples_are_dealt_round_robin_and_the_leftover_is_reported(tmp_path):
-    a, b = write_subset(tmp_path / "in", "web/a", 11), write_subset(tmp_path / "in", "b", 7, newline_at_end=False)
+    a, b = write_subset(tmp_path / "in", "web/a", 11), write_subset(tmp_path / "in", "b", 6, newline_at_end=False)
     manifest = mix(tmp_path / "in", tmp_path / "out", ["web/a", "b"], 3, 0)
     assert read_mix(tmp_path / "out") == {
         "valid/web/a.jsonl": [],
@@ -60,7 +60,7 @@ def test_samples_are_dealt_round_robin_and_the_leftover_is_reported(tmp_path):
     }
     assert [
         (entry.subset, entry.samples, entry.valid, entry.train, entry.leftover) for entry in manifest.conservation
-    ] == [("web/a", 11, 0, 9, 2), ("b", 7, 0, 6, 1)]
+    ] == [("web/a", 11, 0, 9, 2), ("b", 6, 0, 6, 0)]
 
 
 @settings(deadline=None, max_examples=25)
