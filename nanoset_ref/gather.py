@@ -6,17 +6,23 @@ cost is the memory traffic, itemsize bytes read and 4 written per token, because
 where it will have to look: rows lie at random places, so each begins with a page-table walk and a cache miss, which
 would otherwise be half of the time of a row of 512 tokens.
 
-The rejected alternatives, as multiples of this one's time for warm pages and rows of 512 / 2,048 / 8,192 tokens: preadv
-4.5 / 2.9 / 2.2 (a system call and a copy more; where a page is touched for the first time it wins by a tenth to a
-third), NumPy slices per row (a microsecond each, plus a concatenation), and Nanotron's way, to map the file anew for
-every sample (85-90% of its time). What the mapping adds to the resident size is page cache that the system takes back
-when it likes: `benchmarks.memory` shows it.
+Where the page cache does not hold the file, the kernel would read megabytes around each row (its read-ahead, made for
+those who read on). It is told not to, and, as soon as a block had to wait for the disk, it is told all rows of the
+blocks to come at once, so that it fetches them side by side.
+
+The rejected alternative is preadv, which takes a system call and a copy more per row: 4.5 / 2.9 / 2.2 times as long for
+rows of 512 / 2,048 / 8,192 tokens, nine tenths to two thirds as long where the process touches a page for the first
+time, and 3 to 9 times as long from the disk. Nanotron maps the file anew for every sample, which is 85-90% of its time.
+What a mapping adds to the resident size is page cache, which the system takes back when it needs it: `python -m
+benchmarks.memory` shows all three.
 
 Files are immutable while they are open: truncating one under a mapping ends the process with SIGBUS.
 """
 
 from __future__ import annotations
 
+import mmap
+import resource
 from typing import Any
 
 import numpy as np
@@ -27,26 +33,51 @@ from numpy.typing import NDArray
 
 from nanoset_ref.tokens import TokenFile
 
+THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+ANNOUNCED = 64  # blocks that are announced after one that waited for the disk
+
 
 class Gatherer:
-    """The mappings of several token files as a table of addresses.
+    """Token files, mapped for random access, as a table of addresses.
 
     Args:
-        files: TokenFile or anything with `.tokens`, a C-contiguous 1-d array of uint16 or int32.
+        files: the files, of uint16 or int32.
     """
 
     def __init__(self, files: list[TokenFile]) -> None:
-        self._tokens = [file.tokens for file in files]  # keeps the mappings alive
-        self._addresses = np.array([tokens.ctypes.data for tokens in self._tokens], dtype=np.uint64)
-        self._itemsizes = np.array([tokens.itemsize for tokens in self._tokens], dtype=np.int64)
+        self._mappings = [_map(file) for file in files]
+        self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
+        self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
+        self._waited = resource.getrusage(THREAD).ru_majflt
+        self._to_announce = 0
 
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
 
-        The caller answers for the bounds: they follow from the file's number of samples, and are not checked again
-            here.
+        The caller answers for the bounds: they follow from the file's number of samples and are not checked again here.
         """
+        if self._to_announce:
+            self._to_announce -= 1
+            self._announce(datasets, starts, out.shape[1])
         _gather(self._addresses, self._itemsizes, datasets, starts, out)
+        waited = resource.getrusage(THREAD).ru_majflt  # major faults: pages that had to come from the disk
+        if waited != self._waited:
+            self._waited, self._to_announce = waited, ANNOUNCED
+
+    def _announce(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> None:
+        sizes = self._itemsizes[datasets]
+        begins = starts * sizes // mmap.PAGESIZE * mmap.PAGESIZE
+        ends = (starts + length) * sizes
+        for dataset, begin, end in np.stack([datasets, begins, ends], axis=1).tolist():
+            self._mappings[dataset].madvise(mmap.MADV_WILLNEED, begin, end - begin)
+
+
+def _map(file: TokenFile) -> mmap.mmap:
+    """A mapping of its own: who scans `file.tokens` from end to end still has the kernel's read-ahead."""
+    with open(file.path, "rb") as opened:
+        mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    mapping.madvise(mmap.MADV_RANDOM)
+    return mapping
 
 
 @intrinsic
@@ -81,7 +112,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _gather(addresses, itemsizes, datasets, starts, out):  # type: ignore[no-untyped-def]
+def _gather(addresses, itemsizes, datasets, starts, out):
     rows, length = out.shape
     for row in range(rows):
         if row + 2 < rows:

@@ -1,5 +1,8 @@
 """The gather kernel against slices."""
 
+import mmap
+import types
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,11 +12,13 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile
 
 
-class Ids:
-    """Stands for a TokenFile."""
-
-    def __init__(self, ids, dtype):
-        self.tokens = np.array(ids, dtype=dtype)
+def token_files(folder, *arrays):
+    """A file for each (ids, dtype)."""
+    files = []
+    for number, (ids, dtype) in enumerate(arrays):
+        np.array(ids).astype(dtype).tofile(folder / f"{number}.npy")
+        files.append(TokenFile(folder / f"{number}.npy", dtype))
+    return files
 
 
 @settings(max_examples=100)
@@ -22,22 +27,24 @@ class Ids:
     st.integers(1, 40),
     st.data(),
 )
-def test_rows_are_slices_of_their_files(files, length, data):
+def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     """The oracle: one slice per row. Any number of rows, so that asking two rows ahead meets both ends."""
-    ids = [Ids(np.arange(size + length) + 1000 * number, dtype) for number, (size, dtype) in enumerate(files)]
-    wanted = data.draw(st.lists(st.tuples(st.integers(0, len(ids) - 1), st.floats(0, 1)), max_size=9))
+    arrays = [(np.arange(size + length) + 1000 * number, dtype) for number, (size, dtype) in enumerate(files)]
+    wanted = data.draw(st.lists(st.tuples(st.integers(0, len(files) - 1), st.floats(0, 1)), max_size=9))
     datasets = np.array([dataset for dataset, _ in wanted], dtype=np.int64)
     starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
-    Gatherer(ids)(datasets, starts, out[:-1])
-    expected = [ids[dataset].tokens[start : start + length].tolist() for dataset, start in zip(datasets, starts)]  # noqa: B905
+    gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
+    gather._to_announce = data.draw(st.integers(0, 1))
+    gather(datasets, starts, out[:-1])
+    expected = [arrays[dataset][0][start : start + length].tolist() for dataset, start in zip(datasets, starts)]  # noqa: B905
     assert out.tolist() == [*expected, [-1] * length], "and nothing behind them is touched"
 
 
-def test_ids_keep_their_value_in_both_dtypes():
+def test_ids_keep_their_value_in_both_dtypes(tmp_path):
     """uint16 has no sign: 65535 is not -1."""
     out = np.empty((2, 3), dtype=np.int32)
-    files = [Ids([0, 1, 65535, 32768], "<u2"), Ids([7, 2**31 - 1, 65536, 0], "<i4")]
+    files = token_files(tmp_path, ([0, 1, 65535, 32768], "<u2"), ([7, 2**31 - 1, 65536, 0], "<i4"))
     Gatherer(files)(np.array([0, 1]), np.array([1, 0]), out)
     assert out.tolist() == [[1, 65535, 32768], [7, 2147483647, 65536]]
 
@@ -59,3 +66,32 @@ def test_a_long_row_is_whole(tmp_path):
     for k, row in enumerate(rows):
         start = nanoset.order[k][1] * 65_536
         assert np.array_equal(row, np.arange(start, start + 65_537) % 65_536)
+
+
+def test_rows_are_announced_after_a_wait_for_the_disk(tmp_path, monkeypatch):
+    """Nothing is announced while the pages are there; after a major fault the next blocks are, page by page."""
+    gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<u2"), (np.arange(10_000), "<i4")))
+    faults, announced = iter([0, 1, 1, 1, 1]), []
+
+    class Mapping:
+        def __init__(self, number, mapped):
+            self.number, self.mapped = number, mapped
+
+        def madvise(self, option, start, length):
+            announced.append((self.number, option, start, length))
+
+    monkeypatch.setattr("nanoset_ref.gather.ANNOUNCED", 2)
+    monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_majflt=next(faults)))
+    gather._mappings, gather._waited = [Mapping(*numbered) for numbered in enumerate(gather._mappings)], 0
+    datasets, starts, out = np.array([0, 1]), np.array([5000, 1023]), np.empty((2, 10), dtype=np.int32)
+    counts = []
+    for _ in range(5):
+        gather(datasets, starts, out)
+        counts.append(len(announced))
+    assert counts == [0, 0, 2, 4, 4]
+    page = mmap.PAGESIZE
+    assert announced[:2] == [
+        (0, mmap.MADV_WILLNEED, 10_000 // page * page, 10_020 - 10_000 // page * page),
+        (1, mmap.MADV_WILLNEED, 4092 // page * page, 4132 - 4092 // page * page),
+    ]
+    assert out.tolist() == [list(range(5000, 5010)), list(range(1023, 1033))]
