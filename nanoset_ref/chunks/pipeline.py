@@ -40,7 +40,7 @@ class TextReader(PipelineStep):
     """A first step that reads what `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ...
 
     Args:
-        input: a folder, file, glob or list, as `open_text` takes it.
+        input: a folder, file or glob, as `open_text` takes it.
         column: of the text.
     """
 

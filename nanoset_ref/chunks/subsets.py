@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from nanoset_ref.chunks.manifest import NAME as MANIFEST
+from nanoset_ref.chunks.manifest import Manifest, ManifestError
 from nanoset_ref.encode import Backend, Encoder
 from nanoset_ref.text import SUFFIXES, InputError, OnError
 from nanoset_ref.tokenise import EncoderConfig
@@ -83,17 +83,28 @@ def _ids_of(encoder: Encoder, text: str) -> list[int]:
     return list(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
 
+def _is_prepared(folder: Path) -> bool:
+    try:
+        return Manifest.read(folder) is not None
+    except ManifestError:  # a manifest.json of somebody else's
+        return False
+
+
 def find_subsets(input_root: str | os.PathLike[str], out_root: str | os.PathLike[str]) -> dict[str, list[Path]]:
     """{name: its text files, sorted} for every folder below `input_root` that holds some, prepared ones left out.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none; or both folders are one.
     """
     root, out = Path(input_root).resolve(), Path(out_root).resolve()
+    if root == out:
+        raise InputError(
+            f"{out_root} is the input: the next run would take the output for input; give another out_root"
+        )
     subsets = {}
     for folder, below, names in os.walk(root):
         here = Path(folder)
-        prepared = here != root and (here / MANIFEST).is_file()
+        prepared = here != root and _is_prepared(here)
         below[:] = [] if prepared else sorted(name for name in below if name[0] not in "._" and here / name != out)
         files = sorted(here / name for name in names if name.endswith(SUFFIXES) and name[0] not in "._")
         if files and not prepared:

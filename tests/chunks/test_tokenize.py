@@ -218,6 +218,8 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
     }
     with pytest.raises(InputError, match="hold no file ending in"):
         find_subsets(tmp_path / "c", tmp_path / "out")
+    with pytest.raises(InputError, match="give another out_root"):
+        find_subsets(tmp_path / "a", tmp_path / "c/../a")
 
 
 def test_subsets_can_be_chosen(tokenizer, tmp_path):
