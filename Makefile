@@ -6,7 +6,8 @@
 #   make lint        ruff (also on the notebooks) and mypy
 #   make clean       remove .venv and the prepared corpus
 #
-# PYTHON=/path/to/python chooses the interpreter, PIP_FLAGS="--index-url ..." where packages come from.
+# PYTHON=/path/to/python chooses the interpreter, PIP_FLAGS="--index-url ..." where packages come from: torch from PyPI
+# brings CUDA libraries to Linux, which double the 3 GB that .venv needs.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
