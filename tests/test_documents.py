@@ -160,6 +160,23 @@ def test_each_flag_does_its_part() -> None:
         assert bool(mask[0, 0, 3, 0]) is flag  # the first token lies in another document than the fourth
 
 
+def test_constants_are_shared_until_somebody_writes_into_one() -> None:
+    first, second = batch_of(ROWS), batch_of(ROWS)
+    assert first["position_ids"] is second["position_ids"]
+    first["loss_mask"].zero_()
+    assert batch_of(ROWS)["loss_mask"].tolist() == [[1] * 4] * 3
+
+
+def test_a_block_is_cut_into_the_same_batches() -> None:
+    config = NanosetConfig(
+        random_seed=0, sequence_length=4, data_path="c", split="1", eod_id=EOS, pad_id=5, reset_position_ids=True
+    )
+    whole = MegatronCollator(config)([{"input_ids": row} for row in ROWS])
+    parts = list(MegatronCollator(config).split(torch.from_numpy(ROWS), 2))
+    for name, value in whole.items():
+        assert torch.equal(torch.cat([part[name] for part in parts]), value)
+
+
 def test_what_is_collated_is_left_alone() -> None:
     rows = ROWS.copy()
     batch = batch_of(rows)

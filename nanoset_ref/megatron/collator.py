@@ -11,11 +11,12 @@ first: unless a flag about documents is set, upstream makes that sample's loss m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nanoset_ref.documents import attention_mask, cu_seqlens, loss_mask, position_ids, starts_after_eos
 from nanoset_ref.megatron.config import NanosetConfig
@@ -38,6 +39,9 @@ class MegatronCollator:
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
 
+    Where nothing is masked or reset, loss_mask and position_ids are constants that batches of a shape share: clone them
+    before writing into them.
+
     Raises:
         ValueError: no samples, or samples of another length.
     """
@@ -45,25 +49,37 @@ class MegatronCollator:
     config: NanosetConfig
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        config = self.config
-        text = self._text(examples)
+        if len(examples) == 0:
+            raise ValueError("a batch holds at least one sample, got none")
+        if isinstance(examples, SampleBlock):
+            return self._batch(examples.rows)
+        return self._batch(np.stack([example["input_ids"] for example in examples]))
+
+    def split(self, rows: torch.Tensor, batch_size: int) -> Iterator[dict[str, Any]]:
+        """Collate a block of rows, integers [n, row_length], in batches; NanosetDataLoader reads with it."""
+        for part in rows.split(batch_size):
+            yield self._batch(part.numpy())
+
+    def _batch(self, rows: NDArray[Any]) -> dict[str, Any]:
+        config, text = self.config, self._text(rows)
+        shape = len(text), config.sequence_length
         whole = np.zeros(text.shape, dtype=np.bool_)
         whole[:, 0] = True  # every row one document
         starts = whole if config.eod_id is None else starts_after_eos(text, config.eod_id)
 
-        kept = text[:, 1:] != config.pad_id
+        kept = None  # which labels count; None: all
+        padded = text == config.pad_id
+        if padded.any():
+            kept = ~padded[:, 1:]
+            np.putmask(text, padded, 0)
         if config.eod_mask_loss:
-            kept &= loss_mask(starts)
-        np.putmask(text, text == config.pad_id, 0)
+            kept = loss_mask(starts) if kept is None else kept & loss_mask(starts)
         tokens = torch.from_numpy(text)
-        batch: dict[str, Any] = {
-            "tokens": tokens[:, :-1],
-            "labels": tokens[:, 1:],
-            "loss_mask": torch.from_numpy(kept.astype(np.float32)),
-            "position_ids": torch.from_numpy(
-                position_ids(starts[:, :-1] if config.reset_position_ids else whole[:, :-1])
-            ),
-        }
+        batch: dict[str, Any] = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
+        batch["loss_mask"] = _ones(shape) if kept is None else torch.from_numpy(kept.astype(np.float32))
+        batch["position_ids"] = _counting(shape)
+        if config.reset_position_ids:
+            batch["position_ids"] = torch.from_numpy(position_ids(starts[:, :-1]))
         if config.create_attention_mask:
             mask = attention_mask(starts[:, :-1] if config.reset_attention_mask else whole[:, :-1])
             batch["attention_mask"] = torch.from_numpy(mask)
@@ -72,22 +88,34 @@ class MegatronCollator:
             batch["cu_seqlens"] = torch.from_numpy(edges)
         return batch
 
-    def _text(self, examples: Sequence[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The samples as a fresh int64 [B, S + 1]; without the extra token a pad stands for the last label."""
-        config = self.config
-        if len(examples) == 0:
-            raise ValueError("a batch holds at least one sample, got none")
-        rows = (
-            examples.rows
-            if isinstance(examples, SampleBlock)
-            else np.stack([example["input_ids"] for example in examples])
-        )
-        expected = config.sequence_length + int(config.add_extra_token_to_sequence)
+    def _text(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """The rows as a fresh int64 [B, S + 1]; without the extra token a pad stands for the last label."""
+        expected = self.config.sequence_length + int(self.config.add_extra_token_to_sequence)
         if rows.shape[1] != expected:
             raise ValueError(
                 f"samples must have {expected} tokens, got {rows.shape[1]}; dataset and collator need the same config"
             )
-        text = np.empty((len(rows), config.sequence_length + 1), dtype=np.int64)
+        text = np.empty((len(rows), self.config.sequence_length + 1), dtype=np.int64)
         text[:, :expected] = rows
-        text[:, expected:] = config.pad_id
+        text[:, expected:] = self.config.pad_id
         return text
+
+
+def _ones(shape: tuple[int, int]) -> torch.Tensor:
+    return _shared("ones", shape, lambda: torch.ones(shape))
+
+
+def _counting(shape: tuple[int, int]) -> torch.Tensor:
+    return _shared("counting", shape, lambda: torch.arange(shape[1]).repeat(shape[0], 1))
+
+
+_SHARED: dict[tuple[str, tuple[int, int]], torch.Tensor] = {}
+
+
+def _shared(name: str, shape: tuple[int, int], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """One tensor per name and shape, unless somebody has written into it (torch counts that): then a new one."""
+    tensor = _SHARED.get((name, shape))
+    if tensor is None or tensor._version > 0:
+        with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
+            tensor = _SHARED[name, shape] = make()
+    return tensor
