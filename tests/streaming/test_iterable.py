@@ -3,82 +3,26 @@
 import itertools
 import json
 import math
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import Ranks
 from resume_contract import check_resume_contract
+from stream_parts import ByEpoch, Indexed, LateTwins, Numbers, Twins, deal_and_resume, hparams, tag_worker
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from nanoset_ref.streaming import Adapter, HuggingFaceAdapter, IterableDataset, LinesAdapter
+from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, LinesAdapter
 from nanoset_ref.streaming.layout import rank_and_world_size
 
 CASES = [f"t{number:02}" for number in range(16)]
 
 
-class Numbers(Adapter):
-    """0 .. count-1, read from the start each time."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.count = count
-
-    def __iter__(self):
-        return iter(range(self.count))
-
-
-class Indexed(Numbers):
-    """The same with an index, and a record of what was read and preprocessed."""
-
-    def __init__(self, count):
-        super().__init__(count)
-        self.read, self.preprocessed = [], []
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        self.read.append(index)
-        return range(self.count)[index]
-
-    def __iter__(self):
-        raise AssertionError("nobody needs to iterate over an adapter with an index")
-
-    def preprocess_line(self, line):
-        self.preprocessed.append(line)
-        return line
-
-
-class Twins(Numbers):
-    def preprocess_line(self, line):
-        yield line * 10
-        yield line * 10 + 1
-
-
-class LateTwins(Twins):
-    def preprocess_line(self, line):
-        return (piece for piece in (line * 10, line * 10 + 1))
-
-
-def hparams(batch_size=1, accumulate_grad_batches=1):
-    return SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=accumulate_grad_batches)
-
-
-class TagWorker:
-    """Collates to (worker id, elements)."""
-
-    def __call__(self, elements):
-        info = torch.utils.data.get_worker_info()
-        return (-1 if info is None else info.id, elements)
-
-
 def epochs_of(dataset, workers=0, epochs=1, batch_size=None):
-    loader = DataLoader(dataset, batch_size or dataset.batch_size, num_workers=workers, collate_fn=TagWorker())
+    loader = DataLoader(dataset, batch_size or dataset.batch_size, num_workers=workers, collate_fn=tag_worker)
     return [list(loader) for _ in range(epochs)]
 
 
@@ -237,14 +181,6 @@ def test_beyond_the_end_the_first_epoch_is_empty_and_a_warning_says_so(caplog):
     assert later.state_dict()["epoch"] == 8
 
 
-class ByEpoch(Numbers):
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def preprocess_line(self, line):
-        return 100 * self.epoch + line
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_are_counted_with_and_without_workers(workers, persistent):
@@ -370,37 +306,9 @@ def test_the_trainer_tells_the_rank_unless_it_is_given():
     assert rank_and_world_size(None, None) == (0, 1)
 
 
-GLOO = """
-import json, os, sys
-from types import SimpleNamespace
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from nanoset_ref.streaming import Adapter, IterableDataset
-
-class Numbers(Adapter):
-    def __iter__(self):
-        return iter(range(97))
-
-dist.init_process_group("gloo", rank=int(sys.argv[1]), world_size=2, init_method="file://" + sys.argv[2])
-result = []
-for step in (0, 3):
-    hparams = SimpleNamespace(batch_size=3, accumulate_grad_batches=1)
-    dataset = IterableDataset(hparams, Numbers(), start_from_step=step)
-    result.append(list(DataLoader(dataset, 3, num_workers=4, collate_fn=list)))
-dist.barrier()
-dist.destroy_process_group()
-print(json.dumps(result))
-"""
-
-
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", GLOO, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in ranks]
+    Ranks(2, deal_and_resume, (str(tmp_path),), tmp_path / "log").wait()
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for rank, (whole, resumed) in enumerate(results):
         datasets = [IterableDataset(hparams(3), Numbers(97), rank=rank, world_size=2)]
         assert whole == deliver(datasets, 4, 3)[0]

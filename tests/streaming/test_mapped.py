@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from resume_contract import check_resume_contract
+from stream_parts import Scaled
 from torch.utils.data import DataLoader
 
 from nanoset_ref.dataloader import NanosetDataLoader
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import (
-    Adapter,
     CompressedDataset,
     CompressedDictionary,
     LinesAdapter,
@@ -19,21 +19,7 @@ from nanoset_ref.streaming import (
 )
 
 
-class Numbers(Adapter):
-    """factor * 0, factor * 1, ...; ready ones are larger by `plus`."""
-
-    def __init__(self, count, factor=1, plus=0):
-        super().__init__()
-        self.count, self.factor, self.plus = count, factor, plus
-
-    def __iter__(self):
-        return (k * self.factor for k in range(self.count))
-
-    def preprocess_line(self, line):
-        return line + self.plus
-
-
-class Indexed(Numbers):
+class Indexed(Scaled):
     def __iter__(self):
         raise AssertionError("nobody needs to iterate over an adapter with an index")
 
@@ -46,8 +32,8 @@ class Indexed(Numbers):
 
 def test_golden_map_and_stack(golden):
     for case in json.loads((golden / "iterable" / "iterable.json").read_text())["stack_map"]:
-        first = MapDataset(None, Numbers(case["lengths"][0], plus=1))
-        second = MapDataset(None, Numbers(case["lengths"][1], factor=100, plus=1), trainer=None, do_preprocessing=False)
+        first = MapDataset(None, Scaled(case["lengths"][0], plus=1))
+        second = MapDataset(None, Scaled(case["lengths"][1], factor=100, plus=1), trainer=None, do_preprocessing=False)
         if case["warning"]:
             with pytest.warns(UserWarning, match=r"the lengths \[3, 7\]; the stack has the shortest, 3"):
                 stack = StackDataset(first, second)
@@ -66,7 +52,7 @@ def test_golden_map_and_stack(golden):
 
 
 def test_a_map_dataset_is_a_list():
-    dataset = MapDataset(SimpleNamespace(), Numbers(5, plus=1))
+    dataset = MapDataset(SimpleNamespace(), Scaled(5, plus=1))
     assert dataset[1:-1] == [2, 3, 4]
     assert dataset[::-2] == [5, 3, 1]
     assert repr(dataset) == "MapDataset(5 elements)"
@@ -77,7 +63,7 @@ def test_a_map_dataset_is_a_list():
 
 
 def test_an_index_error_inside_preprocess_line_is_not_the_end_of_the_dataset():
-    class Broken(Numbers):
+    class Broken(Scaled):
         def preprocess_line(self, line):
             return [][line]
 
@@ -89,13 +75,13 @@ def test_not_in_memory_asks_an_adapter_that_can_index(tmp_path):
     assert list(MapDataset(None, Indexed(4, plus=1), keep_in_memory=False)) == [1, 2, 3, 4]
     (tmp_path / "a.txt").write_text("a\nb\n")
     assert list(MapDataset(None, LinesAdapter(None, tmp_path / "a.txt"), keep_in_memory=False)) == ["a", "b"]
-    with pytest.raises(ValueError, match="Numbers has no __len__ and __getitem__"):
-        MapDataset(None, Numbers(4), keep_in_memory=False)
+    with pytest.raises(ValueError, match="Scaled has no __len__ and __getitem__"):
+        MapDataset(None, Scaled(4), keep_in_memory=False)
 
 
 def test_stacks_of_stacks_in_workers():
-    dataset = MapDataset(None, Numbers(6))
-    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Numbers(6, plus=1))))
+    dataset = MapDataset(None, Scaled(6))
+    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1))))
     assert stack[2] == (2, (2, 3))
     batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
     assert batches == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
@@ -108,9 +94,9 @@ def test_every_dataset_with_an_index_keeps_the_resume_contract(tmp_path, kind):
     dictionary.update((k, k) for k in reversed(range(101)))
     dictionary.dump(tmp_path / "n.cd")
     dataset = {
-        "map": MapDataset(None, Numbers(101)),
+        "map": MapDataset(None, Scaled(101)),
         "compressed": CompressedDataset(None, tmp_path / "n.cd"),
-        "stack": StackDataset(MapDataset(None, Numbers(101))),
+        "stack": StackDataset(MapDataset(None, Scaled(101))),
     }[kind]
 
     def factory(rank, size, batch, workers):

@@ -2,15 +2,15 @@
 
 import itertools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import Ranks
 from resume_contract import check_resume_contract
+from stream_parts import TOKENIZER, continue_stream, ids, number_tokenizer, write_text
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
@@ -41,21 +41,13 @@ def rows_of(tokens, length):
     return [tokens[k : k + length + 1] for k in range(0, len(tokens) - length, length)]
 
 
-def ids(stream, count=None):
-    return [row["input_ids"].tolist() for row in itertools.islice(stream, count)]
-
-
 LENGTHS = [5, 0, 1, 17, 3, 40, 2, 2, 9, 0, 30, 1, 1, 25, 8, 60, 4, 13]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory, write_text):
-    return write_text(tmp_path_factory.mktemp("text") / "a.jsonl", LENGTHS, blank=True)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 120)
+def paths(tmp_path_factory):
+    """Six files, each one block."""
+    return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)
 
 
 def spy(encoder):
@@ -72,8 +64,8 @@ def spy(encoder):
 
 
 @pytest.mark.parametrize("length", [1, 4, 7, 100])
-def test_rows_overlap_by_one_and_documents_end_with_eos(path, length, tokenizer):
-    assert ids(TokenStream(path, tokenizer, length)) == rows_of(tokens_of(LENGTHS), length)
+def test_rows_overlap_by_one_and_documents_end_with_eos(paths, length):
+    assert ids(TokenStream(paths, TOKENIZER, length)) == rows_of(tokens_of(LENGTHS), length)
 
 
 def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
@@ -105,16 +97,16 @@ def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
     start=st.integers(0, 9),
 )
 def test_any_layout_delivers_the_same_rows_in_the_same_order(
-    tmp_path_factory, tokenizer, write_text, lengths, length, size, batch, buffer, start
+    tmp_path_factory, lengths, length, size, batch, buffer, start
 ):
-    path = write_text(tmp_path_factory.mktemp("text") / "a.jsonl", lengths)
+    paths = write_text(tmp_path_factory.mktemp("text"), lengths)
     expected = rows_of(tokens_of(lengths), length)
     options = {"shuffle_buffer": buffer, "backend": "hf"}
     if not expected:
         with pytest.raises(ValueError, match=f"no row of {length + 1} tokens"):
-            list(TokenStream(path, tokenizer, length, **options))
+            list(TokenStream(paths, TOKENIZER, length, **options))
         return
-    order = ids(TokenStream(path, tokenizer, length, **options))
+    order = ids(TokenStream(paths, TOKENIZER, length, **options))
     if buffer < 2:
         assert order == expected
     assert sorted(order) == sorted(expected)
@@ -122,7 +114,7 @@ def test_any_layout_delivers_the_same_rows_in_the_same_order(
     for k in range(0, len(order), window):
         assert sorted(order[k : k + window]) == sorted(expected[k : k + window])
     options |= {"micro_batch_size": batch, "world_size": size, "consumed_train_samples": start}
-    ranks = [ids(TokenStream(path, tokenizer, length, rank=rank, **options)) for rank in range(size)]
+    ranks = [ids(TokenStream(paths, TOKENIZER, length, rank=rank, **options)) for rank in range(size)]
     whole = max(0, len(order) - start) // size * size
     assert [row for group in zip(*ranks, strict=True) for row in group] == order[start : start + whole]
 
@@ -136,17 +128,17 @@ def test_windows_are_shuffled_differently_in_every_window_and_epoch():
     assert tuple(window_order(50, 1, 0, 0, 0)) == orders[0]
 
 
-def test_each_epoch_has_its_own_shuffle_and_the_same_rows(path, tokenizer):
-    stream = TokenStream(path, tokenizer, 4, shuffle_buffer=20)
+def test_each_epoch_has_its_own_shuffle_and_the_same_rows(paths):
+    stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20)
     first, second = ids(stream), ids(stream)
     assert first != second
     assert sorted(first) == sorted(second)
-    assert ids(TokenStream(path, tokenizer, 4, shuffle_buffer=20, start_from_epoch=1)) == second
-    assert ids(TokenStream(path, tokenizer, 4, shuffle_buffer=20, seed=7)) != first
+    assert ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20, start_from_epoch=1)) == second
+    assert ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20, seed=7)) != first
 
 
-def test_position_ids_begin_again_in_each_document(path, tokenizer):
-    stream = TokenStream(path, tokenizer, 7, position_ids=True, micro_batch_size=3)
+def test_position_ids_begin_again_in_each_document(paths):
+    stream = TokenStream(paths, TOKENIZER, 7, position_ids=True, micro_batch_size=3)
     for row in stream:
         expected, position = [], 0
         for token in row["input_ids"].tolist():
@@ -155,17 +147,14 @@ def test_position_ids_begin_again_in_each_document(path, tokenizer):
         assert row["position_ids"].tolist() == expected
     batch = next(iter(DataLoader(stream, 3, collate_fn=PositionIdsCollator(DataCollatorForCLM(7, 0, 0, 0)))))
     assert batch["position_ids"].tolist() == [row["position_ids"].tolist()[:-1] for row in itertools.islice(stream, 3)]
-    assert (
-        PositionIdsCollator(DataCollatorForCLM(7, 0, 1, 1))(list(itertools.islice(stream, 2)))[
-            "position_ids"
-        ].group_rank
-        == 0
-    )
+    elsewhere = PositionIdsCollator(DataCollatorForCLM(7, 0, 1, 1))(list(itertools.islice(stream, 2)))
+    assert elsewhere["position_ids"].group_rank == 0
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(path, tokenizer):
-    source, encoder = open_text(path), Encoder(tokenizer, append_eod=True, backend="hf")
+@pytest.mark.parametrize("block_bytes", [1 << 20, 120])
+def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, block_bytes):
+    monkeypatch.setattr(text, "BLOCK_BYTES", block_bytes)
+    source, encoder = open_text(paths), Encoder(TOKENIZER, append_eod=True, backend="hf")
     expected = rows_of(tokens_of(LENGTHS), 4)
     packed = PackedRows(source.blocks(), encoder, 4)
     cursors = []
@@ -191,16 +180,15 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(path, token
 # ---- resume
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("buffer", [0, 16])
-def test_it_keeps_the_resume_contract_in_every_layout(path, buffer, tokenizer):
-    order = ids(TokenStream(path, tokenizer, 3, shuffle_buffer=buffer))
+def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
+    order = ids(TokenStream(paths, TOKENIZER, 3, shuffle_buffer=buffer))
     place = {tuple(row): k for k, row in enumerate(order)}
     assert len(place) == len(order) == len(tokens_of(LENGTHS)) // 3
 
     def factory(rank, size, batch, workers):
         stream = TokenStream(
-            path, tokenizer, 3, micro_batch_size=batch, rank=rank, world_size=size, shuffle_buffer=buffer, backend="hf"
+            paths, TOKENIZER, 3, micro_batch_size=batch, rank=rank, world_size=size, shuffle_buffer=buffer, backend="hf"
         )
         return TokenStreamDataLoader(stream, collate_fn=list, num_workers=workers)
 
@@ -212,16 +200,15 @@ def test_it_keeps_the_resume_contract_in_every_layout(path, buffer, tokenizer):
     check_resume_contract(factory, positions_of, len(order), epochs=epochs, **options)
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     ("workers", "options"),
     [(0, {}), (3, {"shuffle_buffer": 11}), (0, {"shards": 3}), (2, {"shards": 3, "shuffle_buffer": 4})],
 )
-def test_stateful_dataloader_continues_mid_document_and_mid_buffer(path, workers, options, tokenizer):
+def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
     endless = options.get("shards", 1) > 1
 
     def loader():
-        stream = TokenStream(path, tokenizer, 4, micro_batch_size=2, rank=1, world_size=2, backend="hf", **options)
+        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, rank=1, world_size=2, backend="hf", **options)
         return StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
 
     reference = loader()
@@ -240,9 +227,8 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(path, workers
     assert endless or list(third) == second_epoch
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(path, tokenizer):
-    blocks = [[document.text for document in block.documents()] for block in open_text(path).blocks()]
+def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
+    blocks = [[document.text for document in block.documents()] for block in open_text(paths).blocks()]
     shards = 4
     packed = []
     for shard in range(shards):
@@ -251,40 +237,41 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
         packed.append(rows_of(tokens, 3))
     endless = zip(*(itertools.cycle(rows) for rows in packed), strict=True)
     expected = [row for rows in itertools.islice(endless, 60) for row in rows]
-    assert ids(TokenStream(path, tokenizer, 3, shards=shards), 240) == expected
+    assert ids(TokenStream(paths, TOKENIZER, 3, shards=shards), 240) == expected
     for size, batch, workers in ((2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
             options = {"micro_batch_size": batch, "rank": rank, "world_size": size, "shards": shards, "backend": "hf"}
             loader = TokenStreamDataLoader(
-                TokenStream(path, tokenizer, 3, **options), collate_fn=ids, num_workers=workers
+                TokenStream(paths, TOKENIZER, 3, **options), collate_fn=ids, num_workers=workers
             )
             batches = itertools.islice(loader, 60 // size // batch)
             ranks.append([row for batch_ in batches for row in batch_])
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
     options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "backend": "hf"}
-    stream = TokenStream(path, tokenizer, 3, **options)
+    stream = TokenStream(paths, TOKENIZER, 3, **options)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
 
 
-def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path, tokenizer, write_text):
-    path = write_text(tmp_path / "long.jsonl", [30] * 100)
-    stream = TokenStream(path, tokenizer, 10)
+def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
+    paths = write_text(tmp_path, [30] * 100)
+    stream = TokenStream(paths, TOKENIZER, 10)
     taken = ids(stream, 250)
     state = stream.state_dict()
-    assert state["cursors"] == {"0": {"row": 249, "epoch": 0, "block": 0, "document": 80, "offset": 10}}
-    again = TokenStream(path, tokenizer, 10)
+    # document 80 is line 160: every other line is blank
+    assert state["cursors"] == {"0": {"row": 249, "epoch": 0, "block": 0, "document": 160, "offset": 10}}
+    again = TokenStream(paths, TOKENIZER, 10)
     again.load_state_dict(state)
     seen = spy(again.encoder())
     assert taken + ids(again) == ids(stream)
     assert len(seen) == 20
-    moved = TokenStream(path, tokenizer, 10, consumed_train_samples=100, cursors=state["cursors"])
+    moved = TokenStream(paths, TOKENIZER, 10, consumed_train_samples=100, cursors=state["cursors"])
     assert ids(moved) == ids(stream)[100:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
-def test_an_abandoned_epoch_continues_with_what_was_not_delivered(path, tokenizer):
-    stream = TokenStream(path, tokenizer, 3, micro_batch_size=2)
+def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
+    stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=2)
     loader = TokenStreamDataLoader(stream, ids, num_workers=2)
     taken = list(itertools.islice(loader, 5))
     state = loader.state_dict()
@@ -293,65 +280,43 @@ def test_an_abandoned_epoch_continues_with_what_was_not_delivered(path, tokenize
     assert (loader.epoch, loader.consumed_train_samples) == (2, 0)
 
 
-def test_wrong_arguments_and_foreign_states_say_what_is_right(path, tmp_path, tokenizer, make_tokenizer):
-    stream = TokenStream(path, tokenizer, 4)
+def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
+    stream = TokenStream(paths, TOKENIZER, 4)
     for name, value in (("sequence_length", 0), ("micro_batch_size", 0), ("shards", 0), ("shuffle_buffer", -1)):
         with pytest.raises(ValueError, match=f"{name} must be at least"):
-            TokenStream(path, tokenizer, **{"sequence_length": 4, name: value})
+            TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
     with pytest.raises(ValueError, match="consumed_train_samples must be at least 0"):
         stream.seek(0, -1)
     with pytest.raises(PlanMismatch, match="sequence_length: saved 4, now 5"):
-        TokenStream(path, tokenizer, 5).load_state_dict(stream.state_dict())
+        TokenStream(paths, TOKENIZER, 5).load_state_dict(stream.state_dict())
     with pytest.raises(PlanMismatch, match="tokenizer"):
-        loader = TokenStreamDataLoader(TokenStream(path, make_tokenizer(100), 4))
+        loader = TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4))
         loader.load_state_dict(TokenStreamDataLoader(stream).state_dict())
     with pytest.raises(ValueError, match="to change the layout resume from the count"):
-        TokenStream(path, tokenizer, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
+        TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
     with pytest.raises(ValueError, match="has fewer blocks"):
-        ids(TokenStream(path, tokenizer, 4, shards=2), 2)
+        ids(TokenStream(paths[0], TOKENIZER, 4, shards=2), 2)
     with pytest.raises(ValueError, match="persistent workers"):
         TokenStreamDataLoader(stream, num_workers=1, persistent_workers=True)
-    without = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
+    without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
     with pytest.raises(TokenizerError, match="append_eod=False"):
-        TokenStream(path, without, 4)
-    assert EOS not in [token for row in ids(TokenStream(path, without, 4, append_eod=False)) for token in row]
+        TokenStream(paths, without, 4)
+    assert EOS not in [token for row in ids(TokenStream(paths, without, 4, append_eod=False)) for token in row]
     with pytest.raises(FileNotFoundError):
-        TokenStream(tmp_path / "none.jsonl", tokenizer, 4)
-    assert repr(stream).startswith("TokenStream(a.jsonl; sequence_length=4, shards=1, shuffle_buffer=0; rank 0 of 1")
+        TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
+    start = "TokenStream(0.jsonl, 1.jsonl, 2.jsonl; sequence_length=4, shards=1, shuffle_buffer=0; rank 0 of 1"
+    assert repr(stream).startswith(start)
     assert Cursor() == (0, 0, 0)
 
 
-GLOO = """
-import json, sys
-import torch.distributed as dist
-from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
-
-def ids(rows):
-    return [row["input_ids"].tolist() for row in rows]
-
-rank, store, text, tokenizer, state = int(sys.argv[1]), *sys.argv[2:]
-dist.init_process_group("gloo", rank=rank, world_size=2, init_method="file://" + store)
-stream = TokenStream(text, tokenizer, 3, micro_batch_size=2, shuffle_buffer=8, backend="hf")
-loader = TokenStreamDataLoader(stream, ids, num_workers=2)
-loader.load_state_dict(json.loads(state))
-print(json.dumps(list(loader)))
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_two_real_ranks_continue_what_one_began(path, tmp_path, tokenizer):
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    one = TokenStreamDataLoader(TokenStream(path, tokenizer, 3, micro_batch_size=5, shuffle_buffer=8), ids)
+def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
+    one = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=5, shuffle_buffer=8), ids)
     taken = [row for batch in itertools.islice(one, 3) for row in batch]
-    arguments = [str(tmp_path / "store"), str(path), str(tmp_path / "tokenizer"), json.dumps(one.state_dict())]
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", GLOO, str(rank), *arguments], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in ranks]
+    arguments = str(tmp_path), [str(path) for path in paths], json.loads(json.dumps(one.state_dict()))
+    Ranks(2, continue_stream, arguments, tmp_path / "log").wait()
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     rows = [[row for batch in batches for row in batch] for batches in results]
-    whole = ids(TokenStream(path, tokenizer, 3, shuffle_buffer=8))
+    whole = ids(TokenStream(paths, TOKENIZER, 3, shuffle_buffer=8))
     together = taken + [row for group in zip(*rows, strict=True) for row in group]
     assert together == whole[: len(together)]
     assert len(whole) - len(together) < 4
