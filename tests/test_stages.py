@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from resume_contract import check_resume_contract
 
 from nanoset_ref.config import Config
@@ -148,6 +149,12 @@ def test_workers_read_ahead_without_being_counted(make):
     before, state = run(ahead, 16)
     assert state["consumed_train_samples"] == 32
     assert before + run(config, 14, state)[0] == whole
+
+
+def test_reading_draws_nothing_from_the_random_state_of_the_process(make):
+    before = torch.get_rng_state()
+    run(make(THREE, workers=1), 30)
+    assert torch.get_rng_state().equal(before)
 
 
 def test_a_stage_can_be_added_extended_and_moved_behind_the_last_step_done(make):

@@ -45,7 +45,7 @@ class Runs:
 
     def config(self, name, *, steps=20, interval=3, accumulation=2, model=GPT2, **parallelism):
         """Write the YAML of a run called `name`; the file's path."""
-        stages = [("one", 1, self.paths[0], 0), ("two", 9, {self.paths[0]: 0.5, self.paths[1]: 0.5}, 1)]
+        stages = [("one", 1, self.paths[0], 0), ("two", 7, {self.paths[0]: 0.5, self.paths[1]: 0.5}, 1)]
         tree = {
             "data_stages": [
                 {
@@ -111,11 +111,11 @@ def global_batches(lines):
 def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs):
     whole = runs.finish("whole", dp=2)
     assert [line["step"] for line in whole] == list(range(1, 21))
-    assert [line["stage"] for line in whole] == ["one"] * 8 + ["two"] * 12
+    assert [line["stage"] for line in whole] == ["one"] * 6 + ["two"] * 14
     moments = random.Random(7)
-    for _ in range(5):
+    for round_ in range(5):  # in both stages, whatever the machine's speed
         ranks = runs.start("killed", dp=2)
-        goal = len(runs.lines("killed")) + moments.randint(0, 5)
+        goal = 4 * round_ + moments.randint(0, 4)
         if not runs.kill_when(ranks, "killed", lambda lines, goal=goal: len(lines) >= goal, moments.uniform(0, 0.15)):
             break
         assert runs.lines("killed") == whole[: len(runs.lines("killed"))]
