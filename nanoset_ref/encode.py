@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
@@ -46,6 +45,12 @@ class EncodeError(ValueError):
     def __init__(self, index: int, kind: str, what: str) -> None:
         super().__init__(what)
         self.index, self.kind = index, kind
+
+
+def threads() -> int:
+    """How many threads the tokenizer libraries use: RAYON_NUM_THREADS, else the cores this process may run on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(os.environ.get("RAYON_NUM_THREADS") or cores)
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
@@ -143,7 +148,7 @@ class Encoder:
         """Encode batch after batch, one ahead; yields (ids, lengths) of whole documents in order.
 
         1. Gather pieces of documents until a batch is full, and hand it to the encoding thread.
-        2. While that works, turn the ids of the batch before into arrays, and put the pieces of a document together.
+        2. While that works, turn the ids of the batch before into arrays, and put the pieces of documents together.
         3. Check the ids against the dtype, set the special tokens.
 
         Args:
@@ -151,14 +156,10 @@ class Encoder:
             on_error: "raise", or "skip": a document with an id that `dtype` cannot hold gets length -1 and no ids.
             advance: called with the number of characters each time a batch is done, inside a long document too.
         """
-        ahead: deque[tuple[list[str], list[bool], Future[Any]]] = deque()
         first = 0  # number of documents yielded
         rest: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-
-        def finish() -> Iterator[Ragged]:
-            nonlocal first, rest
-            pieces, last, future = ahead.popleft()
-            ids, lengths = self._library.arrays(future.result())
+        for pieces, last, encodings in self._encoded(texts):
+            ids, lengths = self._library.arrays(encodings)
             ends = np.cumsum(lengths)[np.array(last)]
             done = int(ends[-1]) if ends.size else 0
             if ends.size:
@@ -169,26 +170,33 @@ class Encoder:
             rest.append(ids[done:])
             advance(sum(map(len, pieces)))
 
-        with ThreadPoolExecutor(1, "encode") as pool:
+    def _encoded(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool], Any]]:
+        """Batches with their encodings: one ahead; as they come where there is one core and threads only take turns."""
+        if threads() == 1:
             for pieces, last in self._batches(texts):
-                ahead.append((pieces, last, pool.submit(self._library.encode, pieces)))
-                if len(ahead) > 2:
-                    yield from finish()
-            while ahead:
-                yield from finish()
+                yield pieces, last, self._library.encode(pieces)
+            return
+        with ThreadPoolExecutor(1, "encode") as pool:
+            ahead: tuple[list[str], list[bool], Future[Any]] | None = None
+            for pieces, last in self._batches(texts):
+                before, ahead = ahead, (pieces, last, pool.submit(self._library.encode, pieces))
+                if before:
+                    yield *before[:2], before[2].result()
+            if ahead:
+                yield *ahead[:2], ahead[2].result()
 
     def _batches(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
         """Lists of pieces, and for each piece whether it ends its document."""
         pieces: list[str] = []
         last: list[bool] = []
-        size = 0
+        size, cutter = 0, self._cutter
         for index, text in enumerate(texts):
             try:
                 text.isascii() or text.encode()
             except UnicodeEncodeError as error:
                 what = f"lone surrogate {text[error.start]!r} at character {error.start}"
                 raise EncodeError(index, "lone surrogate", what) from None
-            for piece, ends in self._cutter(text) if self._cutter else ((text, True),):
+            for piece, ends in cutter(text) if cutter and len(text) >= cutter.shortest else ((text, True),):
                 pieces.append(piece)
                 last.append(ends)
                 size += len(piece)
@@ -301,8 +309,7 @@ class _Gigatoken:
         self._tokenizer, self._loaded = tokenizer, gigatoken.Tokenizer(tokenizer)
 
     def encode(self, texts: list[str]) -> Any:
-        parallel = os.environ.get("RAYON_NUM_THREADS") != "1"
-        return self._loaded.encode_batch(texts, parallel=parallel)
+        return self._loaded.encode_batch(texts, parallel=threads() > 1)
 
     def arrays(self, ragged: Any) -> Ragged:
         offsets = np.asarray(ragged.layout.offsets.data)

@@ -47,10 +47,15 @@ class SafeCutter:
         self._tokenizer = tokenizer
         self._piece_chars = piece_chars
 
+    @property
+    def shortest(self) -> int:
+        """The length in characters below which a document stays whole."""
+        return 2 * self._piece_chars
+
     def __call__(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the pieces of `text` in order, each with whether it is the last; one piece if no cut is safe."""
         begin = 0
-        if len(text) >= 2 * self._piece_chars:
+        if len(text) >= self.shortest:
             while cut := self._next_cut(text, begin + self._piece_chars):
                 end, begin_of_next = cut
                 yield text[begin:end], False

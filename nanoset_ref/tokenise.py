@@ -36,7 +36,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.encode import Backend, Encoder, load_tokenizer, threads
 from nanoset_ref.shares import REPORT_S, Share, encode_part, merged
 from nanoset_ref.text import InputError, TextSource
 from nanoset_ref.workers import (
@@ -45,7 +45,6 @@ from nanoset_ref.workers import (
     LocalCounters,
     Ranks,
     StoppedError,
-    cores_per_worker,
     errors_name,
     job_folder,
     under_torchrun,
@@ -294,7 +293,7 @@ def _answer(connection: Any, process: Any) -> Counter[str]:
 
 
 def _use_cores(workers_here: int) -> None:
-    os.environ.setdefault("RAYON_NUM_THREADS", str(cores_per_worker(workers_here)))
+    os.environ.setdefault("RAYON_NUM_THREADS", str(max(1, threads() // workers_here)))
 
 
 def _probe(source: TextSource) -> Iterator[str]:

@@ -136,12 +136,6 @@ class Bar:
         self._bar.close()
 
 
-def cores_per_worker(workers_here: int) -> int:
-    """The cores this process may use, shared out among the workers on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // workers_here)
-
-
 class Ranks:
     """The ranks of one torchrun job during one call; every rank makes the same calls in the same order."""
 

@@ -1,0 +1,74 @@
+"""How near the preprocessing comes to the bare tokenizer: `python -m benchmarks.preprocess`.
+
+One round runs, one after the other on the same texts and cores: the tokenizers library alone (`encode_batch_fast`, texts in
+memory, ids thrown away), our whole road with the hf backend (JSON lines on disk to a finished token file), and the same with
+gigatoken. Medians over the rounds; start-up (imports, loading the tokenizer) is left aside. Ratios carry over to other
+machines, MB/s do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from nanoset_ref.corpus import prepare_corpus
+from nanoset_ref.encode import load_tokenizer
+from nanoset_ref.preprocess import preprocess
+from nanoset_ref.text import open_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", nargs="+", help="text files (default: the embedded corpus)")
+    parser.add_argument("--tokenizer", help="name or folder (default: the embedded one)")
+    parser.add_argument("--megabytes", type=float, default=16, help="the input is repeated up to this size")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=1, help="local processes for our runs; their start-up counts")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = prepare_corpus(Path(folder) / "corpus")
+        inputs = options.input or [str(path) for path in corpus.domains.values()]
+        name = options.tokenizer or str(corpus.tokenizer)
+        texts = [document.text for document in open_text(inputs).documents()]
+        megabytes = sum(len(text.encode()) for text in texts) / 1e6
+        repeats = max(1, round(options.megabytes / megabytes))
+        texts, megabytes, inputs = texts * repeats, megabytes * repeats, inputs * repeats
+
+        tokenizer = load_tokenizer(name).backend_tokenizer
+        batches = [texts[k : k + 2000] for k in range(0, len(texts), 2000)]
+        seconds: dict[str, list[float]] = {"encode_batch_fast": [], "hf": [], "gigatoken": []}
+        for round_ in range(options.rounds + 1):  # the first one warms up
+            start = time.perf_counter()
+            for batch in batches:
+                tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            took = {"encode_batch_fast": time.perf_counter() - start}
+            for backend in ("hf", "gigatoken"):
+                output = Path(folder) / backend
+                counts = preprocess(
+                    inputs,
+                    output,
+                    name,
+                    backend=backend,
+                    append_eod=True,
+                    overwrite=True,
+                    workers=options.workers,
+                    progress=False,
+                )
+                took[backend] = counts.seconds
+            if round_:
+                for run, value in took.items():
+                    seconds[run].append(value)
+        same = len({(Path(folder) / f"{backend}_input_ids.npy").read_bytes() for backend in ("hf", "gigatoken")}) == 1
+        base = statistics.median(seconds["encode_batch_fast"])
+        print(f"{len(texts):,} documents, {megabytes:.1f} MB of text, {options.rounds} rounds, {options.workers} worker(s)")
+        print(f"the two backends wrote {'the same file' if same else 'DIFFERENT FILES'}")
+        for run, values in seconds.items():
+            median = statistics.median(values)
+            print(f"{run:20} {megabytes / median:8.1f} MB/s {base / median:8.2f} x encode_batch_fast")
+
+
+if __name__ == "__main__":
+    main()
