@@ -174,16 +174,20 @@ def text_of_line(line: bytes, column: str) -> str | None:
             what = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
             raise DocumentError("invalid UTF-8", what) from None
         except (ValueError, RecursionError) as error:
-            what = f"not JSON ({error}); every line must be one JSON object"
+            reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
+            what = f"not JSON ({reason}); every line must be one JSON object{_hint(line)}"
             raise DocumentError("invalid JSON", what) from None
     if not isinstance(record, dict):
-        what = f"every line must be one JSON object, got a {type(record).__name__}"
-        if isinstance(record, list):
-            what += "; a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
+        what = f"every line must be one JSON object, got a {type(record).__name__}{_hint(line)}"
         raise DocumentError("not an object", what)
     if column not in record:
         raise DocumentError("missing column", f"no column {column!r}; the columns here are {list(record)}")
     return _checked(record[column], column)
+
+
+def _hint(line: bytes) -> str:
+    is_array = line.lstrip().startswith(b"[")
+    return "; a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl" if is_array else ""
 
 
 def _checked(value: Any, column: str) -> str:

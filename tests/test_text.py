@@ -122,7 +122,7 @@ def test_folders_globs_and_lists_have_one_order(tmp_path):
 
 
 BAD_LINES = {
-    "invalid JSON": (b'{"text": "a"', "not JSON"),
+    "invalid JSON": (b'{"text": "a"', r"not JSON \(Expecting ',' delimiter at character 12\); every line must be one"),
     "invalid UTF-8": (b'{"text": "\xff"}', "not UTF-8"),
     "not an object": (b'[{"text": "a"}]', "one JSON object, got a list; a JSON array becomes JSON lines with: jq"),
     "missing column": (b'{"body": "a", "id": 1}', r"no column 'text'; the columns here are \['body', 'id'\]"),
