@@ -70,7 +70,7 @@ def times_read(rows: Mapping[str, Sequence[int]], marks: Mapping[int, str]) -> F
         marks: lines in front of some positions, with what they mean.
     """
     length = max(map(len, rows.values()))
-    figure = Figure(figsize=(0.155 * length + 2.6, 0.5 * len(rows) + 0.9), layout="constrained")
+    figure = Figure(figsize=(0.1 * length + 2.2, 0.42 * len(rows) + 0.8), layout="constrained")
     axes = figure.subplots()
     for height, (name, counts) in enumerate(rows.items()):
         axes.text(-1, height + 0.4, name, ha="right", va="center")
@@ -79,11 +79,11 @@ def times_read(rows: Mapping[str, Sequence[int]], marks: Mapping[int, str]) -> F
             axes.add_patch(Rectangle((position, height), 0.94, 0.8, facecolor=colour, edgecolor=INK, lw=0.4))
     for position, text in marks.items():
         axes.axvline(position, color=INK, lw=1.4, ls="--")
-        axes.text(position, -0.4, text, ha="center", va="center", size=9)
+        axes.text(position + 0.6, -0.35, text, ha="left", va="center", size=9)
     handles = [Rectangle((0, 0), 1, 1, facecolor=c, edgecolor=INK) for c in ("white", TWICE, NEVER)]
     labels = ["read once", "read again", "never read"]
     axes.legend(handles, labels, ncols=3, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.6, 0.0))
-    axes.set(xlim=(-0.26 * length, length + 0.5), ylim=(len(rows), -0.8))
+    axes.set(xlim=(-0.27 * length, length + 0.5), ylim=(len(rows), -0.7))
     axes.axis("off")
     return figure
 

@@ -1,0 +1,82 @@
+"""Pictures of runs that stop and go on: the timeline of a crash, and the losses with and without one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+DONE, LOST, INK = "#9ecae1", "#fc9272", "#333333"
+STAGES = ("#f7fbff", "#fff5eb", "#f7fcf5", "#fcfbfd")
+
+
+def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], last: int) -> Figure:
+    """The steps of a run in the order they were done, one row per start of the command.
+
+    Args:
+        attempts: per start, its first and its last step. Steps that a later start did again are drawn as lost.
+        checkpoints: steps behind which one was written.
+        last: of the run.
+    """
+    figure = Figure(figsize=(0.34 * last + 1.6, 0.62 * len(attempts) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    for row, (first, stop) in enumerate(attempts):
+        axes.text(0.8, row + 0.4, f"start {row + 1}", ha="right", va="center")
+        kept = attempts[row + 1][0] - 1 if row + 1 < len(attempts) else last
+        for step in range(first, stop + 1):
+            colour = DONE if step <= kept else LOST
+            axes.add_patch(Rectangle((step, row), 0.92, 0.8, facecolor=colour, edgecolor=INK, lw=0.6))
+            axes.text(step + 0.46, row + 0.4, str(step), ha="center", va="center", size=8)
+            if step in checkpoints and step <= kept:
+                axes.plot([step + 0.96], [row + 0.4], marker="D", color=INK, ms=5, zorder=3)
+        if stop < last:
+            axes.text(stop + 1.3, row + 0.4, "killed", ha="left", va="center", color="#a50f15")
+            axes.annotate(
+                "", (kept + 1.0, row + 1.0), (stop + 1.0, row + 0.85), arrowprops={"arrowstyle": "->", "color": INK}
+            )
+    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=INK) for colour in (DONE, LOST)]
+    (diamond,) = axes.plot([], [], marker="D", color=INK, ls="none", ms=5)
+    axes.legend(
+        [*handles, diamond],
+        ["counts", "lost, done again", "checkpoint"],
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+    )
+    axes.set(xlim=(-1.2, last + 2.5), ylim=(len(attempts) + 0.1, -0.2))
+    axes.axis("off")
+    return figure
+
+
+def losses(
+    runs: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    stages: Mapping[str, tuple[int, int]],
+    events: Mapping[int, str],
+) -> Figure:
+    """Loss over steps of several runs; the later ones are drawn as marks on top of the first.
+
+    Args:
+        runs: per name, steps and losses.
+        stages: per name, first and last step: shaded.
+        events: steps behind which something happened: dashed lines.
+    """
+    figure = Figure(figsize=(8.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (name, (first, last)), colour in zip(stages.items(), STAGES * len(stages), strict=False):
+        axes.axvspan(first - 0.5, last + 0.5, color=colour, zorder=0)
+        axes.text((first + last) / 2, 0.97, name, ha="center", va="top", size=9, transform=axes.get_xaxis_transform())
+    styles: list[dict[str, Any]] = [{"color": INK, "lw": 1.4}] + [
+        {"ls": "none", "marker": marker, "ms": 5, "mfc": "none"} for marker in "osD^"
+    ]
+    for (name, (steps, values)), style in zip(runs.items(), styles, strict=False):
+        axes.plot(steps, values, label=name, **style)
+    for step, text in events.items():
+        axes.axvline(step + 0.5, color="#a50f15", ls="--", lw=1)
+        axes.text(step + 0.6, 0.03, text, size=8, color="#a50f15", transform=axes.get_xaxis_transform(), rotation=90)
+    axes.set(xlabel="step", ylabel="loss")
+    axes.margins(x=0.01)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.92))
+    return figure
