@@ -1,9 +1,9 @@
 """How near the preprocessing comes to the bare tokenizer: `python -m benchmarks.preprocess`.
 
 One round runs, one after the other on the same texts and cores: the tokenizers library alone (`encode_batch_fast`,
-texts in memory, ids thrown away), our whole road with the hf backend (JSON lines on disk to a finished token file), and the
-same with gigatoken. Medians over the rounds, of the ratios within each round too; start-up (imports, loading the
-tokenizer) is left aside. Ratios carry over to other machines, MB/s do not.
+texts in memory, ids thrown away), our whole road with the hf backend (JSON lines on disk to a finished token file),
+and the same with gigatoken. Medians over the rounds, of the ratios within each round too; start-up (imports, loading
+the tokenizer) is left aside. Ratios carry over to other machines, MB/s do not.
 """
 
 from __future__ import annotations

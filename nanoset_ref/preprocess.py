@@ -24,7 +24,7 @@ from nanoset_ref.encode import Backend, Encoder
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.workers import JobError, StoppedError, is_main_rank
+from nanoset_ref.workers import JobError, StoppedError, is_main_rank, under_torchrun
 
 NO_SEPARATOR = (
     "neither --append-eod nor --add-special-tokens is on: documents stand back to back with nothing between them, "
@@ -169,7 +169,8 @@ def run_command(name: str, work: Callable[[], Any]) -> Any:
     """
 
     def terminated(number: int, frame: object) -> None:
-        sys.exit(f"{name}: ended by SIGTERM; nothing was written" if is_main_rank() else 1)
+        why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
+        sys.exit(f"{name}: error: ended by SIGTERM{why}; nothing was written" if is_main_rank() else 1)
 
     level = logging.INFO if is_main_rank() else logging.ERROR
     logging.basicConfig(level=level, format=f"{name}: %(levelname)s: %(message)s")
@@ -181,7 +182,7 @@ def run_command(name: str, work: Callable[[], Any]) -> Any:
     except (ValueError, OSError, JobError) as error:
         sys.exit(f"{name}: error: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"{name}: interrupted; nothing was written")
+        sys.exit(f"{name}: error: interrupted; nothing was written")
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def text_of_line(line: bytes, column: str) -> str | None:
         if not line.strip():
             return None
         try:
-            record = json.loads(line)
+            record = json.loads(line.rstrip())
         except UnicodeDecodeError as error:
             what = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
             raise DocumentError("invalid UTF-8", what) from None
