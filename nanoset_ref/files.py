@@ -42,7 +42,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
     remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    text = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+    text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(temporary, mode.replace("w", "x"), **text) as file:
             with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers

@@ -79,7 +79,7 @@ def _ids_in_file(dataset: Any, number: int, kind: str, index: int) -> Any:
     files = sources(dataset)
     if not 0 <= number < len(files):
         raise IndexError(f"there is no file {number}: there are {len(files)}, counted from 0")
-    source = files[number]
+    source: Any = files[number]
     if kind == "document":
         starts = document_starts(source)
         count = len(starts) - 1
