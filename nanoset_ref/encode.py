@@ -143,7 +143,7 @@ class Encoder:
         texts: Iterable[str],
         *,
         on_error: Literal["raise", "skip"] = "raise",
-        advance: Callable[[int], None] = lambda characters: None,
+        advance: Callable[[int, int], None] = lambda characters, tokens: None,
     ) -> Iterator[Ragged]:
         """Encode batch after batch, one ahead; yields (ids, lengths) of whole documents in order.
 
@@ -154,7 +154,7 @@ class Encoder:
         Args:
             texts: any number of texts; read about two batches ahead.
             on_error: "raise", or "skip": a document with an id that `dtype` cannot hold gets length -1 and no ids.
-            advance: called with the number of characters each time a batch is done, inside a long document too.
+            advance: called with the characters and ids of every batch that is done, inside a long document too.
         """
         first = 0  # number of documents yielded
         rest: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
@@ -168,7 +168,7 @@ class Encoder:
                 first += len(lengths)
                 rest = []
             rest.append(ids[done:])
-            advance(sum(map(len, pieces)))
+            advance(sum(map(len, pieces)), len(ids))
 
     def _encoded(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool], Any]]:
         """Batches with their encodings: one ahead; as they come where there is one core and threads only take turns."""

@@ -34,7 +34,7 @@ class Share:
         self._encoder, self._counters, self._report = encoder, counters, report
         self.documents = self.tokens = self.documents_read = 0
         self.skipped: Counter[str] = Counter()
-        self._bytes_read = self._characters_read = self._characters_encoded = 0
+        self._bytes_read = self._characters_read = self._characters_encoded = self._tokens_encoded = 0
         self._reported = {DOCUMENTS: 0, TOKENS: 0, BYTES: 0}
         self._next_report = 0.0
         self._waiting: deque[Document] = deque()  # read, not yet encoded
@@ -59,7 +59,8 @@ class Share:
         except EncodeError as error:
             document = self._waiting[error.index - self.documents - self.skipped["id too large"]]
             raise DocumentError(error.kind, str(error), document.where) from None
-        self._advance(0, at_once=True)
+        self._tokens_encoded = self.tokens
+        self._advance(0, 0, at_once=True)
 
     def _texts(self, blocks: Iterable[Block]) -> Iterator[str]:
         for block in blocks:
@@ -74,13 +75,14 @@ class Share:
             self._bytes_read += block.num_bytes - before
             self.skipped += block.skipped
 
-    def _advance(self, characters: int, at_once: bool = False) -> None:
+    def _advance(self, characters: int, tokens: int, at_once: bool = False) -> None:
         """Report. Of the bytes read, the part is done that the encoded characters are of those read."""
         self._characters_encoded += characters
+        self._tokens_encoded += tokens
         if at_once or time.monotonic() > self._next_report:
             self._next_report = time.monotonic() + REPORT_S
             done = self._bytes_read * self._characters_encoded // max(1, self._characters_read)
-            for key, value in ((DOCUMENTS, self.documents), (TOKENS, self.tokens), (BYTES, done)):
+            for key, value in ((DOCUMENTS, self.documents), (TOKENS, self._tokens_encoded), (BYTES, done)):
                 self._counters.add(key, value - self._reported[key])
                 self._reported[key] = value
             self._report()
