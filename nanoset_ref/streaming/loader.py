@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.dataloader import check_plan
-from nanoset_ref.streaming.stream import Cursors, Row, TokenStream
+from nanoset_ref.streaming.packed import Row
+from nanoset_ref.streaming.stream import Cursors, TokenStream
 
 
 class TokenStreamDataLoader(DataLoader[Any]):

@@ -14,7 +14,8 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFile
+from nanoset_ref.streaming.compressed import CompressedDictionary
+from nanoset_ref.streaming.records import CompressedFile
 
 
 class _ListLike(Dataset[Any]):

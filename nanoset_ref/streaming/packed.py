@@ -27,6 +27,8 @@ from nanoset_ref import documents
 from nanoset_ref.encode import Encoder
 from nanoset_ref.text import Block
 
+Row = dict[str, NDArray[Any]]
+
 
 class Cursor(NamedTuple):
     """The first token of a row: `offset` tokens into the document with number `document` of block `block`."""
@@ -55,7 +57,7 @@ class PackedRows:
         cursor: Cursor = Cursor(),  # noqa: B008
         position_ids: bool = False,
     ) -> None:
-        self._sequence_length, self._position_ids = sequence_length, position_ids
+        self.sequence_length, self._position_ids = sequence_length, position_ids
         self._sent: deque[Cursor] = deque()  # documents whose ids have not come back yet
         self._encoded = encoder.stream(self._texts(blocks, cursor))
         # tokens at hand, where in them each document begins (the first one before them, perhaps), and its cursor
@@ -73,18 +75,18 @@ class PackedRows:
         document = int(np.searchsorted(self._begins, self._at, "right")) - 1
         return self._documents[document]._replace(offset=self._at - int(self._begins[document]))
 
-    def take(self) -> dict[str, NDArray[Any]] | None:
+    def take(self) -> Row | None:
         """The next row, None at the end of the text.
 
         Returns:
             {"input_ids": int32 [S + 1]}, a view; with position ids also "position_ids": int64 [S + 1], from 0 in each
             document and at the beginning of the row.
         """
-        end = self._at + self._sequence_length + 1
+        end = self._at + self.sequence_length + 1
         while end > len(self._tokens):
             if not self._fill():
                 return None
-            end = self._at + self._sequence_length + 1
+            end = self._at + self.sequence_length + 1
         row = {"input_ids": self._tokens[self._at : end]}
         if self._position_ids:
             starts = documents.starts_at_boundaries(self._begins, np.array([self._at]), end - self._at)

@@ -28,21 +28,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
-import numpy as np
 import torch.utils.data
 import xxhash
-from numba import njit
-from numpy.typing import NDArray
 
 from nanoset_ref.dataloader import check_plan
 from nanoset_ref.encode import Backend, Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.streaming.layout import EpochCounter, rank_and_world_size, worker_and_workers
-from nanoset_ref.streaming.packed import Cursor, PackedRows
+from nanoset_ref.streaming.packed import Cursor, PackedRows, Row
+from nanoset_ref.streaming.shards import Shard
 from nanoset_ref.text import TextSource, open_text
 
 PROBE_DOCUMENTS = 64
-Row = dict[str, NDArray[Any]]
 # {shard: {"row", "epoch", "block", "document", "offset"}}, JSON-serialisable
 Cursors = dict[str, dict[str, int]]
 
@@ -204,6 +200,16 @@ class TokenStream(torch.utils.data.IterableDataset[Row]):
             self._encoder = os.getpid(), Encoder(self.tokenizer, probe=probe, **self._encoder_options)
         return self._encoder[1]
 
+    def shard(self, number: int, epoch: int = 0, cursor: dict[str, int] | None = None) -> Shard:
+        """The rows of one shard, from its beginning or from a cursor on."""
+
+        def rows_from(start: Cursor) -> PackedRows:
+            blocks = islice(self.source.blocks(), number, None, self.shards)
+            return PackedRows(blocks, self.encoder(), self.sequence_length, start, self.position_ids)
+
+        endless = self.shards > 1
+        return Shard(rows_from, number, endless, self.shuffle_buffer, self.seed, 0 if endless else epoch, cursor)
+
     def _layout(self, workers: int) -> dict[str, int]:
         return {
             "world_size": self.world_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size
@@ -219,7 +225,7 @@ class _Reading:
     def __init__(self, stream: TokenStream, epoch: int, consumed: int, taken: int, cursors: Cursors) -> None:
         self.stream, self.epoch, self.consumed, self.taken = stream, epoch, consumed, taken
         self._cursors = dict(cursors)  # of shards that are not open yet
-        self._open: dict[int, _Shard] = {}
+        self._open: dict[int, Shard] = {}
 
     def rows(self) -> Iterator[Row]:
         stream = self.stream
@@ -239,82 +245,14 @@ class _Reading:
     def cursors(self) -> Cursors:
         return {**self._cursors, **{str(number): shard.cursor() for number, shard in self._open.items()}}
 
-    def _shard(self, number: int, index: int) -> _Shard:
+    def _shard(self, number: int, index: int) -> Shard:
         """The shard, opened at the latest known place from which row `index` lies ahead."""
         if number not in self._open:
             cursor = self._cursors.pop(str(number), None)
             if cursor and (cursor["row"] > index or (self.stream.shards == 1 and cursor["epoch"] != self.epoch)):
                 cursor = None
-            self._open[number] = _Shard(self.stream, number, self.epoch, cursor)
+            self._open[number] = self.stream.shard(number, self.epoch, cursor)
         return self._open[number]
-
-
-class _Shard:
-    """The rows of one shard, in windows of `shuffle_buffer` rows, each in an order of its own."""
-
-    def __init__(self, stream: TokenStream, number: int, epoch: int, cursor: dict[str, int] | None) -> None:
-        self._stream, self._number = stream, number
-        self._window: list[Row] = []
-        # of the window: its first row, counted over all passes (of one epoch with shards=1), and where that begins
-        self._first, self._epoch, self._start = 0, epoch if stream.shards == 1 else 0, Cursor()
-        if cursor:
-            self._first, self._epoch = cursor["row"], cursor["epoch"]
-            self._start = Cursor(cursor["block"], cursor["document"], cursor["offset"])
-        self._open(self._start)
-        self._fruitful = cursor is not None
-
-    def row(self, index: int) -> Row | None:
-        """Row `index`, not before the window; None behind the last one."""
-        while index >= self._first + len(self._window):
-            self._first += len(self._window)
-            self._window = self._next_window()
-            if not self._window:
-                return None
-        return self._window[index - self._first]
-
-    def cursor(self) -> dict[str, int]:
-        """The beginning of the window."""
-        return {"row": self._first, "epoch": self._epoch, **self._start._asdict()}
-
-    def _open(self, start: Cursor) -> None:
-        blocks = islice(self._stream.source.blocks(), self._number, None, self._stream.shards)
-        encoder, length = self._stream.encoder(), self._stream.sequence_length
-        self._packed = PackedRows(blocks, encoder, length, start, self._stream.position_ids)
-
-    def _next_window(self) -> list[Row]:
-        self._start = self._packed.cursor
-        rows = self._take()
-        if not rows and not self._fruitful:
-            width = self._stream.sequence_length + 1
-            raise ValueError(
-                f"shard {self._number} of {self._stream.shards} has no row of {width} tokens: the text is too short, "
-                "or has fewer blocks (of about a MiB) than shards"
-            )
-        if not rows and self._stream.shards > 1:  # this pass is over, the next begins
-            self._epoch, self._start, self._fruitful = self._epoch + 1, Cursor(), False
-            self._open(self._start)
-            return self._next_window()
-        self._fruitful = True
-        if not self._stream.shuffle_buffer:
-            return rows
-        order = window_order(len(rows), self._stream.seed % 2**64, self._epoch, self._number, self._first)
-        return [rows[place] for place in order]
-
-    def _take(self) -> list[Row]:
-        rows: list[Row] = []
-        while len(rows) < max(1, self._stream.shuffle_buffer) and (row := self._packed.take()):
-            rows.append(row)
-        return rows
-
-
-@njit(cache=True)
-def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> NDArray[np.int64]:
-    """The keyed permutation of the n rows of one window, int64 [n]."""
-    key = derive(derive(derive(derive(seed, 0), epoch), shard), first)
-    order = np.empty(n, np.int64)
-    for place in range(n):
-        order[place] = permute(place, n, key)
-    return order
 
 
 def _at_least(name: str, value: int, least: int) -> int:

@@ -1,13 +1,17 @@
 """TokenStream: the rows of a token file, in any layout, resumed in the middle of documents and of buffers."""
 
+import gzip
 import itertools
 import json
 
+import datasets
 import numpy as np
 import pytest
 import torch
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nanoset_ref.streaming.shards import window_order
 from ranks import Ranks
 from resume_contract import check_resume_contract
 from stream_parts import TOKENIZER, continue_stream, ids, number_tokenizer, write_text
@@ -22,7 +26,6 @@ from nanoset_ref.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, PackedRows
-from nanoset_ref.streaming.stream import window_order
 from nanoset_ref.text import open_text
 from nanoset_ref.tokens import TokenFileWriter
 
@@ -175,6 +178,34 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
         documents = [document for block in source.blocks() for document in block.documents()]
         place = [(b, d.number) for b, block in enumerate(source.blocks()) for d in block.documents()].index(cursor[:2])
         assert seen == [document.text for document in documents[place:]]
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
+def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 120)
+    texts = [document.text for document in open_text(paths).documents()]
+    lines = "".join(path.read_text() for path in paths).encode()
+    source = tmp_path / f"text.jsonl.{kind}"
+    if kind == "gz":
+        source.write_bytes(gzip.compress(lines))
+    elif kind == "zst":
+        source.write_bytes(zstandard.compress(lines))
+    elif kind == "parquet":
+        source = tmp_path / "text.parquet"
+        datasets.Dataset.from_dict({"text": texts}).to_parquet(source, batch_size=4)
+    else:
+        datasets.Dataset.from_dict({"text": texts}).save_to_disk(source)
+    expected = rows_of(tokens_of(LENGTHS), 4)
+    for shuffle_buffer in (0, 5):
+        stream = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        whole = ids(stream)
+        assert sorted(whole) == sorted(expected)
+        begun = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        taken = ids(begun, 33)
+        assert begun.state_dict()["cursors"]["0"]["block"] > 1
+        again = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        again.load_state_dict(begun.state_dict())
+        assert taken + ids(again) == whole
 
 
 # ---- resume
