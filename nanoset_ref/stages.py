@@ -107,7 +107,10 @@ def open_stage(config: Config, stage: DataStage, num_samples: int, start: Ledger
         weights = [float(dataset.dataset_path.get(path, 0)) for path in files]
     elif len(dataset.paths) < len(files):
         weights = [float(size) * (path in dataset.paths) for path, size in zip(files, lengths, strict=True)]
-    order = StatelessOrder(lengths, weights, num_samples, stage.data.seed, start=start if start.position else None)
+    ledger = None
+    if start.position:  # a stage that was given more or fewer files since is told by its plan, not by the ledger's length
+        ledger = Ledger(start.position, (*start.reads, *[0] * len(files))[: len(files)])
+    order = StatelessOrder(lengths, weights, num_samples, stage.data.seed, start=ledger)
     return Nanoset(opened, weights, length, num_samples, stage.data.seed, order=order)
 
 

@@ -189,6 +189,17 @@ def test_other_data_in_the_stage_to_be_continued_are_refused_and_named(make):
         run(make([("one", 1, "a", {})], seed=7), 0, state)
 
 
+def test_files_added_to_or_taken_from_a_stage_that_has_begun_are_refused(make):
+    order = {"order": "stateless"}
+    _, state = run(make([("one", 1, "a", order), ("two", 4, "ab", order)]), 6)
+    for letters in ("b", "a"):
+        with pytest.raises(PlanMismatch, match=r"stage 'two': this state was saved under another plan"):
+            run(make([("one", 1, "a", order), ("two", 4, letters, order)]), 0, state)
+    _, state = run(make([("one", 1, "b", order), ("two", 4, "b", order)]), 6)
+    with pytest.raises(PlanMismatch, match=r"stage 'two': this state was saved under another plan"):
+        run(make([("one", 1, "b", order), ("two", 4, "ab", order)]), 0, state)
+
+
 def test_a_stage_behind_the_last_step_has_no_plan_to_keep(make):
     before, state = run(make([("one", 1, "a", {}), ("two", 4, "b", {})]), 3)
     taken, _ = run(make([("one", 1, "a", {}), ("two", 4, "a", {})]), 1, state)
