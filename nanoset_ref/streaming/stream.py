@@ -106,6 +106,7 @@ class TokenStream(torch.utils.data.IterableDataset[Row]):
         self._resume: dict[str, Any] | None = None
         self.plan: dict[str, Any] = {
             "text": [[os.path.basename(part.path), part.num_bytes] for part in self.source.parts],
+            "column": self.source.column,
             "tokenizer": xxhash.xxh3_64_hexdigest(repr(sorted(self.tokenizer.get_vocab().items())).encode()),
             "append_eod": append_eod,
             "add_special_tokens": add_special_tokens,
