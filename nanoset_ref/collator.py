@@ -86,15 +86,16 @@ class DataCollatorForCLM:
         """
         if rows.shape[1] != self.sequence_length + 1:
             raise self._wrong_length([rows.shape[1]])
-        pointers = self._pointers()
+        pointers, feeds = self._pointers(), self.current_pp_rank == self.input_pp_rank
+        judges = self.current_pp_rank == self.output_pp_rank
         inputs, labels = rows[:, :-1].split(batch_size), rows[:, 1:].split(batch_size)
         for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
             batch = dict(pointers)
-            mask = all_true(input_ids.shape, input_ids.device)
-            if self.current_pp_rank == self.input_pp_rank:
+            mask = all_true(input_ids.shape, rows.device)
+            if feeds:
                 batch["input_ids"] = input_ids
                 batch["input_mask"] = mask
-            if self.current_pp_rank == self.output_pp_rank:
+            if judges:
                 batch["label_ids"] = label_ids
                 batch["label_mask"] = mask
             if self.documents is not None:
@@ -150,16 +151,16 @@ class DataCollatorForCLM:
         )
 
 
-_MASKS: dict[tuple[tuple[int, ...], torch.device], torch.Tensor] = {}
+_MASKS: dict[tuple[torch.Size, torch.device], torch.Tensor] = {}
 
 
-def all_true(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+def all_true(shape: torch.Size, device: torch.device) -> torch.Tensor:
     """One bool tensor per shape and device, all True, for whoever only reads it.
 
     New ones for every batch would be a third of all bytes that reading a batch writes. Should somebody have written
     into it (torch counts that), it stays with those who have it, and the next caller gets a new one.
     """
-    key = tuple(shape), device
+    key = shape, device
     mask = _MASKS.get(key)
     if mask is None or mask._version > 0:
         with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
@@ -190,7 +191,7 @@ def to_device(
     for name, value in batch.items():
         if not isinstance(value, torch.Tensor):
             moved[name] = value
-        elif value is _MASKS.get((tuple(value.shape), value.device)) and value._version == 0:
+        elif value is _MASKS.get((value.shape, value.device)) and value._version == 0:
             moved[name] = all_true(value.shape, device)
         elif (block := _block_below(value, shift := int(name == "label_ids"))) is not None:
             if block.data_ptr() not in blocks:
