@@ -1,0 +1,328 @@
+"""Million tokens per second, delivered by public DataLoaders, ours and others': `python -m benchmarks.reading`.
+
+One process, one thread of torch, the page cache warm. In every round every candidate delivers batches for `--seconds`,
+one after the other, so that whatever else the machine does meets all of them; a ratio is the median over the rounds of
+the ratios within a round. Two clocks: the wall's, and the processor time of this process, which says on a busy machine
+what the wall would say on an idle one, but sees nothing of what worker processes do. Candidates:
+
+    nanoset_ref             build_nanoset_dataloader, no workers; the file's pages have been mapped before
+    ..., stateless order    the same without an index
+    ..., two files          a weighted blend of the two halves of the tokens
+    ..., first touch        every page is met for the first time by the process (though it is in the page cache)
+    ..., a thread           read_ahead=2
+    ..., 2 workers          num_loading_workers=2
+    nanotron and the other peers, see benchmarks.peers; nanotron, 2 workers
+    gather alone            no loader: the kernel, into two buffers in turn
+    memcpy                  no loader: the bytes delivered, copied from where they lie ready as int32
+
+Beside the rates, the result holds what the steps of a batch cost (microseconds of the process). `--output` keeps it as
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import mmap
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from benchmarks.peers import PEERS, Restated, RestatedCollator, Tokens, endless, nanotron_is_its_own
+from nanoset_ref.blocks import batches_per_block
+from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import build_order
+
+BATCH = 8
+RUN = 10**9  # samples: no run ends
+FAULT_AROUND = 1 << 16  # bytes that the kernel maps around a page that is touched
+
+CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
+
+Seconds = dict[str, float]  # by clock
+Rates = dict[str, dict[str, list[float]]]  # candidate -> clock -> million tokens per second in each round
+Pull = Callable[[int], Seconds]  # deliver so many batches and say how long it took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--megabytes", type=int, default=1024, help="size of the token file")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.2, help="per candidate and round")
+    parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
+    parser.add_argument("--folder", type=Path, help="keeps the token file and the peers' copies (default: temporary)")
+    parser.add_argument("--output", type=Path, help="write the result here, as JSON")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        (options.folder or Path(folder)).mkdir(parents=True, exist_ok=True)
+        tokens = Tokens(options.folder or Path(folder), options.megabytes << 19)
+        result: dict[str, Any] = {
+            "command": "python -m benchmarks.reading " + " ".join(sys.argv[1:]),
+            "machine": machine(),
+            "batch_size": BATCH,
+            "megabytes": options.megabytes,
+            "nanotron": "its own classes" if nanotron_is_its_own() else "restated",
+            "million_tokens_per_second": {},
+            "microseconds_per_batch": {},
+        }
+        for sequence_length in options.sequence_lengths:
+            rates = measure(tokens, sequence_length, options.rounds, options.seconds, options.only)
+            report(sequence_length, rates)
+            result["million_tokens_per_second"][sequence_length] = rates
+            result["microseconds_per_batch"][sequence_length] = steps(tokens, sequence_length)
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":unknown")
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), **versions}
+
+
+def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None) -> Rates:
+    """Every candidate that is installed, every round in another order."""
+    pulls: dict[str, tuple[Pull, int]] = {}
+    for name, make in candidates(tokens, sequence_length).items():
+        if only and not any(word in name for word in only):
+            continue
+        try:
+            pull = make()
+            pull(300)
+            pulls[name] = pull, max(1, round(seconds / (pull(300)["wall"] / 300)))
+        except ImportError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    rates: Rates = {name: {clock: [] for clock in CLOCKS} for name in pulls}
+    for number in range(rounds):
+        for name in np.random.default_rng(number).permutation(list(pulls)).tolist():
+            pull, batches = pulls[name]
+            for clock, taken in pull(batches).items():
+                rates[name][clock].append(round(batches * BATCH * sequence_length / taken / 1e6, 1))
+    return rates
+
+
+def candidates(tokens: Tokens, sequence_length: int) -> dict[str, Callable[[], Pull]]:
+    """Name -> something that opens the candidate."""
+
+    def ours(nanoset: Nanoset, **options: Any) -> Pull:
+        touch(nanoset)
+        return from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options)))
+
+    def plain(order: str = "nanotron") -> Nanoset:
+        return Nanoset(tokens.path, None, sequence_length, RUN, order=order)
+
+    def two_files() -> Nanoset:
+        paths = [tokens.folder / f"{half}_input_ids.npy" for half in ("first", "second")]
+        for path, ids in zip(paths, np.array_split(tokens.ids(), 2), strict=True):
+            if not path.exists():
+                ids.tofile(path)
+        return Nanoset(paths, [0.7, 0.3], sequence_length, RUN)
+
+    def peer(name: str, num_workers: int = 0) -> Pull:
+        return from_iterator(endless(PEERS[name](tokens, sequence_length, BATCH, num_workers)))
+
+    return {
+        "nanoset_ref": lambda: ours(plain()),
+        "nanoset_ref, stateless order": lambda: ours(plain("stateless")),
+        "nanoset_ref, two files": lambda: ours(two_files()),
+        "nanoset_ref, first touch": lambda: first_touch(tokens, sequence_length),
+        "nanoset_ref, a thread": lambda: ours(plain(), read_ahead=2),
+        "nanoset_ref, 2 workers": lambda: ours(plain(), num_loading_workers=2),
+        **{name: lambda name=name: peer(name) for name in PEERS},  # type: ignore[misc]
+        "nanotron, 2 workers": lambda: peer("nanotron", 2),
+        "gather alone": lambda: gather_alone(plain()),
+        "memcpy": lambda: memcpy(tokens, sequence_length),
+    }
+
+
+def touch(nanoset: Nanoset) -> None:
+    """Meet every page of the files for the first time."""
+    for mapping in nanoset._gather._mappings:
+        np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].max()
+
+
+@contextlib.contextmanager
+def timed(seconds: Seconds) -> Iterator[None]:
+    """Adds what the block takes."""
+    begun = {clock: now() for clock, now in CLOCKS.items()}
+    yield
+    for clock, now in CLOCKS.items():
+        seconds[clock] = seconds.get(clock, 0.0) + now() - begun[clock]
+
+
+def from_iterator(batches: Iterator[Any]) -> Pull:
+    def pull(count: int) -> Seconds:
+        with timed(seconds := {}):
+            for _ in range(count):
+                next(batches)
+        return seconds
+
+    return pull
+
+
+def first_touch(tokens: Tokens, sequence_length: int) -> Pull:
+    """A new mapping as soon as an eighth of the file might have been mapped around what was read."""
+    order = build_order("nanotron", [(tokens.num_tokens - 1) // sequence_length], None, RUN)
+    around = max(FAULT_AROUND, 2 * sequence_length + FAULT_AROUND // 2)
+    at_once = max(1, 2 * tokens.num_tokens // around // 8 // BATCH)
+    done = 0
+
+    def pull(count: int) -> Seconds:
+        nonlocal done
+        seconds: Seconds = {}
+        while count > 0:
+            nanoset = Nanoset(tokens.path, None, sequence_length, RUN, order=order)
+            loader = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, consumed_train_samples=done % (RUN // 2))
+            batches = iter(loader)
+            with timed(seconds):
+                for _ in range(min(count, at_once)):
+                    next(batches)
+            done, count = done + at_once * BATCH, count - at_once
+        return seconds
+
+    return pull
+
+
+def gather_alone(nanoset: Nanoset) -> Pull:
+    rows = BATCH * batches_per_block(BATCH * 4 * nanoset.row_length)
+    touch(nanoset)
+    buffers = [np.zeros((rows, nanoset.row_length), dtype=np.int32) for _ in range(2)]
+    random = np.random.default_rng(0)
+    files = np.zeros(rows, dtype=np.int64)
+
+    def pull(count: int) -> Seconds:
+        blocks = -(-count * BATCH // rows)
+        starts = random.integers(0, nanoset.dataset_lengths[0], (blocks, rows)) * nanoset.sequence_length
+        with timed(seconds := {}):
+            for block in range(blocks):
+                nanoset._gather(files, starts[block], buffers[block % 2])
+        return {clock: taken * count * BATCH / (blocks * rows) for clock, taken in seconds.items()}
+
+    return pull
+
+
+def memcpy(tokens: Tokens, sequence_length: int) -> Pull:
+    ids = tokens.ids()[: tokens.num_tokens // 2].astype(np.int32)
+    rows = ids[: len(ids) // sequence_length * sequence_length].reshape(-1, sequence_length)
+    out = np.zeros((BATCH, sequence_length), dtype=np.int32)
+    random = np.random.default_rng(0)
+
+    def pull(count: int) -> Seconds:
+        starts = random.integers(0, len(rows) - BATCH, count).tolist()
+        with timed(seconds := {}):
+            for start in starts:
+                np.copyto(out, rows[start : start + BATCH])
+        return seconds
+
+    return pull
+
+
+def steps(tokens: Tokens, sequence_length: int) -> dict[str, dict[str, float]]:
+    """Microseconds per batch of each step, medians over 300 batches; Nanotron's restated, ours a block's share."""
+    num_samples = (tokens.num_tokens - 1) // sequence_length
+    order = np.random.default_rng(1).permutation(num_samples)
+    collate = RestatedCollator()
+    theirs: dict[str, list[float]] = {}
+    for batch in order[: 300 * BATCH].reshape(-1, BATCH).tolist():
+        clock = Clock(theirs)
+        examples = []
+        for sample in batch:
+            mapping = np.memmap(tokens.path, mode="r", order="C", dtype=np.uint16)
+            clock("open and map the file")
+            view = np.frombuffer(
+                memoryview(mapping), np.uint16, sequence_length + 1, offset=sample * sequence_length * 2
+            )
+            clock("find the sample")
+            examples.append({"input_ids": view.astype(np.int32)})
+            clock("fault the pages in, copy")
+            del mapping, view
+            clock("unmap the file")
+        collate(examples)
+        clock("stack the batch, masks")
+    dataset = Restated(tokens.path, sequence_length, order)
+    loader = from_iterator(endless(DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True)))
+    whole = statistics.median(loader(1)["process"] for _ in range(600)) * 1e6
+    nanotron = {step: round(statistics.median(times), 2) for step, times in theirs.items()}
+    nanotron["DataLoader"] = round(max(0.0, whole - sum(nanotron.values())), 2)
+
+    nanoset = Nanoset(tokens.path, None, sequence_length, RUN)
+    touch(nanoset)
+    batches = batches_per_block(BATCH * 4 * nanoset.row_length)
+    collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
+    buffers = [np.zeros((batches * BATCH, nanoset.row_length), dtype=np.int32) for _ in range(2)]
+    ours: dict[str, list[float]] = {}
+    for block in range(300):
+        positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
+        clock = Clock(ours)
+        files, samples = nanoset.order[positions]
+        starts = samples * nanoset._strides[files]
+        clock("look the order up")
+        nanoset._gather(files, starts, buffers[block % 2])
+        clock("copy the tokens")
+        for _ in collator.split(torch.from_numpy(buffers[block % 2]), BATCH):
+            pass
+        clock("cut the block")
+    loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))
+    whole = statistics.median(loader(batches)["process"] / batches for _ in range(300)) * 1e6
+    here = {step: round(statistics.median(times) / batches, 2) for step, times in ours.items()}
+    here["DataLoader"] = round(max(0.0, whole - sum(here.values())), 2)
+    return {"nanotron": nanotron, "nanoset_ref": here}
+
+
+class Clock:
+    """Adds the microseconds since the last call to a step of the current batch."""
+
+    def __init__(self, steps: dict[str, list[float]]) -> None:
+        self.steps, self.begun, self.last = steps, set[str](), time.process_time()
+
+    def __call__(self, step: str) -> None:
+        now = time.process_time()
+        times = self.steps.setdefault(step, [])
+        if step not in self.begun:
+            self.begun.add(step)
+            times.append(0.0)
+        times[-1] += (now - self.last) * 1e6
+        self.last = time.process_time()
+
+
+def report(sequence_length: int, rates: Rates) -> None:
+    """A table: median, spread, and ratios within rounds to Nanotron and to the best other peer, by both clocks."""
+    others = [name for name in PEERS if name in rates and name != "nanotron"]
+    best = max(others, key=lambda name: statistics.median(rates[name]["wall"]), default="")
+    rivals = [name for name in ("nanotron", best) if name in rates]
+    print(f"\nsequence length {sequence_length}, batch {BATCH}: million tokens per second")
+    heads = "".join(f"{'x ' + name:>12}" for name in rivals)
+    print(f"{'':30}{'wall':>6} {'quartiles':>11}{heads}{'process':>11}{heads}")
+    for name, clocks in sorted(rates.items(), key=lambda item: -statistics.median(item[1]["wall"])):
+        low, middle, high = np.percentile(clocks["wall"], [25, 50, 75])
+        line = f"{name:30}{middle:6.0f} {low:5.0f}-{high:5.0f}"
+        line += "".join(f"{ratio(clocks['wall'], rates[rival]['wall']):12.1f}" for rival in rivals)
+        if "workers" not in name:
+            line += f"{statistics.median(clocks['process']):11.0f}"
+            line += "".join(f"{ratio(clocks['process'], rates[rival]['process']):12.1f}" for rival in rivals)
+        print(line, flush=True)
+
+
+def ratio(values: list[float], others: list[float]) -> float:
+    return statistics.median(value / other for value, other in zip(values, others, strict=True))
+
+
+if __name__ == "__main__":
+    main()
