@@ -108,7 +108,8 @@ def open_stage(config: Config, stage: DataStage, num_samples: int, start: Ledger
     elif len(dataset.paths) < len(files):
         weights = [float(size) * (path in dataset.paths) for path, size in zip(files, lengths, strict=True)]
     ledger = None
-    if start.position:  # a stage that was given more or fewer files since is told by its plan, not by the ledger's length
+    if start.position:
+        # as many counts as files: that a stage was given others since it began is for its plan to tell
         ledger = Ledger(start.position, (*start.reads, *[0] * len(files))[: len(files)])
     order = StatelessOrder(lengths, weights, num_samples, stage.data.seed, start=ledger)
     return Nanoset(opened, weights, length, num_samples, stage.data.seed, order=order)
