@@ -72,6 +72,14 @@ def test_epochs_are_as_few_as_suffice(tokens: int, samples: int | None, sequence
         assert plan.num_samples_before_final_epoch == plan.num_samples
 
 
+def test_the_last_epoch_is_apart_below_80_per_cent() -> None:
+    """1,001 tokens, samples of 10: an epoch has 100 samples, two have 200."""
+    for wanted, apart in ((101, True), (179, True), (180, False), (200, False), (201, True)):
+        plan = plan_epochs(1001, wanted, 10)
+        assert (plan.num_epochs, plan.separate_final_epoch) == (2 if wanted <= 200 else 3, apart)
+        assert plan.num_samples_before_final_epoch == ((plan.num_epochs - 1) * 100 if apart else plan.num_samples)
+
+
 def test_the_last_partial_sample_is_counted_in_float32() -> None:
     """2**24 + 2 tokens, so 2**24 + 1 inputs in samples of 2: 8,388,608.5 of them, but float32 sees 2**24 inputs."""
     assert plan_epochs(2**24 + 2, None, 2, drop_last_partial=False).num_samples == 2**23
