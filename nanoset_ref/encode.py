@@ -1,11 +1,8 @@
 """Texts to token ids, in batches, with the fastest library that gives the right ids.
 
-    hf          the `tokenizers` library behind a transformers tokenizer; it uses every core it is given
-    gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
-    (slow)      a tokenizer without a fast form is called as it is
-
-"auto" takes gigatoken if it gives the same ids as hf on texts of the very corpus and on every special token, else hf. A
-special token written out in a text becomes its id with either, as transformers does by default.
+The backend "auto" takes gigatoken if it gives the same ids as hf (see `backends`) on texts of the very corpus and on
+every special token, else hf. A special token written out in a text becomes its id with either, as transformers does by
+default.
 
 Encoding runs in a second thread, one batch ahead: the libraries release the interpreter lock, so reading, parsing,
 turning ids into arrays and writing cost next to nothing in time. Long documents are encoded in pieces (see `pieces`).
@@ -19,19 +16,18 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nanoset_ref.backends import Fast, Gigatoken, Ragged, Slow, threads
 from nanoset_ref.pieces import SafeCutter
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 20
 BATCH_DOCUMENTS = 1 << 14
 Backend = Literal["auto", "hf", "gigatoken"]
-Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids back to back, and the length of each text
 logger = logging.getLogger(__name__)
 
 
@@ -45,12 +41,6 @@ class EncodeError(ValueError):
     def __init__(self, index: int, kind: str, what: str) -> None:
         super().__init__(what)
         self.index, self.kind = index, kind
-
-
-def threads() -> int:
-    """How many threads the tokenizer libraries use: RAYON_NUM_THREADS, else the cores this process may run on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(os.environ.get("RAYON_NUM_THREADS") or cores)
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
@@ -112,7 +102,7 @@ class Encoder:
             else:
                 self.suffix.append(self.eos_token_id)
         fast = tokenizer.backend_tokenizer if tokenizer.is_fast else None
-        self._library: _Fast | _Slow | _Gigatoken = _Fast(fast, tokenizer) if fast else _Slow(tokenizer)
+        self._library: Fast | Slow | Gigatoken = Fast(fast, tokenizer) if fast else Slow(tokenizer)
         self._cutter = SafeCutter(fast) if fast else None
         if backend != "hf":
             self._try_gigatoken(probe, required=backend == "gigatoken")
@@ -247,7 +237,7 @@ class Encoder:
         probe = [*probe, *PROBE, *(form.format(token) for token in specials for form in PROBE_SPECIAL)]
         try:
             fast = self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else self.tokenizer
-            found = _Gigatoken(fast)
+            found = Gigatoken(fast)
             results = [library.arrays(library.encode(probe)) for library in (found, self._library)]
             same = all(map(np.array_equal, *results))
             reason = "" if same else "it gives other ids than the tokenizer itself on texts of this corpus"
@@ -265,66 +255,3 @@ class Encoder:
 
 PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
-
-
-class _Fast:
-    """The Rust tokenizer itself; its threads are RAYON_NUM_THREADS, else one for each core."""
-
-    name = "hf"
-
-    def __init__(self, tokenizer: Any, owner: Any) -> None:
-        self._tokenizer = tokenizer
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode_special_tokens = bool(getattr(owner, "split_special_tokens", False))
-
-    def encode(self, texts: list[str]) -> list[Any]:
-        return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-
-    def arrays(self, encodings: list[Any]) -> Ragged:
-        return _arrays((encoding.ids for encoding in encodings), len(encodings))
-
-
-class _Slow:
-    """A tokenizer written in Python."""
-
-    name = "slow"
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-
-    def arrays(self, lists: list[list[int]]) -> Ragged:
-        return _arrays(lists, len(lists))
-
-
-class _Gigatoken:
-    name = "gigatoken"
-
-    def __init__(self, tokenizer: Any) -> None:
-        import gigatoken
-
-        self._tokenizer, self._loaded = tokenizer, gigatoken.Tokenizer(tokenizer)
-
-    def encode(self, texts: list[str]) -> Any:
-        return self._loaded.encode_batch(texts, parallel=threads() > 1)
-
-    def arrays(self, ragged: Any) -> Ragged:
-        offsets = np.asarray(ragged.layout.offsets.data)
-        return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Gigatoken, (self._tokenizer,)
-
-
-def _arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
-    lengths = np.empty(count, np.int64)
-
-    def measured() -> Iterator[Sequence[int]]:
-        for k, ids in enumerate(lists):
-            lengths[k] = len(ids)
-            yield ids
-
-    return np.fromiter(chain.from_iterable(measured()), np.int32), lengths

@@ -183,7 +183,7 @@ def test_an_encoder_sent_to_another_process_gives_the_same_ids(tokenizer, backen
 def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
-        patch.setattr(encode_module._Gigatoken, "encode", lambda self, texts: self._loaded.encode_batch(texts[::-1]))
+        patch.setattr(encode_module.Gigatoken, "encode", lambda self, texts: self._loaded.encode_batch(texts[::-1]))
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
         with pytest.raises(TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref import text as text_module
+from nanoset_ref import parts as parts_module
 from nanoset_ref.text import DocumentError, InputError, open_text, read_lines
 
 
@@ -40,7 +41,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lin
     if not content:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "BLOCK_BYTES", block_bytes)
+        patch.setattr(parts_module, "BLOCK_BYTES", block_bytes)
         source = open_text(path)
         blocks = list(source.blocks())
         documents = [document for block in blocks for document in block.documents()]
@@ -61,7 +62,7 @@ def test_reading_goes_on_at_any_offset_that_was_handed_out(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst"])
 def test_plain_gzip_and_zstd_give_the_same_documents(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 100)
     content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
     half = len(content) // 2  # two members, two frames: as files put together with cat
     pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(suffix[-4:].lstrip("nl"), bytes)
@@ -76,7 +77,7 @@ def test_plain_gzip_and_zstd_give_the_same_documents(tmp_path, monkeypatch, suff
 def test_parquet_by_row_groups(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
-    source = open_text(path)
+    source = pickle.loads(pickle.dumps(open_text(path)))  # as a worker process gets it
     assert texts_of(source) == TEXTS
     assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
     assert len(list(source.blocks())) == 8
@@ -85,11 +86,11 @@ def test_parquet_by_row_groups(tmp_path):
 def test_a_saved_dataset_and_its_splits(tmp_path, monkeypatch):
     import datasets
 
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 100)
     train, test = (datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"]))
     train.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "two")
-    source = open_text(tmp_path / "one")
+    source = pickle.loads(pickle.dumps(open_text(tmp_path / "one")))
     assert texts_of(source) == TEXTS
     assert len(list(source.blocks())) > 1
     assert [document.where for document in source.documents()][-1] == f"{tmp_path / 'one'}:50"

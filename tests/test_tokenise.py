@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoset_ref import parts as parts_module
 from nanoset_ref import shares as shares_module
-from nanoset_ref import text as text_module
 from nanoset_ref.encode import Encoder, load_tokenizer
 from nanoset_ref.shares import Share, claimed, encode_part, merged
 from nanoset_ref.text import InputError, open_text
@@ -103,7 +103,7 @@ def test_every_block_is_claimed_exactly_once_in_any_interleaving(sizes, workers,
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_parts_of_any_number_of_workers_merge_into_the_same_ids(corpus, encoder, tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
     source = open_text(corpus)
     counters = LocalCounters(len(source.parts), multiprocessing.get_context("spawn"))
 
@@ -122,7 +122,7 @@ def test_parts_of_any_number_of_workers_merge_into_the_same_ids(corpus, encoder,
 
 
 def test_a_lost_or_repeated_block_is_noticed(corpus, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_module, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
     source = open_text(corpus)
     encode_part(0, encoder, source, tmp_path, LocalCounters(3), lambda: None)
     table = np.load(tmp_path / "0.blocks.npy")
