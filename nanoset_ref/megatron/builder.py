@@ -1,9 +1,9 @@
 """From a config to datasets: cut splits, count samples per corpus, blend.
 
-    one prefix                   sequences round(begin*n) : round(end*n) of it, as many samples as asked
-    several, no weights          one epoch of each; a blend of all their samples, or of as many as asked, in proportion
-    to their lengths several, weights w           ceil(w*N) samples of each, built with a small surplus; a blend of the
-    sum of these different blends per split   the same for each split, every corpus whole
+    one prefix                  sequences round(begin*n) : round(end*n) of it, as many samples as asked
+    several, no weights         one epoch of each, in proportion to their lengths: all samples, or as many as asked
+    several, weights w          ceil(w*N) samples of each, built with a small surplus; the sum of these in the blend
+    a blend for each split      the same per split, every corpus whole
 
 `build` may run on every rank at once: nothing but the index cache is shared, and that takes care of itself.
 

@@ -9,6 +9,7 @@ locks, or nodes share none, each builds its own, which the rename makes harmless
     <folder>/<hash>.json           the description, and of each array dtype, shape, checksum and time of writing
 
 The .json is written last, so its presence is completeness.
+
 A file whose time stamp is not the one noted (copied, or tampered with) is read once for its checksum. What does not
 hold is rebuilt, with a warning. The rejected alternative, to hash every file at each start, reads gigabytes per rank;
 upstream checks nothing and keys on the path, so that it reuses the indexes of a corpus that was replaced, or of other

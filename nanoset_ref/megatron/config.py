@@ -102,7 +102,7 @@ class NanosetConfig:
     Raises:
         ValueError, TypeError: saying the rule, the value and the way out.
 
-    Source: the seeds of nanoset_ref; NVIDIA Megatron-LM's GPTDatasetConfig for the flags.
+    Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
     """
 
     random_seed: int

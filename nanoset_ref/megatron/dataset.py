@@ -5,9 +5,9 @@ into an array of rows, both compiled. Nothing runs in Python per token or sequen
 interface of `nanoset_ref.Nanoset`, so that samplers, collators and DataLoader are the same; what Megatron-LM makes of a
 sample (tokens, labels, masks, position ids) is `MegatronCollator`'s work.
 
-The seeds' pseudocode for a query is wrong twice, and this does what Megatron-Core does: a sample ends *with* the token
-at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document (i == i_next) it is
-document[offset : offset_next + 1], not document[offset:] + document[:offset_next].
+The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
+ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
+(i == i_next) it is document[offset : offset_next + 1], not document[offset:] + document[:offset_next].
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 The sequences of a split are repeated for E epochs and shuffled; read one after another they are a stream of E*T tokens;
 the stream is cut every S tokens; the pieces are shuffled again. Each step is one array:
 
-    document index   int32 [E*n]      position i in the stream -> sequence              lengths [5, 2, 4], one epoch,
-    shuffled: [2, 0, 1] sample index     int [N + 1, 2]   sample j -> (i, offset) where it begins           S = 3: [[0,
-    0], [0, 3], [1, 2], [2, 0]] shuffle index    uint32 [N]       position k in the run -> sample j                 [1,
-    2, 0]
+    document index   int32 [E*n]       place i in the stream -> sequence
+    sample index     int [N + 1, 2]    sample j -> (i, offset) where it begins
+    shuffle index    uint32 [N]        position k in the run -> sample j
+
+    lengths [5, 2, 4], one epoch, S = 3:   [2, 0, 1]   [[0, 0], [0, 3], [1, 2], [2, 0]]   [1, 2, 0]
 
 A sample holds S + 1 tokens (its last is its right neighbour's first), so sample j ends *with* the token at which sample
 j + 1 begins.
@@ -15,9 +16,9 @@ Building costs one pass over documents and samples and two shuffles; it keeps 4 
 sample. The rejected alternative is to derive everything from keys (`nanoset_ref.orders`' stateless order): lighter, but
 not what Megatron-LM reads.
 
-Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1), defects included: the
-seeds' documentation counts *documents* for E, the code counts tokens; "documents" are sequences throughout; the length
-of a kept partial sample is computed in float32.
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1), defects included: its
+documentation counts *documents* for E, its code tokens; "documents" are sequences throughout; the number of samples
+with a kept partial one is computed in float32.
 """
 
 from __future__ import annotations

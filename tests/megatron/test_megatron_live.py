@@ -238,7 +238,7 @@ def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace
             assert_equal(core, dataset, other, config)
 
 
-@settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(parts=st.lists(corpora(), min_size=1, max_size=3))
 def test_files_and_merges_are_byte_for_byte_upstreams(core: SimpleNamespace, parts: list[Any]) -> None:
     upstream = core.indexed_dataset.IndexedDatasetBuilder
