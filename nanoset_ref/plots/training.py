@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 DONE, LOST, INK = "#9ecae1", "#fc9272", "#333333"
-STAGES = ("#f7fbff", "#fff5eb", "#f7fcf5", "#fcfbfd")
+STAGES = ("#eaf3fb", "#feeddd", "#eaf6e8", "#f1eef6")
 
 
 def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], last: int) -> Figure:
@@ -78,5 +78,5 @@ def losses(
     axes.set(xlabel="step", ylabel="loss")
     axes.margins(x=0.01)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.92))
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(runs))
     return figure
