@@ -69,7 +69,7 @@ class SafeCutter:
             return None
         for match in islice(SEPARATOR.finditer(text, start, len(text) - self._piece_chars), MOST_CANDIDATES):
             cut, separator = match.start(), match.group()
-            left, right = text[cut - width : cut], text[cut : cut + width]
+            left, right = text[max(0, cut - width) : cut], text[cut : cut + width]
             tail = tokenizer.normalizer.normalize_str(left) if tokenizer.normalizer else left
             end = BYTE_CHARACTERS[tail[-1].encode()[-1]] if byte_level and tail else tail[-1:]
             if not end or end in joined[separator]:

@@ -43,12 +43,17 @@ def byte_level(*before, **options):
     return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False, **options)])
 
 
+class Builds(dict):
+    def __repr__(self):
+        return ", ".join(self)  # not whole vocabularies, when hypothesis reports
+
+
 @pytest.fixture(scope="module")
 def known(golden):
     """The builds that are cut: GPT-2's, Llama 3's, Qwen's, Llama 2's, the two Metaspace forms, Gemma's."""
     llama_2 = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     split = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
-    return {
+    builds = {
         "golden": Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json")),
         "llama 3": trained(pre_tokenizer=byte_level(split, use_regex=False)),
         "nfc": trained(normalizer=normalizers.NFC(), pre_tokenizer=byte_level(split, use_regex=False)),
@@ -63,6 +68,7 @@ def known(golden):
             byte_fallback=True,
         ),
     }
+    return Builds(builds)
 
 
 @pytest.fixture(scope="module")

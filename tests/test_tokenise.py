@@ -101,6 +101,14 @@ def test_every_block_is_claimed_exactly_once_in_any_interleaving(sizes, workers,
     assert sorted(seen) == [(part, index) for part, size in enumerate(sizes) for index in range(size)]
 
 
+def test_a_worker_without_a_file_of_its_own_helps_with_those_of_others():
+    counters = LocalCounters(2)
+    first, second, third = (claimed(NumberedParts([4, 2]), counters) for _ in range(3))
+    rounds = [[next(worker)[:2] for worker in (first, second, third)] for _ in range(2)]
+    assert rounds == [[(0, 0), (1, 0), (0, 1)], [(0, 2), (1, 1), (0, 3)]]
+    assert [list(worker) for worker in (first, second, third)] == [[], [], []]
+
+
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_parts_of_any_number_of_workers_merge_into_the_same_ids(corpus, encoder, tmp_path, monkeypatch, workers):
     monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
