@@ -18,7 +18,7 @@ def limit_repetitions(
     weights: NDArray[np.float64],
     reads: Sequence[int],
     num_samples: int,
-    max_repetitions: float | Sequence[float],
+    max_repetitions: float | Sequence[float] | NDArray[np.float64],
     excess: Excess = "raise",
 ) -> NDArray[np.float64]:
     """Hold weights against a limit, and lower those above it if that is asked for.
@@ -50,7 +50,9 @@ def limit_repetitions(
     caps = np.maximum(limits * lengths - np.asarray(reads), 0) / max(num_samples, 1)
     tolerance = 1 + 1e-12  # of the rounding in weights that just reach their limit
     over = np.flatnonzero(weights > caps * tolerance)
-    if over.size and excess == "raise":
+    if not over.size:
+        return weights
+    if excess == "raise":
         source = over[0]
         times = (weights[source] * num_samples + reads[source]) / max(int(lengths[source]), 1)
         raise ValueError(
