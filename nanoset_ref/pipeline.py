@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -97,6 +96,8 @@ class DistributedModel:
         self.micro_batches = config.tokens.batch_accumulation_per_replica
         self.schedule = None
         if layout.pp_size > 1:
+            from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # a second of imports
+
             stage = PipelineStage(
                 self.module, layout.pp_rank, layout.pp_size, world.device, group=world.mesh["pp"].get_group()
             )
