@@ -18,7 +18,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.blocks import Block, BlockReader, BlockSampler, RowReader, Slots, ahead, batches_per_block
+from nanoset_ref.boundaries import WithDocumentStarts
 from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import Layout, ResumableBatchSampler, Tail, worker_seed
 
@@ -166,7 +168,7 @@ def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> 
 
 
 def build_nanoset_dataloader(
-    dataset: Nanoset,
+    dataset: Nanoset | WithDocumentStarts,
     *,
     micro_batch_size: int,
     dp_rank: int = 0,
@@ -181,12 +183,14 @@ def build_nanoset_dataloader(
     tail: Tail = "drop",
     pin_memory: bool = False,
     read_ahead: int = 0,
+    documents: DocumentOptions | None = None,
     **options: Any,
 ) -> NanosetDataLoader:
     """The DataLoader of one rank.
 
     Args:
-        dataset: the Nanoset, the same in every rank.
+        dataset: the Nanoset, the same in every rank; within `WithDocumentStarts` where documents are told apart by the
+            boundaries in the manifests.
         micro_batch_size: samples per batch of one rank.
         dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass
             the same numbers.
@@ -197,6 +201,7 @@ def build_nanoset_dataloader(
         seed: the run's seed, from which worker seeds derive.
         read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
             the training step as well as workers do, and needs none.
+        documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
         pin_memory, **options: of torch's DataLoader.
 
     Returns:
@@ -205,7 +210,8 @@ def build_nanoset_dataloader(
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
-    collator = DataCollatorForCLM(dataset.sequence_length, input_pp_rank, output_pp_rank, current_pp_rank)
+    pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
+    collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),

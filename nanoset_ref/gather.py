@@ -1,20 +1,24 @@
-"""Copy the tokens of many rows out of memory-mapped files, in one call.
+"""Copy the tokens of many rows out of token files, in one call.
 
-One kernel walks the rows of a block: it adds the row's offset to the address of its file's mapping and widens the ids
-to int32 straight into the output. No Python runs per row, no intermediate array is made, the GIL is free meanwhile. The
-cost is the memory traffic, itemsize bytes read and 4 written per token, because the processor is told two rows early
-where it will have to look: rows lie at random places, so each begins with a page-table walk and a cache miss, which
-would otherwise be half of the time of a row of 512 tokens.
+One kernel walks the rows of a block and widens their ids to int32 straight into the output. No Python runs per row, and
+the GIL is free meanwhile. A row comes from the page cache in one of two ways, each where the other is slow:
 
-Where the page cache does not hold the file, the kernel would read megabytes around each row (its read-ahead, made for
-those who read on). It is told not to, and, as soon as a block had to wait for the disk, it is told all rows of the
-blocks to come at once, so that it fetches them side by side.
+    1. what is read for the first time, by pread: a system call and a copy, 1.7 microseconds for 512 tokens. Touching a
+       mapping there costs 5: a page fault that enters 16 pages into the page table, for a row that fills one of them.
+    2. what has been read nearby before, through a mapping of the file: 0.13 microseconds. It pays from the second
+       visit on: small files, later epochs.
 
-The rejected alternative is preadv, which takes a system call and a copy more per row: 4.5 / 2.9 / 2.2 times as long for
-rows of 512 / 2,048 / 8,192 tokens, nine tenths to two thirds as long where the process touches a page for the first
-time, and 3 to 9 times as long from the disk. Nanotron maps the file anew for every sample, which is 85-90% of its time.
-What a mapping adds to the resident size is page cache, which the system takes back when it needs it: `python -m
-benchmarks.memory` shows all three.
+Which it is says one byte for each 64 KiB of the files (`VISITED` bytes in all, whatever their size; files that are
+larger share them, and are mapped a little early). So a run over a corpus that it reads once keeps its resident size,
+and one that fits into memory is read at the speed of memory: the kernel asks for a row's first cache lines two rows
+early, because a row at a random place begins with a page-table walk and a cache miss, half of the time of 512 tokens.
+
+From a disk, the kernel's read-ahead would fetch megabytes around each row. It is told that access is random, and, after
+a block that had to wait, of all rows of the next one at once, so that it fetches them side by side.
+
+The rejected alternatives: only one of the two ways (the mapping alone takes three times as long where all is new, pread
+alone five times as long where nothing is), NumPy slices (a microsecond each), and Nanotron's way, to map the file anew
+for every sample: 85-90% of its time.
 
 Files are immutable while they are open: truncating one under a mapping ends the process with SIGBUS.
 """
@@ -22,7 +26,9 @@ Files are immutable while they are open: truncating one under a mapping ends the
 from __future__ import annotations
 
 import mmap
+import os
 import resource
+import weakref
 from typing import Any
 
 import numpy as np
@@ -33,36 +39,50 @@ from numpy.typing import NDArray
 
 from nanoset_ref.tokens import TokenFile
 
+VISITED = 1 << 20  # windows that are told apart: 64 GiB
+WINDOW = 1 << 16  # bytes that a page fault maps
 THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-ANNOUNCED = 64  # blocks that are announced after one that waited for the disk
 
 
 class Gatherer:
-    """Token files, mapped for random access, as a table of addresses.
+    """Token files, open for random access.
 
     Args:
         files: the files, of uint16 or int32.
     """
 
     def __init__(self, files: list[TokenFile]) -> None:
-        self._mappings = [_map(file) for file in files]
+        self._descriptors = np.array([os.open(file.path, os.O_RDONLY) for file in files], dtype=np.int64)
+        for descriptor in self._descriptors.tolist():
+            weakref.finalize(self, os.close, descriptor)
+        self._mappings = [_map(descriptor) for descriptor in self._descriptors.tolist()]
         self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._waited = resource.getrusage(THREAD).ru_majflt
-        self._to_announce = 0
+        windows = [-(-len(mapping) // WINDOW) for mapping in self._mappings]
+        self._first_windows = np.cumsum([0, *windows[:-1]])
+        self._visited = np.zeros(min(sum(windows), VISITED), dtype=np.uint8)
+        self._blocks_read = resource.getrusage(THREAD).ru_inblock
+        self._waited = False
 
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
 
         The caller answers for the bounds: they follow from the file's number of samples and are not checked again here.
         """
-        if self._to_announce:
-            self._to_announce -= 1
+        if self._waited:
             self._announce(datasets, starts, out.shape[1])
-        _gather(self._addresses, self._itemsizes, datasets, starts, out)
-        waited = resource.getrusage(THREAD).ru_majflt  # major faults: pages that had to come from the disk
-        if waited != self._waited:
-            self._waited, self._to_announce = waited, ANNOUNCED
+        _gather(
+            self._descriptors,
+            self._addresses,
+            self._itemsizes,
+            self._first_windows,
+            self._visited,
+            datasets,
+            starts,
+            out,
+        )
+        blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
+        self._waited, self._blocks_read = blocks_read != self._blocks_read, blocks_read
 
     def _announce(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> None:
         sizes = self._itemsizes[datasets]
@@ -72,10 +92,9 @@ class Gatherer:
             self._mappings[dataset].madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
 
-def _map(file: TokenFile) -> mmap.mmap:
-    """A mapping of its own: who scans `file.tokens` from end to end still has the kernel's read-ahead."""
-    with open(file.path, "rb") as opened:
-        mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+def _map(descriptor: int) -> mmap.mmap:
+    """A mapping of its own: who scans `TokenFile.tokens` from end to end still has the kernel's read-ahead."""
+    mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     mapping.madvise(mmap.MADV_RANDOM)
     return mapping
 
@@ -111,9 +130,13 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
     return types.void(types.uint64), generate
 
 
+_pread = types.ExternalFunction("pread", types.intp(types.intc, types.voidptr, types.uintp, types.int64))
+
+
 @njit(cache=True, nogil=True)
-def _gather(addresses, itemsizes, datasets, starts, out):
+def _gather(descriptors, addresses, itemsizes, first_windows, visited, datasets, starts, out):
     rows, length = out.shape
+    scratch = np.empty(length, dtype=np.uint16)
     for row in range(rows):
         if row + 2 < rows:
             dataset = datasets[row + 2]
@@ -121,12 +144,19 @@ def _gather(addresses, itemsizes, datasets, starts, out):
             for line in range(4):  # four lines of 64 bytes are enough to set off the processor's own prefetching
                 _prefetch(address + np.uint64(64 * line))
         dataset = datasets[row]
-        address = addresses[dataset] + np.uint64(starts[row] * itemsizes[dataset])
+        begin, size = starts[row] * itemsizes[dataset], length * itemsizes[dataset]
+        window = (first_windows[dataset] + begin // WINDOW) % len(visited)
+        new, visited[window] = visited[window] == 0, 1
         if itemsizes[dataset] == 2:
-            narrow = carray(_uint16_pointer(address), length)
-            for i in range(length):
-                out[row, i] = narrow[i]
-        else:
-            wide = carray(_int32_pointer(address), length)
-            for i in range(length):
-                out[row, i] = wide[i]
+            if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
+                _widen(scratch, out[row])
+            else:
+                _widen(carray(_uint16_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+        elif not new or _pread(descriptors[dataset], out[row].ctypes, size, begin) != size:
+            _widen(carray(_int32_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+
+
+@njit(cache=True, nogil=True)
+def _widen(ids, out):
+    for i in range(len(out)):
+        out[i] = ids[i]
