@@ -1,13 +1,15 @@
 """The gather kernel against slices."""
 
+import gc
 import mmap
+import os
 import types
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.gather import Gatherer
+from nanoset_ref.gather import WINDOW, Gatherer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile
 
@@ -35,27 +37,80 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
     gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
-    gather._to_announce = data.draw(st.integers(0, 1))
-    gather(datasets, starts, out[:-1])
+    for _ in range(3):  # first by pread, then through the mapping
+        gather._waited = data.draw(st.booleans())
+        out[:] = -1
+        gather(datasets, starts, out[:-1])
     expected = [arrays[dataset][0][start : start + length].tolist() for dataset, start in zip(datasets, starts)]  # noqa: B905
     assert out.tolist() == [*expected, [-1] * length], "and nothing behind them is touched"
 
 
-def test_ids_keep_their_value_in_both_dtypes(tmp_path):
+def test_ids_keep_their_value_in_both_dtypes_and_ways(tmp_path):
     """uint16 has no sign: 65535 is not -1."""
-    out = np.empty((2, 3), dtype=np.int32)
-    files = token_files(tmp_path, ([0, 1, 65535, 32768], "<u2"), ([7, 2**31 - 1, 65536, 0], "<i4"))
-    Gatherer(files)(np.array([0, 1]), np.array([1, 0]), out)
-    assert out.tolist() == [[1, 65535, 32768], [7, 2147483647, 65536]]
+    gather = Gatherer(token_files(tmp_path, ([0, 1, 65535, 32768], "<u2"), ([7, 2**31 - 1, 65536, 0], "<i4")))
+    for _ in ("by pread", "through the mapping"):
+        out = np.empty((2, 3), dtype=np.int32)
+        gather(np.array([0, 1]), np.array([1, 0]), out)
+        assert out.tolist() == [[1, 65535, 32768], [7, 2147483647, 65536]]
 
 
 def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
     """Behind a file of exactly one page nothing is mapped: reading, or asking, one id too far would show."""
-    path = tmp_path / "a_input_ids.npy"
-    np.arange(2048, dtype="<u2").tofile(path)
-    out = np.empty((3, 8), dtype=np.int32)
-    Gatherer([TokenFile(path)])(np.array([0, 0, 0]), np.array([0, 2040, 2040]), out)
-    assert out.tolist() == [list(range(8)), list(range(2040, 2048)), list(range(2040, 2048))]
+    gather = Gatherer(token_files(tmp_path, (np.arange(2048), "<u2")))
+    for _ in range(2):
+        out = np.empty((3, 8), dtype=np.int32)
+        gather(np.array([0, 0, 0]), np.array([0, 2040, 2040]), out)
+        assert out.tolist() == [list(range(8)), list(range(2040, 2048)), list(range(2040, 2048))]
+
+
+def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
+    """What is seen of it: the bytes on disk change, the mapping is taken away."""
+    path = token_files(tmp_path, (np.arange(100_000) % 60_000, "<u2"), (np.arange(40_000), "<i4"))
+    gather = Gatherer(path)
+    other = np.arange(100, dtype=np.int32).astype("<u2")
+    addresses = gather._addresses.copy()
+    gather._addresses[:] = np.uint64(other.ctypes.data) - np.uint64(2 * 70_000)
+
+    def row(dataset, start):
+        out = np.empty((1, 4), dtype=np.int32)
+        gather(np.array([dataset]), np.array([start]), out)
+        return out[0].tolist()
+
+    assert row(0, 70_000) == [10_000, 10_001, 10_002, 10_003]
+    assert row(0, 70_000) == [0, 1, 2, 3], "the address was asked"
+    gather._addresses[:] = addresses
+    assert row(0, 70_001) == [10_001, 10_002, 10_003, 10_004]
+    assert row(1, 5) == [5, 6, 7, 8] == row(1, 5)
+    assert np.flatnonzero(gather._visited).tolist() == [70_000 * 2 // WINDOW, 200_000 // WINDOW + 1]
+
+
+def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("nanoset_ref.gather.VISITED", 2)
+    gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
+    assert len(gather._visited) == 2
+    for _ in range(2):
+        for start in (0, 150_000, 40_000, 199_990):
+            out = np.empty((1, 10), dtype=np.int32)
+            gather(np.array([0]), np.array([start]), out)
+            assert out[0].tolist() == [(start + i) % 60_000 for i in range(10)]
+
+
+def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
+    gather = Gatherer(token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4")))
+    gather._descriptors[:] = -1
+    out = np.empty((2, 3), dtype=np.int32)
+    gather(np.array([0, 1]), np.array([1, 97]), out)
+    assert out.tolist() == [[1, 2, 3], [97, 98, 99]]
+
+
+def test_nothing_stays_open(tmp_path):
+    """Neither descriptors nor mappings outlive their owner."""
+    before = len(os.listdir("/dev/fd"))
+    gather = Gatherer(token_files(tmp_path, (np.arange(100), "<u2")))
+    assert len(os.listdir("/dev/fd")) > before
+    del gather
+    gc.collect()
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_long_row_is_whole(tmp_path):
@@ -69,9 +124,9 @@ def test_a_long_row_is_whole(tmp_path):
 
 
 def test_rows_are_announced_after_a_wait_for_the_disk(tmp_path, monkeypatch):
-    """Nothing is announced while the pages are there; after a major fault the next blocks are, page by page."""
+    """Nothing while all is in memory; after a block that read from the disk the next one is, page by page."""
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<u2"), (np.arange(10_000), "<i4")))
-    faults, announced = iter([0, 1, 1, 1, 1]), []
+    blocks_read, announced = iter([0, 8, 16, 16, 16]), []
 
     class Mapping:
         def __init__(self, number, mapped):
@@ -80,9 +135,8 @@ def test_rows_are_announced_after_a_wait_for_the_disk(tmp_path, monkeypatch):
         def madvise(self, option, start, length):
             announced.append((self.number, option, start, length))
 
-    monkeypatch.setattr("nanoset_ref.gather.ANNOUNCED", 2)
-    monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_majflt=next(faults)))
-    gather._mappings, gather._waited = [Mapping(*numbered) for numbered in enumerate(gather._mappings)], 0
+    monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)))
+    gather._mappings, gather._blocks_read = [Mapping(*numbered) for numbered in enumerate(gather._mappings)], 0
     datasets, starts, out = np.array([0, 1]), np.array([5000, 1023]), np.empty((2, 10), dtype=np.int32)
     counts = []
     for _ in range(5):
