@@ -70,6 +70,11 @@ class Run:
         if found is None:
             return
         step, state = found
+        if state["model"] != self.config.model.model_config:
+            raise CheckpointError(
+                f"the checkpoints in {self.checkpoints.folder} are of the model {state['model']}, the config has "
+                f"{self.config.model.model_config}: continue with that one, or take another checkpoints_path"
+            )
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
             self.optimizer.state[parameter] = {
@@ -85,7 +90,11 @@ class Run:
         logger.info("continuing behind step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
-        state = {"data": self.loader.state_dict(), "parallelism": vars(self.config.parallelism)}
+        state = {
+            "data": self.loader.state_dict(),
+            "model": self.config.model.model_config,
+            "parallelism": vars(self.config.parallelism),
+        }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
 
     def tensors(self) -> dict[str, Tensor]:

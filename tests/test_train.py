@@ -193,6 +193,14 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_2(runs, capsys):
     assert "nowhere.yaml" in capsys.readouterr().err
 
 
+def test_the_checkpoints_of_another_model_are_refused(runs):
+    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+    ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
+    assert 2 in ranks.wait_for_codes()
+    assert "continue with that one, or take another checkpoints_path" in ranks.log.read_text()
+    assert runs.lines("whole") == whole
+
+
 def test_the_learning_rate_is_a_function_of_the_step():
     schedule = ScheduleConfig(learning_rate=1.0, lr_warmup_steps=4, min_decay_lr=0.1)
     rates = [learning_rate(OptimizerConfig(learning_rate_scheduler=schedule), step, 12) for step in range(1, 13)]
