@@ -107,13 +107,15 @@ class Order(ABC):
         if isinstance(k, slice):
             return self._lookup(np.arange(*k.indices(self.num_samples), dtype=np.int64))
         if isinstance(k, SupportsIndex) and not isinstance(k, np.ndarray):
-            position = self._checked(np.array([operator.index(k)], dtype=np.int64))
-            datasets, samples = self._lookup(position)
+            position = operator.index(k)
+            if not -self.num_samples <= position < self.num_samples:
+                raise IndexError(f"position {position} is outside an order of {self.num_samples} samples")
+            datasets, samples = self._lookup(np.array([position % self.num_samples], dtype=np.int64))
             return int(datasets[0]), int(samples[0])
         array = np.asarray(k)
         if array.size and not np.issubdtype(array.dtype, np.integer):
             raise TypeError(f"positions must be integers; got an array of {array.dtype}")
-        datasets, samples = self._lookup(self._checked(array.astype(np.int64).ravel()))
+        datasets, samples = self._lookup(self._checked(array.astype(np.int64, copy=False).ravel()))
         return datasets.reshape(array.shape), samples.reshape(array.shape)
 
     def _checked(self, positions: Int64Array) -> Int64Array:
