@@ -5,10 +5,10 @@ one after the other, so that whatever else the machine does meets all of them; a
 the ratios within a round. Two clocks: the wall's, and the processor time of this process, which says on a busy machine
 what the wall would say on an idle one, but sees nothing of what worker processes do. Candidates:
 
-    nanoset_ref             build_nanoset_dataloader, no workers; the file's pages have been mapped before
+    nanoset_ref             build_nanoset_dataloader, no workers; every place of the file has been visited before
     ..., stateless order    the same without an index
     ..., two files          a weighted blend of the two halves of the tokens
-    ..., first touch        every page is met for the first time by the process (though it is in the page cache)
+    ..., first touch        nearly every place is visited for the first time (though it is in the page cache)
     ..., a thread           read_ahead=2
     ..., 2 workers          num_loading_workers=2
     nanotron and the other peers, see benchmarks.peers; nanotron, 2 workers
@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import mmap
 import os
 import platform
 import statistics
@@ -43,12 +42,12 @@ from torch.utils.data import DataLoader
 from benchmarks.peers import PEERS, Restated, RestatedCollator, Tokens, endless, nanotron_is_its_own
 from nanoset_ref.blocks import batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.gather import WINDOW
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
 
 BATCH = 8
 RUN = 10**9  # samples: no run ends
-FAULT_AROUND = 1 << 16  # bytes that the kernel maps around a page that is touched
 
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 
@@ -104,9 +103,7 @@ def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, o
         if only and not any(word in name for word in only):
             continue
         try:
-            pull = make()
-            pull(300)
-            pulls[name] = pull, max(1, round(seconds / (pull(300)["wall"] / 300)))
+            pulls[name] = calibrated(make(), seconds)
         except ImportError as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
     rates: Rates = {name: {clock: [] for clock in CLOCKS} for name in pulls}
@@ -116,6 +113,15 @@ def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, o
             for clock, taken in pull(batches).items():
                 rates[name][clock].append(round(batches * BATCH * sequence_length / taken / 1e6, 1))
     return rates
+
+
+def calibrated(pull: Pull, seconds: float) -> tuple[Pull, int]:
+    """The candidate and how many batches take it about so long."""
+    batches = 100
+    pull(batches)
+    while (taken := pull(batches)["wall"]) < seconds / 2:
+        batches *= 2
+    return pull, max(1, round(batches * seconds / taken))
 
 
 def candidates(tokens: Tokens, sequence_length: int) -> dict[str, Callable[[], Pull]]:
@@ -153,9 +159,11 @@ def candidates(tokens: Tokens, sequence_length: int) -> dict[str, Callable[[], P
 
 
 def touch(nanoset: Nanoset) -> None:
-    """Meet every page of the files for the first time."""
-    for mapping in nanoset._gather._mappings:
-        np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].max()
+    """Visit every window of the files twice, so that all are mapped."""
+    for number, file in enumerate(nanoset.files):
+        starts = np.arange(0, file.num_tokens - 8, WINDOW // 4)
+        for _ in range(2):
+            nanoset._gather(np.full(len(starts), number), starts, np.empty((len(starts), 8), dtype=np.int32))
 
 
 @contextlib.contextmanager
@@ -178,10 +186,9 @@ def from_iterator(batches: Iterator[Any]) -> Pull:
 
 
 def first_touch(tokens: Tokens, sequence_length: int) -> Pull:
-    """A new mapping as soon as an eighth of the file might have been mapped around what was read."""
+    """A dataset that has read nothing yet, as soon as an eighth of the file's windows might have been visited."""
     order = build_order("nanotron", [(tokens.num_tokens - 1) // sequence_length], None, RUN)
-    around = max(FAULT_AROUND, 2 * sequence_length + FAULT_AROUND // 2)
-    at_once = max(1, 2 * tokens.num_tokens // around // 8 // BATCH)
+    at_once = 2 * tokens.num_tokens // (2 * sequence_length + WINDOW) // 8 // BATCH
     done = 0
 
     def pull(count: int) -> Seconds:
@@ -201,7 +208,7 @@ def first_touch(tokens: Tokens, sequence_length: int) -> Pull:
 
 
 def gather_alone(nanoset: Nanoset) -> Pull:
-    rows = BATCH * batches_per_block(BATCH * 4 * nanoset.row_length)
+    rows = BATCH * batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     touch(nanoset)
     buffers = [np.zeros((rows, nanoset.row_length), dtype=np.int32) for _ in range(2)]
     random = np.random.default_rng(0)
@@ -264,7 +271,7 @@ def steps(tokens: Tokens, sequence_length: int) -> dict[str, dict[str, float]]:
 
     nanoset = Nanoset(tokens.path, None, sequence_length, RUN)
     touch(nanoset)
-    batches = batches_per_block(BATCH * 4 * nanoset.row_length)
+    batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
     buffers = [np.zeros((batches * BATCH, nanoset.row_length), dtype=np.int32) for _ in range(2)]
     ours: dict[str, list[float]] = {}

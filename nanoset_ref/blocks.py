@@ -1,8 +1,8 @@
 """Blocks: what travels from those who read to the training loop, instead of single batches.
 
 Copying a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing out
-any item, and a hundred times on one from a worker process. So an item is a block of many batches (`BLOCK_BYTES`), read
-by one call into memory that stands ready, and cut into batches, which are views, where it is delivered.
+any item, and a hundred times on one from a worker process. So an item is a block of many batches (about a MiB, see
+`batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered.
 
     1. `BlockSampler` (main process) puts the positions of the next batches together, with the number of a free slot
     2. `BlockReader` (worker or main process) fills that slot and answers with its number
@@ -33,7 +33,10 @@ from torch.utils.data import Dataset, Sampler
 
 from nanoset_ref.samplers import ResumableBatchSampler
 
-BLOCK_BYTES = 1 << 20  # larger ones are no faster; those in use still fit into a second-level cache
+BLOCK_BYTES = 1 << 20
+FEW = 16  # batches in a block at least, to share what handing it out costs; this makes it larger,
+LARGEST_BLOCK_BYTES = 4 << 20  # but not larger than this,
+ALL_BLOCKS_BYTES = 48 << 20  # nor all slots together than this: in containers shared memory often ends at 64 MiB
 
 T = TypeVar("T")
 
@@ -160,9 +163,10 @@ class BlockReader(Dataset[Block]):
         return Block(len(positions), slot, None)
 
 
-def batches_per_block(batch_bytes: int) -> int:
-    """How many batches of `batch_bytes` a block takes: at least one."""
-    return max(1, BLOCK_BYTES // batch_bytes)
+def batches_per_block(batch_bytes: int, num_slots: int = 1) -> int:
+    """How many batches of `batch_bytes` a block takes, if there are so many slots: at least one."""
+    largest = min(LARGEST_BLOCK_BYTES, ALL_BLOCKS_BYTES // num_slots)
+    return max(1, min(max(BLOCK_BYTES // batch_bytes, FEW), largest // batch_bytes))
 
 
 def ahead(items: Iterable[T], depth: int) -> Iterator[T]:

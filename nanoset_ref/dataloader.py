@@ -120,9 +120,11 @@ class NanosetDataLoader(DataLoader[Any]):
     def _open_blocks(self) -> tuple[Iterable[Block], Slots]:
         """The blocks, from workers if there are any; a slot for each under way and three for those being delivered."""
         dataset, sampler = cast(RowReader, self.dataset), cast(ResumableBatchSampler, self.batch_sampler)
-        batches = batches_per_block(sampler.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize)
+        num_slots = self.num_workers * (self.prefetch_factor or 0) + self.read_ahead + 3
+        batch_bytes = sampler.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
+        batches = batches_per_block(batch_bytes, num_slots)
         slots = Slots(
-            self.num_workers * (self.prefetch_factor or 0) + self.read_ahead + 3,
+            num_slots,
             (batches * sampler.micro_batch_size, dataset.row_length),
             dataset.row_dtype,
             shared=self.num_workers > 0,

@@ -13,7 +13,7 @@ from test_nanoset import write_range
 from torch.utils.data import DataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.blocks import Block, BlockReader, BlockSampler, Slots, ahead
+from nanoset_ref.blocks import Block, BlockReader, BlockSampler, Slots, ahead, batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -52,6 +52,24 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
 
+@pytest.mark.parametrize(
+    ("batch_bytes", "num_slots", "batches"),
+    [
+        (16_000, 3, 65),  # a MiB
+        (65_000, 3, 16),
+        (100_000, 3, 16),  # few, so more than a MiB
+        (262_000, 3, 16),
+        (300_000, 3, 13),  # 4 MiB
+        (5_000_000, 3, 1),
+        (262_000, 19, 10),  # 48 MiB in 19 slots
+        (16_000, 200, 15),
+        (16_000, 10**6, 1),
+    ],
+)
+def test_a_block_has_about_a_mib_or_some_batches_more_but_not_too_many_bytes(batch_bytes, num_slots, batches):
+    assert batches_per_block(batch_bytes, num_slots) == batches
+
+
 def test_a_slot_is_free_when_nothing_refers_to_it():
     slots = Slots(2, (4, 3), INT32, shared=False)
     first = slots.request()
@@ -82,7 +100,7 @@ def nanoset(tmp_path):
 
 @pytest.fixture
 def two_batches_per_block(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 8 * 5 * 4)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", 2 * 8 * 5 * 4)
 
 
 def expected_rows(nanoset, batch):
@@ -156,7 +174,7 @@ def test_a_read_error_reaches_the_training_loop(nanoset):
     nanoset.__class__ = Broken
     for options in ({}, {"read_ahead": 2}, {"num_loading_workers": 1}):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK_BYTES", 160)
+            patch.setattr(blocks, "LARGEST_BLOCK_BYTES", 160)
             loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
             with pytest.raises(OSError, match="the disk has gone"):
                 for _ in loader:
