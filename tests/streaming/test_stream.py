@@ -11,7 +11,6 @@ import torch
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nanoset_ref.streaming.shards import window_order
 from ranks import Ranks
 from resume_contract import check_resume_contract
 from stream_parts import TOKENIZER, continue_stream, ids, number_tokenizer, write_text
@@ -19,13 +18,14 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref import text
+from nanoset_ref import parts
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, PackedRows
+from nanoset_ref.streaming.shards import window_order
 from nanoset_ref.text import open_text
 from nanoset_ref.tokens import TokenFileWriter
 
@@ -156,7 +156,7 @@ def test_position_ids_begin_again_in_each_document(paths):
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
 def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, block_bytes):
-    monkeypatch.setattr(text, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
     source, encoder = open_text(paths), Encoder(TOKENIZER, append_eod=True, backend="hf")
     expected = rows_of(tokens_of(LENGTHS), 4)
     packed = PackedRows(source.blocks(), encoder, 4)
@@ -182,7 +182,7 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 120)
+    monkeypatch.setattr(parts, "BLOCK_BYTES", 120)
     texts = [document.text for document in open_text(paths).documents()]
     lines = "".join(path.read_text() for path in paths).encode()
     source = tmp_path / f"text.jsonl.{kind}"
