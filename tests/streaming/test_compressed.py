@@ -10,9 +10,9 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nanoset_ref.streaming.records import CompressedFile
 
 from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, CompressedFormatError
+from nanoset_ref.streaming.records import CompressedFile
 
 COMPRESSIONS = ["bz2", "xz", "gzip", "zstd"]
 
