@@ -12,12 +12,25 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_ref.corpus import prepare_corpus
 from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.text import open_text
+
+
+def in_batches(texts: list[str]) -> Iterator[list[str]]:
+    """Batches of the size at which the library is quickest: a tenth quicker than at an eighth of it."""
+    batch, size = [], 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= 8_000_000:
+            yield batch
+            batch, size = [], 0
+    yield batch
 
 
 def main() -> None:
@@ -37,7 +50,7 @@ def main() -> None:
         repeats = max(1, round(options.megabytes / megabytes))
         texts, megabytes, inputs = texts * repeats, megabytes * repeats, inputs * repeats
 
-        batches = [texts[k : k + 2000] for k in range(0, len(texts), 2000)]
+        batches = list(in_batches(texts))
         seconds: dict[str, list[float]] = {"encode_batch_fast": [], "hf": [], "gigatoken": []}
         for round_ in range(options.rounds + 1):  # the first one warms up
             tokenizer = load_tokenizer(name).backend_tokenizer  # with its cache of words as empty as ours

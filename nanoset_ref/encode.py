@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, get_args
@@ -25,8 +26,9 @@ from nanoset_ref.backends import Fast, Gigatoken, Ragged, Slow, threads
 from nanoset_ref.pieces import SafeCutter
 from nanoset_ref.tokens import token_dtype_for
 
-BATCH_CHARS = 1 << 20
+BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
+AHEAD = 2
 Backend = Literal["auto", "hf", "gigatoken"]
 logger = logging.getLogger(__name__)
 
@@ -135,9 +137,9 @@ class Encoder:
         on_error: Literal["raise", "skip"] = "raise",
         advance: Callable[[int, int], None] = lambda characters, tokens: None,
     ) -> Iterator[Ragged]:
-        """Encode batch after batch, one ahead; yields (ids, lengths) of whole documents in order.
+        """Encode batch after batch, two ahead; yields (ids, lengths) of whole documents in order.
 
-        1. Gather pieces of documents until a batch is full, and hand it to the encoding thread.
+        1. Gather pieces of documents until a batch is full, and hand it to an encoding thread.
         2. While that works, turn the ids of the batch before into arrays, and put the pieces of documents together.
         3. Check the ids against the dtype, set the special tokens.
 
@@ -148,8 +150,7 @@ class Encoder:
         """
         first = 0  # number of documents yielded
         rest: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-        for pieces, last, encodings in self._encoded(texts):
-            ids, lengths = self._library.arrays(encodings)
+        for pieces, last, (ids, lengths) in self._encoded(texts):
             ends = np.cumsum(lengths)[np.array(last)]
             done = int(ends[-1]) if ends.size else 0
             if ends.size:
@@ -160,20 +161,30 @@ class Encoder:
             rest.append(ids[done:])
             advance(sum(map(len, pieces)), len(ids))
 
-    def _encoded(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool], Any]]:
-        """Batches with their encodings: one ahead; as they come where there is one core and threads only take turns."""
-        if threads() == 1:
+    def _encoded(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool], Ragged]]:
+        """Batches with their ids: two ahead; as they come where there is one core, or Python, and threads take turns.
+
+        With two batches at work no core waits for the last text of one. What the library returns is large and goes as
+        soon as the ids are out of it.
+        """
+        library = self._library
+        if threads() == 1 or library.name == Slow.name:
             for pieces, last in self._batches(texts):
-                yield pieces, last, self._library.encode(pieces)
+                yield pieces, last, library.arrays(library.encode(pieces))
             return
-        with ThreadPoolExecutor(1, "encode") as pool:
-            ahead: tuple[list[str], list[bool], Future[Any]] | None = None
+        with ThreadPoolExecutor(AHEAD, "encode") as pool:
+            ahead: deque[tuple[list[str], list[bool], Future[Any]]] = deque()
+
+            def finish() -> tuple[list[str], list[bool], Ragged]:
+                pieces, last, future = ahead.popleft()
+                return pieces, last, library.arrays(future.result())
+
             for pieces, last in self._batches(texts):
-                before, ahead = ahead, (pieces, last, pool.submit(self._library.encode, pieces))
-                if before:
-                    yield *before[:2], before[2].result()
-            if ahead:
-                yield *ahead[:2], ahead[2].result()
+                ahead.append((pieces, last, pool.submit(library.encode, pieces)))
+                if len(ahead) > AHEAD:
+                    yield finish()
+            while ahead:
+                yield finish()
 
     def _batches(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
         """Lists of pieces, and for each piece whether it ends its document."""

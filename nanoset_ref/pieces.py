@@ -30,6 +30,7 @@ from itertools import islice
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 PIECE_CHARS = 1 << 15
 WINDOW_CHARS = 128
@@ -89,27 +90,34 @@ class SafeCutter:
         The dictionary is empty if this kind of tokenizer is not known to be safe. Tokens of a byte-level vocabulary
         spell a space "\u0120" and a line feed "\u010a", others spell a space "\u2581".
         """
-        config = json.loads(self._tokenizer.to_str())
-        if not _is_known_bpe(config["model"]) or not _is_local(self._tokenizer, config["pre_tokenizer"]):
+        tokenizer = self._tokenizer
+        if not _is_known_bpe(tokenizer.model) or not _is_local(tokenizer.pre_tokenizer):
             return {}, False, 0
-        byte_level = '"ByteLevel"' in json.dumps([config["pre_tokenizer"], config["normalizer"]])
+        before_merges = [_config(tokenizer.normalizer), _config(tokenizer.pre_tokenizer)]
+        byte_level = '"ByteLevel"' in json.dumps(before_merges)
         space, line_feed = ("\u0120", "\u010a") if byte_level else ("[\u2581 ]", "\n")
-        tokens = self._tokenizer.get_vocab(with_added_tokens=False)
+        tokens = "\0".join(tokenizer.get_vocab(with_added_tokens=False))
         joined = {
-            separator: {pair[0] for token in tokens for pair in re.findall(f"(?s)(?=(.{spelled}))", token)}
+            separator: set(re.findall(f"(?s)(.)(?={spelled})", tokens))
             for separator, spelled in ((" ", space), ("\n", line_feed))
         }
-        longest = max((len(token["content"]) for token in config["added_tokens"]), default=0)
+        longest = max((len(token.content) for token in tokenizer.get_added_tokens_decoder().values()), default=0)
         return joined, byte_level, max(WINDOW_CHARS, 2 * longest)
 
 
-def _is_local(tokenizer: Tokenizer, config: dict[str, Any] | None) -> bool:
+def _config(part: Any) -> dict[str, Any] | None:
+    """What a normalizer or a pre-tokenizer is, as tokenizer.json has it (to read all of that takes 0.2 s)."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
+def _is_local(pre_tokenizer: Any) -> bool:
     """Whether a pre-tokenizer parts a text alike with and without what stands before it, marks left open included."""
+    config = _config(pre_tokenizer)
     if config is None:
         return True
 
     def parted(text: str, start: int) -> set[int]:
-        return {begin - start for _, (begin, _) in tokenizer.pre_tokenizer.pre_tokenize_str(text) if begin > start}
+        return {begin - start for _, (begin, _) in pre_tokenizer.pre_tokenize_str(text) if begin > start}
 
     kinds = {config["type"], *(part["type"] for part in config.get("pretokenizers", ()))}
     pairs = ["()", "[]", "{}", "<>", *(2 * mark for mark in string.punctuation)]
@@ -118,10 +126,9 @@ def _is_local(tokenizer: Tokenizer, config: dict[str, Any] | None) -> bool:
     return same and kinds <= LOCAL_PRE_TOKENIZERS
 
 
-def _is_known_bpe(model: dict[str, Any]) -> bool:
-    return model["type"] == "BPE" and not any(
-        model[name] for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
-    )
+def _is_known_bpe(model: Any) -> bool:
+    others = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    return isinstance(model, BPE) and not any(getattr(model, name) for name in others)
 
 
 def _byte_characters() -> dict[int, str]:
