@@ -20,13 +20,13 @@ MEGABYTES := 3000
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-lab: .venv/installed-lab corpus
+lab: .venv/installed-lab .venv/compiled corpus
 	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
 
-test: .venv/installed-test
+test: .venv/installed-test .venv/compiled
 	$(BIN)/python -m pytest --nbval --nbval-current-env $(PYTEST_FLAGS)
 
-notebooks: .venv/installed-test corpus
+notebooks: .venv/installed-test .venv/compiled corpus
 	$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.timeout=120 $(NOTEBOOKS)
 
@@ -39,6 +39,11 @@ corpus: | .venv/installed-lab
 
 clean:
 	rm -rf .venv notebooks/data
+
+# numba keeps what it compiled until the file itself changes, even where that holds an inlined function of another one.
+.venv/compiled: $(shell find nanoset_ref -name '*.py') | .venv/installed-lab
+	@find nanoset_ref -name '*.nb[ci]' -delete
+	@touch $@
 
 # The stamps make the second call quick: pip runs again only when what it was told has changed. `test` holds all of `lab`.
 .venv/installed-test: EXTRAS := lab,test
