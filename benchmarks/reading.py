@@ -1,9 +1,9 @@
 """Million tokens per second, delivered by public DataLoaders, ours and others': `python -m benchmarks.reading`.
 
-One process, one thread of torch, the page cache warm. In every round every candidate delivers batches for `--seconds`,
-one after the other, so that whatever else the machine does meets all of them; a ratio is the median over the rounds of
-the ratios within a round. Two clocks: the wall's, and the processor time of this process, which says on a busy machine
-what the wall would say on an idle one, but sees nothing of what worker processes do. Candidates:
+One process, one thread of torch, all files locked in the page cache. In every round every candidate delivers batches
+for `--seconds`, one after the other, so that whatever else the machine does meets all of them; a ratio is the median
+over the rounds of the ratios within a round. Two clocks: the wall's, and the processor time of this process, which says
+on a busy machine what the wall would say on an idle one, but sees nothing of what worker processes do. Candidates:
 
     nanoset_ref             build_nanoset_dataloader, no workers; every place of the file has been visited before
     ..., stateless order    the same without an index
@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
+import mmap
 import os
 import platform
 import statistics
@@ -42,9 +44,8 @@ from torch.utils.data import DataLoader
 from benchmarks.peers import PEERS, Restated, RestatedCollator, Tokens, endless, nanotron_is_its_own
 from nanoset_ref.blocks import batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.gather import WINDOW
+from nanoset_ref.gather import WINDOW, Gatherer
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import build_order
 
 BATCH = 8
 RUN = 10**9  # samples: no run ends
@@ -98,37 +99,62 @@ def machine() -> dict[str, Any]:
 
 def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None) -> Rates:
     """Every candidate that is installed, every round in another order."""
-    pulls: dict[str, tuple[Pull, int]] = {}
-    for name, make in candidates(tokens, sequence_length).items():
+    pulls: dict[str, Pull] = {}
+    visited: list[Nanoset] = []
+    for name, make in candidates(tokens, sequence_length, visited).items():
         if only and not any(word in name for word in only):
             continue
         try:
-            pulls[name] = calibrated(make(), seconds)
+            pulls[name] = make()
+            pulls[name](100)
         except ImportError as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
     rates: Rates = {name: {clock: [] for clock in CLOCKS} for name in pulls}
-    for number in range(rounds):
-        for name in np.random.default_rng(number).permutation(list(pulls)).tolist():
-            pull, batches = pulls[name]
-            for clock, taken in pull(batches).items():
-                rates[name][clock].append(round(batches * BATCH * sequence_length / taken / 1e6, 1))
+    with page_cache(tokens.folder, sequence_length):
+        for nanoset in visited:
+            visit(nanoset)
+        batches = {name: enough(pull, seconds) for name, pull in pulls.items()}
+        for number in range(rounds):
+            for name in np.random.default_rng(number).permutation(list(pulls)).tolist():
+                for clock, taken in pulls[name](batches[name]).items():
+                    rates[name][clock].append(round(batches[name] * BATCH * sequence_length / taken / 1e6, 1))
     return rates
 
 
-def calibrated(pull: Pull, seconds: float) -> tuple[Pull, int]:
-    """The candidate and how many batches take it about so long."""
+@contextlib.contextmanager
+def page_cache(folder: Path, sequence_length: int) -> Iterator[None]:
+    """All files of the folder, but for other sequence lengths, are in the page cache and stay there.
+
+    Locked where that is allowed (`ulimit -l`): some systems give pages back that were not used for some seconds.
+    """
+    system, mappings = ctypes.CDLL(None), []
+    for path in folder.rglob("*"):
+        of = path.parent.name.rpartition("-")[2]
+        if path.is_file() and path.stat().st_size and (not of.isdigit() or int(of) == sequence_length):
+            with open(path, "rb") as file:
+                while file.read(1 << 22):
+                    pass
+                mappings.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            address = np.frombuffer(mappings[-1], np.uint8).ctypes.data
+            system.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(mappings[-1])))
+    yield
+    for mapping in mappings:
+        mapping.close()
+
+
+def enough(pull: Pull, seconds: float) -> int:
+    """How many batches take the candidate about so long."""
     batches = 100
-    pull(batches)
     while (taken := pull(batches)["wall"]) < seconds / 2:
         batches *= 2
-    return pull, max(1, round(batches * seconds / taken))
+    return max(1, round(batches * seconds / taken))
 
 
-def candidates(tokens: Tokens, sequence_length: int) -> dict[str, Callable[[], Pull]]:
-    """Name -> something that opens the candidate."""
+def candidates(tokens: Tokens, sequence_length: int, visited: list[Nanoset]) -> dict[str, Callable[[], Pull]]:
+    """Name -> something that opens the candidate; a Nanoset that has to be visited before is put into `visited`."""
 
     def ours(nanoset: Nanoset, **options: Any) -> Pull:
-        touch(nanoset)
+        visited.append(nanoset)
         return from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options)))
 
     def plain(order: str = "nanotron") -> Nanoset:
@@ -148,17 +174,17 @@ def candidates(tokens: Tokens, sequence_length: int) -> dict[str, Callable[[], P
         "nanoset_ref": lambda: ours(plain()),
         "nanoset_ref, stateless order": lambda: ours(plain("stateless")),
         "nanoset_ref, two files": lambda: ours(two_files()),
-        "nanoset_ref, first touch": lambda: first_touch(tokens, sequence_length),
+        "nanoset_ref, first touch": lambda: first_touch(plain()),
         "nanoset_ref, a thread": lambda: ours(plain(), read_ahead=2),
         "nanoset_ref, 2 workers": lambda: ours(plain(), num_loading_workers=2),
         **{name: lambda name=name: peer(name) for name in PEERS},  # type: ignore[misc]
         "nanotron, 2 workers": lambda: peer("nanotron", 2),
-        "gather alone": lambda: gather_alone(plain()),
+        "gather alone": lambda: gather_alone(plain(), visited),
         "memcpy": lambda: memcpy(tokens, sequence_length),
     }
 
 
-def touch(nanoset: Nanoset) -> None:
+def visit(nanoset: Nanoset) -> None:
     """Visit every window of the files twice, so that all are mapped."""
     for number, file in enumerate(nanoset.files):
         starts = np.arange(0, file.num_tokens - 8, WINDOW // 4)
@@ -185,31 +211,27 @@ def from_iterator(batches: Iterator[Any]) -> Pull:
     return pull
 
 
-def first_touch(tokens: Tokens, sequence_length: int) -> Pull:
-    """A dataset that has read nothing yet, as soon as an eighth of the file's windows might have been visited."""
-    order = build_order("nanotron", [(tokens.num_tokens - 1) // sequence_length], None, RUN)
-    at_once = 2 * tokens.num_tokens // (2 * sequence_length + WINDOW) // 8 // BATCH
-    done = 0
+def first_touch(nanoset: Nanoset) -> Pull:
+    """The files opened anew, so that nothing was visited, as soon as an eighth of their windows might have been."""
+    row_bytes, file_bytes = 2 * nanoset.row_length, sum(2 * file.num_tokens for file in nanoset.files)
+    at_once = file_bytes // (row_bytes + WINDOW) // 8 // BATCH
+    batches = endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))
 
     def pull(count: int) -> Seconds:
-        nonlocal done
         seconds: Seconds = {}
-        while count > 0:
-            nanoset = Nanoset(tokens.path, None, sequence_length, RUN, order=order)
-            loader = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, consumed_train_samples=done % (RUN // 2))
-            batches = iter(loader)
+        for done in range(0, count, at_once):
+            nanoset._gather = Gatherer(nanoset.files)
             with timed(seconds):
-                for _ in range(min(count, at_once)):
+                for _ in range(min(count - done, at_once)):
                     next(batches)
-            done, count = done + at_once * BATCH, count - at_once
         return seconds
 
     return pull
 
 
-def gather_alone(nanoset: Nanoset) -> Pull:
+def gather_alone(nanoset: Nanoset, visited: list[Nanoset]) -> Pull:
     rows = BATCH * batches_per_block(BATCH * 4 * nanoset.row_length, 3)
-    touch(nanoset)
+    visited.append(nanoset)
     buffers = [np.zeros((rows, nanoset.row_length), dtype=np.int32) for _ in range(2)]
     random = np.random.default_rng(0)
     files = np.zeros(rows, dtype=np.int64)
@@ -270,7 +292,7 @@ def steps(tokens: Tokens, sequence_length: int) -> dict[str, dict[str, float]]:
     nanotron["DataLoader"] = round(max(0.0, whole - sum(nanotron.values())), 2)
 
     nanoset = Nanoset(tokens.path, None, sequence_length, RUN)
-    touch(nanoset)
+    visit(nanoset)
     batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
     buffers = [np.zeros((batches * BATCH, nanoset.row_length), dtype=np.int32) for _ in range(2)]

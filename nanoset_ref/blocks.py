@@ -1,8 +1,9 @@
 """Blocks: what travels from those who read to the training loop, instead of single batches.
 
 Copying a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing out
-any item, and a hundred times on one from a worker process. So an item is a block of many batches (about a MiB, see
-`batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered.
+any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
+`batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered. The
+first blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
 
     1. `BlockSampler` (main process) puts the positions of the next batches together, with the number of a free slot
     2. `BlockReader` (worker or main process) fills that slot and answers with its number
@@ -33,10 +34,8 @@ from torch.utils.data import Dataset, Sampler
 
 from nanoset_ref.samplers import ResumableBatchSampler
 
-BLOCK_BYTES = 1 << 20
-FEW = 16  # batches in a block at least, to share what handing it out costs; this makes it larger,
-LARGEST_BLOCK_BYTES = 4 << 20  # but not larger than this,
-ALL_BLOCKS_BYTES = 48 << 20  # nor all slots together than this: in containers shared memory often ends at 64 MiB
+BLOCK_BYTES = 4 << 20
+ALL_BLOCKS_BYTES = 48 << 20  # all slots together: in containers shared memory often ends at 64 MiB
 
 T = TypeVar("T")
 
@@ -127,7 +126,7 @@ class BlockSampler(Sampler[Request]):
 
     Args:
         batch_sampler: says which positions those are; its count goes on as if its batches were taken one by one.
-        batches_per_block: batches in every block but the last ones of an epoch.
+        batches_per_block: batches in every block but the first and the last ones of an epoch.
         slots: where the blocks go.
     """
 
@@ -140,7 +139,9 @@ class BlockSampler(Sampler[Request]):
         size, end = sampler.global_batch_size, (sampler.epoch + 1) * sampler.num_samples
         # Full batches of an epoch differ by multiples of the global batch: [1, 3], [5, 7], [9, 11] for rank 1 of 2.
         first = np.array(sampler._batch(0, size))
-        while batches := min(self.batches_per_block, (end - sampler.consumed_train_samples) // size):
+        few = 1
+        while batches := min(few, self.batches_per_block, (end - sampler.consumed_train_samples) // size):
+            few *= 2
             starts = sampler.consumed_train_samples % sampler.num_samples + size * np.arange(batches)
             sampler.consumed_train_samples += batches * size
             yield Request((starts[:, None] + first).ravel(), self.slots.request())
@@ -165,8 +166,7 @@ class BlockReader(Dataset[Block]):
 
 def batches_per_block(batch_bytes: int, num_slots: int = 1) -> int:
     """How many batches of `batch_bytes` a block takes, if there are so many slots: at least one."""
-    largest = min(LARGEST_BLOCK_BYTES, ALL_BLOCKS_BYTES // num_slots)
-    return max(1, min(max(BLOCK_BYTES // batch_bytes, FEW), largest // batch_bytes))
+    return max(1, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // num_slots) // batch_bytes)
 
 
 def ahead(items: Iterable[T], depth: int) -> Iterator[T]:

@@ -88,10 +88,13 @@ class DataCollatorForCLM:
             raise self._wrong_length([rows.shape[1]])
         pointers, feeds = self._pointers(), self.current_pp_rank == self.input_pp_rank
         judges = self.current_pp_rank == self.output_pp_rank
-        inputs, labels = rows[:, :-1].split(batch_size), rows[:, 1:].split(batch_size)
+        # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
+        inputs, labels = rows[:, :-1].unsafe_split(batch_size), rows[:, 1:].unsafe_split(batch_size)
+        mask = None
         for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
             batch = dict(pointers)
-            mask = all_true(input_ids.shape, rows.device)
+            if mask is None or mask._version > 0 or k == len(inputs) - 1:
+                mask = all_true(input_ids.shape, rows.device)
             if feeds:
                 batch["input_ids"] = input_ids
                 batch["input_mask"] = mask

@@ -59,7 +59,7 @@ class NanosetDataLoader(DataLoader[Any]):
     Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
     after what has been delivered, and ends the one before.
 
-    An item, what `read_ahead` and torch's `prefetch_factor` count, is a block of batches (about a MiB, see
+    An item, what `read_ahead` and torch's `prefetch_factor` count, is a block of batches (up to 4 MiB, see
     `nanoset_ref.blocks`) if the dataset can `read` rows and the collator can `split` them, as Nanoset and
     DataCollatorForCLM can. Else it is a batch, read and collated as torch does it.
 

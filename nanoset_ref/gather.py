@@ -13,8 +13,8 @@ larger share them, and are mapped a little early). So a run over a corpus that i
 and one that fits into memory is read at the speed of memory: the kernel asks for a row's first cache lines two rows
 early, because a row at a random place begins with a page-table walk and a cache miss, half of the time of 512 tokens.
 
-From a disk, the kernel's read-ahead would fetch megabytes around each row. It is told that access is random, and, after
-a block that had to wait, of all rows of the next one at once, so that it fetches them side by side.
+From a disk, the kernel's read-ahead would fetch megabytes around each row. It is told that access is random, and, for
+the first block and after one that had to wait, of all rows at once, so that it fetches them side by side.
 
 The rejected alternatives: only one of the two ways (the mapping alone takes three times as long where all is new, pread
 alone five times as long where nothing is), NumPy slices (a microsecond each), and Nanotron's way, to map the file anew
@@ -62,7 +62,7 @@ class Gatherer:
         self._first_windows = np.cumsum([0, *windows[:-1]])
         self._visited = np.zeros(min(sum(windows), VISITED), dtype=np.uint8)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
-        self._waited = False
+        self._waited = True
 
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].

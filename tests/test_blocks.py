@@ -55,18 +55,15 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
 @pytest.mark.parametrize(
     ("batch_bytes", "num_slots", "batches"),
     [
-        (16_000, 3, 65),  # a MiB
-        (65_000, 3, 16),
-        (100_000, 3, 16),  # few, so more than a MiB
+        (16_000, 3, 262),  # 4 MiB
         (262_000, 3, 16),
-        (300_000, 3, 13),  # 4 MiB
         (5_000_000, 3, 1),
         (262_000, 19, 10),  # 48 MiB in 19 slots
         (16_000, 200, 15),
         (16_000, 10**6, 1),
     ],
 )
-def test_a_block_has_about_a_mib_or_some_batches_more_but_not_too_many_bytes(batch_bytes, num_slots, batches):
+def test_a_block_has_many_batches_but_not_too_many_bytes(batch_bytes, num_slots, batches):
     assert batches_per_block(batch_bytes, num_slots) == batches
 
 
@@ -100,7 +97,7 @@ def nanoset(tmp_path):
 
 @pytest.fixture
 def two_batches_per_block(monkeypatch):
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", 2 * 8 * 5 * 4)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 8 * 5 * 4)
 
 
 def expected_rows(nanoset, batch):
@@ -119,7 +116,7 @@ def test_batches_that_are_kept_never_change(nanoset, options):
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
-@pytest.mark.parametrize(("options", "slots"), [({}, 2), ({"num_loading_workers": 2}, 7), ({"read_ahead": 3}, 6)])
+@pytest.mark.parametrize(("options", "slots"), [({}, 3), ({"num_loading_workers": 2}, 7), ({"read_ahead": 3}, 6)])
 def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots):
     places, kept = set(), []
     for number, batch in enumerate(build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)):
@@ -158,10 +155,19 @@ def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
         multiprocessing_context="spawn",
         prefetch_factor=1,
     )
-    for number, block in enumerate(loader):
+    sizes = []
+    for block in loader:
         assert block.rows is None and block.slot in (0, 1, 2), "the rows themselves were not sent"
-        assert np.array_equal(slots.tensor(block)[:8], expected_rows(nanoset, 2 * number))
-    assert number == 9
+        assert np.array_equal(slots.tensor(block)[:8], expected_rows(nanoset, sum(sizes)))
+        sizes.append(block.num_rows // 8)
+    assert sizes == [1, *9 * [2], 1]
+
+
+def test_the_first_batch_waits_for_no_other():
+    slots = Slots(1, (8, 1), INT32, shared=False)
+    for _ in range(2):  # epochs
+        requests = BlockSampler(ResumableBatchSampler(60, 2), 8, slots)
+        assert [len(positions) // 2 for positions, _ in requests] == [1, 2, 4, 8, 8, 7]
 
 
 def test_a_read_error_reaches_the_training_loop(nanoset):
@@ -174,7 +180,7 @@ def test_a_read_error_reaches_the_training_loop(nanoset):
     nanoset.__class__ = Broken
     for options in ({}, {"read_ahead": 2}, {"num_loading_workers": 1}):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "LARGEST_BLOCK_BYTES", 160)
+            patch.setattr(blocks, "BLOCK_BYTES", 160)
             loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
             with pytest.raises(OSError, match="the disk has gone"):
                 for _ in loader:

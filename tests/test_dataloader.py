@@ -98,7 +98,7 @@ def test_small_blocks_and_a_thread_that_reads_ahead_lose_nothing(numbered, monke
     nanoset, positions_of = numbered
 
     def factory(rank, size, batch, workers):
-        monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", batches_per_block * batch * 3 * 4)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * batch * 3 * 4)
         return build_nanoset_dataloader(
             nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, layout=layout, read_ahead=workers
         )
@@ -110,7 +110,7 @@ def test_small_blocks_workers_and_a_thread_lose_nothing(numbered, monkeypatch):
     nanoset, positions_of = numbered
 
     def factory(rank, size, batch, workers):
-        monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", 2 * batch * 3 * 4)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * batch * 3 * 4)
         return build_nanoset_dataloader(
             nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, read_ahead=2
         )
@@ -123,7 +123,7 @@ def test_small_blocks_workers_and_a_thread_lose_nothing(numbered, monkeypatch):
 def test_the_end_of_an_epoch_is_the_samplers_affair(numbered, monkeypatch, tail, batches_per_block):
     """121 = 10 x 12 + 1: the oracle is torch's own loader over the same sampler, dataset and collator."""
     nanoset, positions_of = numbered
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_BYTES", batches_per_block * 4 * 3 * 4)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * 4 * 3 * 4)
     for consumed in (0, 5, 115, 119, 130):
         loader = build_nanoset_dataloader(
             nanoset, micro_batch_size=4, dp_rank=1, dp_size=3, consumed_train_samples=consumed, tail=tail
@@ -175,7 +175,7 @@ def test_a_block_is_pinned_once(numbered, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, pin_memory=True)
     assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
-    assert pinned == [(120, 3)]
+    assert pinned == [(8, 3), (16, 3), (32, 3), (64, 3)]
 
 
 def test_asking_for_the_length_in_the_middle_disturbs_nothing(numbered):

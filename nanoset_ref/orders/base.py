@@ -113,7 +113,7 @@ class Order(ABC):
             datasets, samples = self._lookup(np.array([position % self.num_samples], dtype=np.int64))
             return int(datasets[0]), int(samples[0])
         array = np.asarray(k)
-        if array.size and not np.issubdtype(array.dtype, np.integer):
+        if array.size and array.dtype.kind not in "iu":
             raise TypeError(f"positions must be integers; got an array of {array.dtype}")
         datasets, samples = self._lookup(self._checked(array.astype(np.int64, copy=False).ravel()))
         return datasets.reshape(array.shape), samples.reshape(array.shape)

@@ -65,33 +65,35 @@ def pipeline(batches: Sequence[Mapping[str, str]], names: Sequence[str]) -> Figu
     return figure
 
 
-def reading_ahead(delivered: int, asked: int, batches_per_block: int, num_workers: int, shown: int) -> Figure:
+def reading_ahead(sizes: Sequence[int], delivered: int, asked: int, num_workers: int) -> Figure:
     """The first blocks of a run, one column each, in the row of the worker that reads them.
 
     Args:
+        sizes: batches in each block.
         delivered: batches that the training loop has got.
         asked: batches in the blocks that the workers have been asked for.
-        batches_per_block: batches in a block.
         num_workers: rows.
-        shown: blocks, columns.
     """
-    figure = Figure(figsize=(1.25 * shown + 1.4, 0.5 * num_workers + 1.2), layout="constrained")
+    figure = Figure(figsize=(1.25 * len(sizes) + 1.4, 0.5 * num_workers + 1.2), layout="constrained")
     axes = figure.subplots()
-    for block in range(shown):
-        row, first = block % num_workers, block * batches_per_block
+    first = 0
+    for block, size in enumerate(sizes):
+        row = block % num_workers
         colour = WORKERS[row % len(WORKERS)] if first < asked else "white"
         style = "-" if first < asked else ":"
         axes.add_patch(Rectangle((block, row), 0.94, 0.8, facecolor=colour, edgecolor=INK, ls=style))
-        gone = min(max((delivered - first) / batches_per_block, 0), 1)
-        axes.add_patch(Rectangle((block, row), 0.94 * gone, 0.8, facecolor=INK))
-        name = f"{first}\u2013{first + batches_per_block - 1}"
-        axes.text(block + 0.47, row + 0.4, name, ha="center", va="center", size=9)
+        gone = min(max((delivered - first) / size, 0), 1)
+        axes.add_patch(Rectangle((block, row), 0.94 * gone, 0.8, facecolor=INK, alpha=0.75))
+        name = f"{first}\u2013{first + size - 1}" if size > 1 else f"{first}"
+        axes.text(block + 0.47, row + 0.4, name, ha="center", va="center", size=9, color="white" if gone == 1 else INK)
+        first += size
+        if first == asked:
+            axes.axvline(block + 0.97, color=INK, lw=1.2, ls="--")
+            axes.text(block + 0.9, -0.3, "asked for", ha="right", va="center", size=9)
     for row in range(num_workers):
         axes.text(-0.15, row + 0.4, f"worker {row}", ha="right", va="center")
-    axes.axvline(asked / batches_per_block - 0.03, color=INK, lw=1.2, ls="--")
-    axes.text(asked / batches_per_block - 0.1, -0.3, "asked for", ha="right", va="center", size=9)
     axes.text(0.0, -0.3, "delivered (dark)", ha="left", va="center", size=9)
-    axes.set(xlim=(-0.9, shown), ylim=(num_workers, -0.6))
+    axes.set(xlim=(-0.9, len(sizes)), ylim=(num_workers, -0.6))
     axes.axis("off")
     return figure
 

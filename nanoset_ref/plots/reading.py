@@ -1,0 +1,122 @@
+"""Pictures of reading: what the steps of a batch cost, rates beside other systems, memory, start-up and resume.
+
+All of them draw results that `benchmarks` has written as JSON.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+OURS, OTHERS, LIMIT = "#e6550d", "#9ecae1", "#d9d9d9"
+STEPS = ("#756bb1", "#bcbddc", "#3182bd", "#9ecae1", "#31a354", "#d9d9d9")
+LINES = ("#3182bd", "#31a354", "#756bb1", "#636363", "#9ecae1", "#fdae6b", "#a1d99b")
+
+
+def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
+    """Bars of the steps of a batch, a panel per sequence length, the reader that takes longer first.
+
+    Args:
+        microseconds: sequence length -> reader -> step -> microseconds per batch.
+    """
+    figure = Figure(figsize=(9, 1.35 * len(microseconds) + 0.5), layout="constrained")
+    panels = figure.subplots(len(microseconds), squeeze=False)[:, 0]
+    for axes, (length, readers) in zip(panels, microseconds.items(), strict=True):
+        names = sorted(readers, key=lambda name: sum(readers[name].values()))
+        for row, name in enumerate(names):
+            left = 0.0
+            for colour, (step, cost) in zip(STEPS if row else STEPS[::-1], readers[name].items(), strict=False):
+                axes.barh(row, cost, left=left, color=colour, edgecolor="white", lw=0.6)
+                if cost > 0.07 * max(sum(costs.values()) for costs in readers.values()):
+                    axes.text(left + cost / 2, row, step.replace(", ", ",\n"), ha="center", va="center", size=7)
+                left += cost
+            axes.text(left, row, f"  {left:.0f} µs", va="center", size=9)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title(f"sequence length {int(length):,}", size=9, loc="left")
+        axes.margins(x=0.1)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("microseconds per batch of 8")
+    return figure
+
+
+def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], references: Sequence[str] = ()) -> Figure:
+    """Million tokens per second, a panel per sequence length: bars at medians, a line over the middle half of rounds.
+
+    Args:
+        tokens: sequence length -> candidate -> rate in each round.
+        references: candidates that are no loaders, drawn in grey.
+    """
+    figure = Figure(figsize=(11, 0.27 * max(map(len, tokens.values())) + 0.9), layout="constrained")
+    panels = figure.subplots(1, len(tokens), sharey=True, squeeze=False)[0]
+    first = next(iter(tokens.values()))
+    names = sorted(first, key=lambda name: statistics.median(first[name]))
+    for axes, (length, candidates) in zip(panels, tokens.items(), strict=True):
+        for row, name in enumerate(names):
+            low, middle, high = statistics.quantiles(candidates[name], n=4)
+            colour = OURS if name.startswith("nanoset_ref") else LIMIT if name in references else OTHERS
+            axes.barh(row, middle, color=colour)
+            axes.plot([low, high], [row, row], color="black", lw=0.8)
+            axes.text(max(high, middle) * 1.1, row, f"{middle:,.0f}", va="center", size=7)
+        axes.set_xscale("log")
+        axes.set_title(f"sequence length {int(length):,}", size=9)
+        axes.set_xlabel("million tokens per second")
+        axes.set_yticks(range(len(names)), names, size=8)
+        axes.set_xlim(right=axes.get_xlim()[1] * 3)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def memory(result: Mapping[str, Any]) -> Figure:
+    """Resident memory while a huge file is read, a panel per way: anonymous below, file-backed above.
+
+    Args:
+        result: of benchmarks.memory.
+    """
+    ways: Mapping[str, Sequence[Mapping[str, float]]] = result["ways"]
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    for axes, (way, points) in zip(figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True):
+        seconds = [point["seconds"] for point in points]
+        anonymous = [point["anonymous_mib"] / 1024 for point in points]
+        files = [point["file_mib"] / 1024 for point in points]
+        axes.stackplot(seconds, anonymous, files, colors=[OURS, OTHERS], labels=["anonymous", "file-backed"])
+        axes.axhline(result["machine_mib"] / 1024, color="black", lw=0.8, ls="--")
+        axes.axhline(result["file_mib"] / 1024, color="black", lw=0.8, ls=":")
+        axes.set_title(f"{way}: {points[-1]['rows'] / seconds[-1]:,.0f} rows a second", size=9)
+        axes.set_xlabel("seconds")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("GiB resident")
+    figure.axes[0].text(0, result["file_mib"] / 1024, " the file", va="bottom", size=8)
+    figure.axes[0].text(0, result["machine_mib"] / 1024, " the machine's memory", va="bottom", size=8)
+    figure.axes[0].legend(loc="center right", fontsize=8, frameon=False)
+    return figure
+
+
+def against_samples(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
+    """Seconds against the number of samples, on logarithmic axes, a panel per title.
+
+    Args:
+        panels: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
+    """
+    figure = Figure(figsize=(5.2 * len(panels), 4), layout="constrained")
+    for axes, (title, ways) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        colours = iter(LINES)
+        for number, (name, points) in enumerate(ways.items()):
+            ours = name.startswith("nanoset_ref")
+            axes.loglog(
+                [int(samples) for samples in points],
+                list(points.values()),
+                marker="o",
+                ms=4,
+                lw=2.4 if ours else 1.2,
+                ls="-" if number == 0 or not ours else "--",
+                color=OURS if ours else next(colours),
+                label=name,
+                zorder=3 if ours else 2,
+            )
+        axes.set_title(title, size=10)
+        axes.set_xlabel("samples")
+        axes.set_ylabel("seconds")
+        axes.legend(fontsize=7, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
