@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import statistics
-import sys
 import tempfile
 import time
 import warnings
@@ -31,6 +29,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.record import command, save
 from nanoset_ref.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.megatron import (
     MegatronCollator,
@@ -57,7 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     result: dict[str, Any] = {
-        "command": "python -m benchmarks.megatron " + " ".join(sys.argv[1:]),
+        "command": command("megatron"),
         "build": [],
         "read": [],
     }
@@ -68,8 +67,7 @@ def main() -> None:
         prefix = write_corpus(Path(folder), options.megabytes)
         for sequence_length in options.sequence_lengths:
             result["read"].append(bench_read(prefix, sequence_length, options.rounds))
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    save(result, options.output)
 
 
 def lengths_of(documents: int) -> np.ndarray:

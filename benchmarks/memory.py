@@ -4,13 +4,13 @@ Random rows of 2,048 tokens are read for `--seconds`, by each way in a process o
 noted as the kernel splits it: anonymous (the process's own, which counts against it) and file-backed (pages of the
 file's cache that are mapped; clean, shared, and taken back when memory is short).
 
-    mapping     nanoset_ref: one mapping, kept
-    rebuilt     Nanotron's way: the file mapped anew for every sample
-    preadv      a system call per row into one buffer, widened in one go
+    nanoset_ref     its loader: pread at the first visit of a place, a mapping that is kept at the next ones
+    rebuilt         Nanotron's way: the file mapped anew for every sample
+    preadv          a system call per row into one buffer, widened in one go
 
 The file is sparse: it takes no disk, but its pages take page cache as any other's. To see the process read a file
-larger than what may stay resident, either give it more gigabytes than the machine has, or less memory to the process,
-such as `systemd-run --user --scope -p MemoryMax=1G python -m benchmarks.memory`.
+larger than what may stay resident, give less memory to the process: `systemd-run --user --scope -p MemoryMax=1G python
+-m benchmarks.memory --gigabytes 8`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import allowed_mib, command, save
+
 SEQUENCE_LENGTH = 2048
 BATCH = 8
-WAYS = ("mapping", "rebuilt", "preadv")
+WAYS = ("nanoset_ref", "rebuilt", "preadv")
 
 
 def main() -> None:
@@ -45,9 +47,9 @@ def main() -> None:
         print(json.dumps(read(options.child[0], Path(options.child[1]), options.seconds)))
         return
     result: dict[str, Any] = {
-        "command": "python -m benchmarks.memory " + " ".join(sys.argv[1:]),
+        "command": command("memory"),
         "file_mib": round(options.gigabytes * 1024),
-        "machine_mib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20),
+        "allowed_mib": allowed_mib(),
         "ways": {},
     }
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -58,23 +60,22 @@ def main() -> None:
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # every way begins with an empty cache
             os.close(descriptor)
-            command = [sys.executable, "-m", "benchmarks.memory", "--seconds", str(options.seconds)]
-            output = subprocess.run([*command, "--child", way, str(path)], check=True, capture_output=True, text=True)
+            child = [sys.executable, "-m", "benchmarks.memory", "--seconds", str(options.seconds)]
+            output = subprocess.run([*child, "--child", way, str(path)], check=True, capture_output=True, text=True)
             points = result["ways"][way] = json.loads(output.stdout)
             last = points[-1]
             print(
-                f"{way:8} {last['rows']:10,} rows, {last['rows'] / last['seconds']:9,.0f} a second; "
+                f"{way:12} {last['rows']:10,} rows, {last['rows'] / last['seconds']:9,.0f} a second; "
                 f"anonymous {points[0]['anonymous_mib']:.0f} -> {last['anonymous_mib']:.0f} MiB, "
                 f"file-backed {points[0]['file_mib']:.0f} -> {max(p['file_mib'] for p in points):.0f} MiB at most",
                 flush=True,
             )
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    save(result, options.output)
 
 
 def read(way: str, path: Path, seconds: float) -> list[dict[str, float]]:
     """What is resident (MiB) after so many rows and seconds."""
-    pull = {"mapping": mapping, "rebuilt": rebuilt, "preadv": preadv}[way](path)
+    pull = {"nanoset_ref": ours, "rebuilt": rebuilt, "preadv": preadv}[way](path)
     pull()
     rows, points = 0, [{"rows": 0, "seconds": 0.0, **resident()}]
     begin = time.perf_counter()
@@ -95,7 +96,7 @@ def resident() -> dict[str, float]:
     }
 
 
-def mapping(path: Path) -> Callable[[], Any]:
+def ours(path: Path) -> Callable[[], Any]:
     from nanoset_ref.dataloader import build_nanoset_dataloader
     from nanoset_ref.nanoset import Nanoset
 

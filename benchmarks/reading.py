@@ -24,10 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import json
 import mmap
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -42,6 +39,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.peers import PEERS, Restated, RestatedCollator, Tokens, endless, nanotron_is_its_own
+from benchmarks.record import command, machine, save
 from nanoset_ref.blocks import batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.gather import WINDOW, Gatherer
@@ -73,7 +71,7 @@ def main() -> None:
         (options.folder or Path(folder)).mkdir(parents=True, exist_ok=True)
         tokens = Tokens(options.folder or Path(folder), options.megabytes << 19)
         result: dict[str, Any] = {
-            "command": "python -m benchmarks.reading " + " ".join(sys.argv[1:]),
+            "command": command("reading"),
             "machine": machine(),
             "batch_size": BATCH,
             "megabytes": options.megabytes,
@@ -86,15 +84,7 @@ def main() -> None:
             report(sequence_length, rates)
             result["million_tokens_per_second"][sequence_length] = rates
             result["microseconds_per_batch"][sequence_length] = steps(tokens, sequence_length)
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":unknown")
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    return {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), **versions}
+    save(result, options.output)
 
 
 def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None) -> Rates:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import tempfile
@@ -41,7 +40,7 @@ import torch
 from numba import njit
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler
 
-from benchmarks.reading import machine
+from benchmarks.record import command, machine, save
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
@@ -63,13 +62,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         np.arange(60_000, dtype="<u2").tofile(path := Path(folder) / "a_input_ids.npy")
         result: dict[str, Any] = {
-            "command": "python -m benchmarks.startup " + " ".join(sys.argv[1:]),
+            "command": command("startup"),
             "machine": machine(),
             "startup_seconds": curve("start-up", startup_ways(), options),
             "resume_seconds": curve("resume", resume_ways(path), options),
         }
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    save(result, options.output)
 
 
 def curve(title: str, ways: dict[str, Way], options: argparse.Namespace) -> dict[str, dict[str, float]]:

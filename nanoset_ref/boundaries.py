@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from nanoset_ref.documents import Starts, starts_at_boundaries
+from nanoset_ref.documents import Starts
 from nanoset_ref.megatron.samples import Samples
 from nanoset_ref.nanoset import Nanoset, SampleBlock
 
@@ -67,13 +67,4 @@ class WithDocumentStarts(Dataset[dict[str, NDArray[Any]]]):
 
     def document_starts(self, positions: NDArray[np.int64]) -> Starts:
         """bool [n, S + 1] for the samples at `positions` [n]."""
-        if isinstance(self.dataset, Samples):
-            return self.dataset.document_starts(positions)
-        files, samples = self.dataset.order[positions]
-        width = self.sequence_length + 1
-        starts = np.empty((len(positions), width), dtype=np.bool_)
-        for which in np.unique(files).tolist():
-            chosen, file = files == which, self.dataset.files[which]
-            begins = samples[chosen] * file.stride(self.sequence_length)
-            starts[chosen] = starts_at_boundaries(file.document_offsets, begins, width)
-        return starts
+        return self.dataset.document_starts(positions)

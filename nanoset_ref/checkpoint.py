@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from nanoset_ref.files import atomic_write, checksum
+from nanoset_ref.files import atomic_write, checksum, sync_folder
 from nanoset_ref.parallel import World
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Checkpoints:
             if target.exists():  # it was broken, or this run would have begun behind it
                 shutil.rmtree(target)
             os.replace(temporary, target)
-            _sync(self.folder)
+            sync_folder(self.folder)
         self.world.barrier()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
@@ -161,12 +161,3 @@ def _lock(path: Path) -> int:
                 os.close(descriptor)
                 raise CheckpointError(f"another job trains in {path.parent}; wait for its end or stop it") from error
             time.sleep(0.1)
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

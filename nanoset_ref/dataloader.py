@@ -21,7 +21,7 @@ from nanoset_ref.blocks import Block, BlockReader, BlockSampler, RowReader, Slot
 from nanoset_ref.boundaries import WithDocumentStarts
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.nanoset import Nanoset, plan_identity
 from nanoset_ref.samplers import Layout, ResumableBatchSampler, Tail, worker_seed
 
 
@@ -154,14 +154,20 @@ class NanosetDataLoader(DataLoader[Any]):
 
 
 def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> None:
-    """Raise PlanMismatch, listing every field that differs, unless the plans are equal or one of them is None."""
+    """Raise PlanMismatch, listing every field that differs, unless the plans are equal or one of them is None.
+
+    A file that has a checksum may have another name.
+    """
     if saved is None or current is None or saved == current:
         return
+    old, new = plan_identity(saved), plan_identity(current)
     differences = [
         f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}"
         for name in sorted(saved.keys() | current.keys())
-        if saved.get(name) != current.get(name)
+        if old.get(name) != new.get(name)
     ]
+    if not differences:
+        return
     raise PlanMismatch(
         "this state was saved under another plan, so position k would hold other tokens:\n"
         + "\n".join(differences)
@@ -214,6 +220,8 @@ def build_nanoset_dataloader(
     )
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
+    # workers that are started draw a number, from here and not from the global state that a model draws from as well
+    options.setdefault("generator", torch.Generator().manual_seed(seed))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.datatrove import PathLike, datatrove_files
-from nanoset_ref.documents import Starts, loss_mask, position_ids, starts_after_eos, starts_at_boundaries
+from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
 
@@ -108,19 +108,9 @@ class DatatroveNanoset(Nanoset):
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
         indices = np.asarray(positions, dtype=np.int64)
         rows = self.read(indices)
-        ids = position_ids(self._starts(indices, rows))
+        eos = self.eos_token_id
+        ids = position_ids(self.document_starts(indices) if eos is None else starts_after_eos(rows, eos))
         return [{"input_ids": row, "positions": of_row} for row, of_row in zip(rows, ids, strict=True)]
-
-    def _starts(self, indices: NDArray[np.int64], rows: NDArray[np.int32]) -> Starts:
-        if self.eos_token_id is not None:
-            return starts_after_eos(rows, self.eos_token_id)
-        starts = np.empty(rows.shape, dtype=np.bool_)
-        files, samples = self.order[indices]
-        for which in np.unique(files).tolist():
-            chosen, file = files == which, self.files[which]
-            begins = samples[chosen] * file.stride(self.sequence_length)
-            starts[chosen] = starts_at_boundaries(file.document_offsets, begins, rows.shape[1])
-        return starts
 
 
 @dataclasses.dataclass

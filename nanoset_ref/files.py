@@ -54,7 +54,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> list[Path]:
@@ -84,7 +84,7 @@ def checksum(path: str | os.PathLike[str]) -> str:
     return f"xxh3_128:{digest.hexdigest()}"
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename itself survive a power cut."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from torch.utils.data import Dataset
 
+from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.tokens import TokenFile
@@ -120,7 +121,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
             )
         self.order = order
         self._gather = Gatherer(self.files)
-        logger.info("%s\n%s", self, self.summary())
+        if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
+            logger.info("%s\n%s", self, self.summary())
 
     @classmethod
     def from_config(
@@ -185,6 +187,22 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         self._gather(datasets, samples * self._strides[datasets], out)
         return out
 
+    def document_starts(self, positions: NDArray[np.int64]) -> Starts:
+        """Where documents begin in the rows at `positions` [n], bool [n, sequence_length + 1]; True in column 0.
+
+        Raises:
+            ValueError: a file without a manifest, whose document boundaries are not known.
+        """
+        datasets, samples = self.order[positions]
+        starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
+        for number in np.unique(datasets).tolist():
+            chosen, file = datasets == number, self.files[number]
+            if file.document_offsets is None:
+                raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known; use eod_id")
+            begins = samples[chosen] * self._strides[number]
+            starts[chosen] = starts_at_boundaries(file.document_offsets, begins, self.row_length)
+        return starts
+
     # ---- the index, for those who want to see it
 
     @property
@@ -243,7 +261,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits of the plan."""
-        return hashlib.blake2b(json.dumps(self.plan, sort_keys=True).encode(), digest_size=16).hexdigest()
+        plan = json.dumps(plan_identity(self.plan), sort_keys=True)
+        return hashlib.blake2b(plan.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         names = ", ".join(Path(file.path).name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
@@ -261,3 +280,12 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._gather = Gatherer(self.files)
+
+
+def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan without the names of files that have a checksum: they may be renamed."""
+    files = [
+        {key: value for key, value in file.items() if key != "name" or not file.get("checksum")}
+        for file in plan.get("files", ())
+    ]
+    return plan | {"files": files}

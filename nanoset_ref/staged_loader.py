@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nanoset_ref.config import Config
@@ -195,8 +194,6 @@ class StagedLoader:
             num_loading_workers=span.stage.data.num_loading_workers,
             seed=self.config.general.seed,
             pin_memory=self.pin_memory,
-            # a generator of its own: workers that are started draw a number, which in a resumed run dropout would miss
-            generator=torch.Generator().manual_seed(self.config.general.seed),
         )
         self._batches = iter(self._loader)
 

@@ -213,6 +213,29 @@ def test_another_plan_is_refused_with_what_differs(numbered, tmp_path):
     assert len(loader) == (500 - 9) // 3
 
 
+def test_files_are_known_by_their_checksum_and_may_be_renamed(tmp_path):
+    nanosets = []
+    for name, ids in (("a", range(100)), ("b", range(100)), ("c", range(1, 101))):
+        with TokenFileWriter(tmp_path / f"{name}_input_ids.npy", dtype="uint16") as writer:
+            writer.write_document(ids)
+        nanosets.append(Nanoset(tmp_path / f"{name}_input_ids.npy", None, 3, 30))
+    a, b, c = (build_nanoset_dataloader(nanoset, micro_batch_size=3) for nanoset in nanosets)
+    b.load_state_dict({**a.state_dict(), "consumed_train_samples": 6})
+    assert b.consumed_train_samples == 6
+    assert nanosets[0].fingerprint == nanosets[1].fingerprint != nanosets[2].fingerprint
+    with pytest.raises(PlanMismatch, match="files"):
+        c.load_state_dict(a.state_dict())
+
+
+def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbered):
+    """A model that draws from it would continue with other numbers after a resume."""
+    nanoset, _ = numbered
+    before = torch.get_rng_state()
+    for _ in build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1):
+        pass
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_ranks_without_data_get_placeholders_and_no_workers(numbered):
     nanoset, _ = numbered
     loader = build_nanoset_dataloader(

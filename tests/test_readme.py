@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +34,7 @@ def test_commands_and_code_do_what_the_readme_shows(tmp_path: Path, monkeypatch:
             printed = output.getvalue()
         elif kind == "text":
             assert printed == block
-    assert checked == ["sh", "sh", "python", "text"]
+    assert checked == ["sh", "sh", "python", "text", "sh"]
 
 
 def test_make_has_the_targets_named() -> None:
@@ -51,3 +53,22 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_notebook_is_listed() -> None:
     assert [path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.name not in README] == []
+
+
+def test_the_speeds_are_those_of_the_committed_measurement() -> None:
+    measured = json.loads((ROOT / "benchmarks/results/reading.json").read_text())["million_tokens_per_second"]
+    names = {
+        "**nanoset_ref**": "nanoset_ref",
+        "nanoset_ref, read ahead by a thread": "nanoset_ref, a thread",
+        "nanoset_ref, every place for the first time": "nanoset_ref, first touch",
+        "OLMo-core": "olmo",
+        "Nanotron": "nanotron",
+        "Megatron-Core": "megatron",
+        "mosaicml-streaming": "mosaicml",
+    }
+    rows = re.findall(r"^\| (.+?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.M)
+    assert len(rows) == 11
+    for label, *shown in rows:
+        for number, candidates in zip(shown, measured.values(), strict=True):
+            ours, theirs = candidates[names.get(label, label)]["wall"], candidates["nanotron"]["wall"]
+            assert number == f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.1f}", label

@@ -28,8 +28,9 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
             left = 0.0
             for colour, (step, cost) in zip(STEPS if row else STEPS[::-1], readers[name].items(), strict=False):
                 axes.barh(row, cost, left=left, color=colour, edgecolor="white", lw=0.6)
-                if cost > 0.07 * max(sum(costs.values()) for costs in readers.values()):
-                    axes.text(left + cost / 2, row, step.replace(", ", ",\n"), ha="center", va="center", size=7)
+                if cost > 0.085 * max(sum(costs.values()) for costs in readers.values()):
+                    words = step.replace(", ", ",\n").replace(" the", "\nthe")
+                    axes.text(left + cost / 2, row, words, ha="center", va="center", size=7)
                 left += cost
             axes.text(left, row, f"  {left:.0f} µs", va="center", size=9)
         axes.set_yticks(range(len(names)), names)
@@ -77,18 +78,15 @@ def memory(result: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     for axes, (way, points) in zip(figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True):
         seconds = [point["seconds"] for point in points]
-        anonymous = [point["anonymous_mib"] / 1024 for point in points]
-        files = [point["file_mib"] / 1024 for point in points]
+        anonymous, files = ([point[kind] for point in points] for kind in ("anonymous_mib", "file_mib"))
         axes.stackplot(seconds, anonymous, files, colors=[OURS, OTHERS], labels=["anonymous", "file-backed"])
-        axes.axhline(result["machine_mib"] / 1024, color="black", lw=0.8, ls="--")
-        axes.axhline(result["file_mib"] / 1024, color="black", lw=0.8, ls=":")
+        axes.axhline(result["allowed_mib"], color="black", lw=0.8, ls="--")
         axes.set_title(f"{way}: {points[-1]['rows'] / seconds[-1]:,.0f} rows a second", size=9)
         axes.set_xlabel("seconds")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("GiB resident")
-    figure.axes[0].text(0, result["file_mib"] / 1024, " the file", va="bottom", size=8)
-    figure.axes[0].text(0, result["machine_mib"] / 1024, " the machine's memory", va="bottom", size=8)
-    figure.axes[0].legend(loc="center right", fontsize=8, frameon=False)
+    figure.axes[0].set_ylabel("MiB resident")
+    figure.axes[0].text(0, result["allowed_mib"], " the memory allowed", va="bottom", size=8)
+    figure.axes[-1].legend(loc="center right", fontsize=8, frameon=False)
     return figure
 
 

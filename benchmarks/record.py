@@ -1,0 +1,45 @@
+"""What stands in a committed result beside its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def command(benchmark: str) -> str:
+    """How to measure again; where the files were is nobody's affair."""
+    words = sys.argv[1:]
+    for option in ("--folder", "--output"):
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
+    return " ".join([f"python -m benchmarks.{benchmark}", *words])
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":unknown")
+    versions = {"python": platform.python_version(), "torch": version("torch"), "numpy": version("numpy")}
+    return {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), **versions}
+
+
+def allowed_mib() -> int:
+    """The memory that this process may use: the machine's, or less where its control group has a limit."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        folder = Path("/sys/fs/cgroup") / controllers / group.lstrip("/")
+        for file in (folder / "memory.max", folder / "memory.limit_in_bytes"):  # cgroup 2, cgroup 1
+            if file.exists() and (limit := file.read_text().strip()).isdigit():
+                limits.append(int(limit))
+    return min(limits) >> 20
+
+
+def save(result: dict[str, Any], path: Path | None) -> None:
+    """As JSON, if there is a path."""
+    if path:
+        path.write_text(json.dumps(result, indent=1) + "\n")
