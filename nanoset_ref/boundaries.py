@@ -9,15 +9,31 @@ make all samples a fifth larger for the few who ask.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.megatron.samples import Samples
-from nanoset_ref.nanoset import Nanoset, SampleBlock
+from nanoset_ref.nanoset import SampleBlock
+
+
+class KnowsDocuments(Protocol):
+    """A dataset of rows that can say where documents begin in them, bool [n, S + 1] for positions [n]."""
+
+    sequence_length: int
+
+    @property
+    def plan(self) -> dict[str, Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, k: int, /) -> dict[str, NDArray[Any]]: ...
+
+    def read(self, positions: NDArray[np.int64]) -> NDArray[Any]: ...
+
+    def document_starts(self, positions: NDArray[np.int64]) -> Starts: ...
 
 
 class DocumentBlock(SampleBlock):
@@ -40,13 +56,8 @@ class WithDocumentStarts(Dataset[dict[str, NDArray[Any]]]):
         ValueError: a file without a manifest.
     """
 
-    def __init__(self, dataset: Nanoset | Samples) -> None:
-        if isinstance(dataset, Nanoset):
-            for file in dataset.files:
-                if file.document_offsets is None:
-                    raise ValueError(
-                        f"{file.path} has no manifest, so its document boundaries are not known; use eod_id"
-                    )
+    def __init__(self, dataset: KnowsDocuments) -> None:
+        dataset.document_starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
         self.dataset = dataset
         self.sequence_length = dataset.sequence_length
 

@@ -193,14 +193,15 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         Raises:
             ValueError: a file without a manifest, whose document boundaries are not known.
         """
+        for file in self.files:
+            if file.document_offsets is None:
+                raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known; use eod_id")
         datasets, samples = self.order[positions]
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
         for number in np.unique(datasets).tolist():
-            chosen, file = datasets == number, self.files[number]
-            if file.document_offsets is None:
-                raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known; use eod_id")
+            chosen = datasets == number
             begins = samples[chosen] * self._strides[number]
-            starts[chosen] = starts_at_boundaries(file.document_offsets, begins, self.row_length)
+            starts[chosen] = starts_at_boundaries(self.files[number].document_offsets, begins, self.row_length)
         return starts
 
     # ---- the index, for those who want to see it

@@ -24,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from nanoset_ref.collator import to_device
 from nanoset_ref.config import Config
 from nanoset_ref.parallel import World
 from nanoset_ref.strict_yaml import ConfigError
@@ -114,8 +115,9 @@ class DistributedModel:
             The mean loss over the global batch, a float32 scalar, the same in all processes.
         """
         layout = self.world.layout
-        inputs = [self._to_device(batch["input_ids"]) for batch in batches] if layout.feeds_input else []
-        labels = [self._labels(batch) for batch in batches] if layout.feeds_labels else []
+        batches = [to_device(batch, self.world.device) for batch in batches]
+        inputs = [batch["input_ids"] for batch in batches] if layout.feeds_input else []
+        labels = [_labels(batch) for batch in batches] if layout.feeds_labels else []
         losses: list[Tensor] = []
         if self.schedule is not None:
             self.schedule.step(
@@ -156,12 +158,9 @@ class DistributedModel:
         split = isinstance(gradient, DTensor) and "tp" in (gradient.device_mesh.mesh_dim_names or ())
         return 1.0 if split else 1.0 / self.world.layout.tp_size
 
-    def _to_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.world.device, non_blocking=True)
 
-    def _labels(self, batch: dict[str, Any]) -> Tensor:
-        labels, mask = self._to_device(batch["label_ids"]), self._to_device(batch["label_mask"])
-        return labels.long().masked_fill(~mask, IGNORED)
+def _labels(batch: dict[str, Any]) -> Tensor:
+    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:

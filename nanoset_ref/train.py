@@ -116,14 +116,19 @@ class Run:
     def train(self, *, log_samples: bool = False) -> None:
         """Train until tokens.train_steps.
 
+        Each line of metrics also says how fast this process was: tokens_per_second of the global batch, and data_wait,
+        the share of the step's time that it waited for data.
+
         Args:
             log_samples: add to each line of metrics which samples every data-parallel rank was given.
         """
         tokens, interval = self.config.tokens, self.config.checkpoints.checkpoint_interval
         metrics = Metrics(self.checkpoints.folder / "metrics.jsonl", self.loader.step) if self.world.is_first else None
         progress = tqdm(total=tokens.train_steps, initial=self.loader.step, unit="step", disable=metrics is None)
-        began = time.perf_counter()
-        for step in self.loader:
+        steps, began = iter(self.loader), time.perf_counter()
+        asked = began
+        while (step := next(steps, None)) is not None:
+            waited = time.perf_counter() - asked
             line: dict[str, Any] = {"step": step.number, "stage": step.stage}
             line |= self.optimize(step.number, step.batches)
             line["consumed_train_samples"] = self.loader.consumed_train_samples
@@ -132,12 +137,13 @@ class Run:
             began, elapsed = time.perf_counter(), time.perf_counter() - began
             speed = self.config.global_batch_size * tokens.sequence_length / elapsed
             if metrics is not None:
-                metrics.write(line | {"tokens_per_second": round(speed)})
+                metrics.write(line | {"tokens_per_second": round(speed), "data_wait": round(waited / elapsed, 4)})
             shown = f"loss {line['loss']:.3f}, {speed:,.0f} tokens/s, stage {step.stage}"
             progress.set_postfix_str(shown, refresh=False)
             progress.update()
             if step.number % interval == 0 or step.number == tokens.train_steps:
                 self.save()
+            asked = time.perf_counter()
         progress.close()
         if metrics is not None:
             metrics.close()

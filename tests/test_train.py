@@ -83,7 +83,10 @@ class Runs:
         """The metrics so far, without the speed."""
         path = self.folder / name / "metrics.jsonl"
         lines = read_metrics(path) if path.exists() else []
-        return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines]
+        for line in lines:
+            assert line.pop("tokens_per_second") > 0
+            assert 0 <= line.pop("data_wait") <= 1
+        return lines
 
     def kill_when(self, ranks, name, condition, seconds=0.0):
         """SIGKILL to all ranks `seconds` after condition(lines so far) holds; False if the run ended before."""
