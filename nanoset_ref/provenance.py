@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import mmap
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,22 +83,29 @@ def where(dataset: Traceable, schedule: Schedule, step: int) -> list[Origin]:
 
 
 def when(
-    dataset: Traceable, schedule: Schedule, document: int, *, source: int = 0, until: int | None = None
+    dataset: Traceable,
+    schedule: Schedule,
+    document: int,
+    *,
+    source: int = 0,
+    tokens: tuple[int, int] | None = None,
+    until: int | None = None,
 ) -> list[Slot]:
     """Every place at which tokens of a document are read, in the order of the run.
 
     Args:
         document: number of the document within its file.
         source: number of the file within the dataset.
+        tokens: (start, stop) within the document: only places at which one of these is read; default: all of them.
         until: only positions below this one (default: the whole dataset); and only those from the beginning of the
             schedule on.
 
     Raises:
-        IndexError: no such file or document.
+        IndexError: no such file, document or tokens.
         ValueError: the file's document boundaries are not known.
     """
-    positions = positions_of(dataset, source, document)
     end = len(dataset) if until is None else until
+    positions = positions_of(dataset, source, document, tokens, end)
     return [schedule.slot(k) for k in positions.tolist() if schedule.consumed_train_samples <= k < end]
 
 
@@ -135,8 +143,10 @@ def origin(dataset: Any, slot: Slot) -> Origin:
 
 
 @functools.singledispatch
-def positions_of(dataset: Any, source: int, document: int) -> NDArray[np.int64]:
-    """All positions, ascending, whose sample holds tokens of a document."""
+def positions_of(
+    dataset: Any, source: int, document: int, tokens: tuple[int, int] | None, until: int
+) -> NDArray[np.int64]:
+    """The positions, ascending, whose sample holds tokens of a document: all below `until`, and perhaps some more."""
     raise TypeError(f"provenance knows Nanoset, MegatronNanoset and BlendedNanoset, got {type(dataset).__name__}")
 
 
@@ -146,7 +156,7 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
     file = dataset.files[source]
     first = sample * file.stride(dataset.sequence_length)
     last = first + dataset.sequence_length + 1
-    offsets = file.document_offsets
+    offsets = _boundaries(file)
     parts = []
     if offsets is None:
         parts.append(Part(None, first, last, first * file.dtype.itemsize, last * file.dtype.itemsize))
@@ -165,18 +175,22 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
 
 
 @positions_of.register
-def _(dataset: Nanoset, source: int, document: int) -> NDArray[np.int64]:
+def _(
+    dataset: Nanoset, source: int, document: int, tokens: tuple[int, int] | None, until: int
+) -> NDArray[np.int64]:
     file = dataset.files[_checked(source, len(dataset.files), "file")]
     offsets = document_starts(file)
-    document = _checked(document, len(offsets) - 1, f"document of {file.path}")
-    begin, end = int(offsets[document]), int(offsets[document + 1])
+    _checked(document, len(offsets) - 1, "document", file)
+    first_token, behind = int(offsets[document]), int(offsets[document + 1])
+    start, stop = _span(tokens, document, behind - first_token)
+    begin, end = first_token + start, first_token + stop
     if begin == end:
         return np.empty(0, dtype=np.int64)
     # Sample j holds tokens j*stride .. j*stride + S.
     stride = file.stride(dataset.sequence_length)
     first = max(0, -(-(begin - dataset.sequence_length) // stride))
     last = min((end - 1) // stride, dataset.dataset_lengths[source] - 1)
-    positions = [dataset.order.positions(source, sample) for sample in range(first, last + 1)]
+    positions = [dataset.order.positions(source, sample, until) for sample in range(first, last + 1)]
     return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
 
 
@@ -203,20 +217,54 @@ def _megatron_origin(dataset: MegatronNanoset, slot: Slot, source: int, k: int) 
 
 
 @positions_of.register
-def _(dataset: MegatronNanoset, source: int, document: int) -> NDArray[np.int64]:
+def _(
+    dataset: MegatronNanoset, source: int, document: int, tokens: tuple[int, int] | None, until: int
+) -> NDArray[np.int64]:
     _checked(source, 1, "file")
-    return dataset.positions(document)
+    return _megatron_positions(dataset, dataset.corpus, source, document, tokens)
 
 
 @positions_of.register
-def _(dataset: BlendedNanoset, source: int, document: int) -> NDArray[np.int64]:
-    return dataset.positions(_checked(source, len(dataset.datasets), "file"), document)
+def _(
+    dataset: BlendedNanoset, source: int, document: int, tokens: tuple[int, int] | None, until: int
+) -> NDArray[np.int64]:
+    corpus = dataset.datasets[_checked(source, len(dataset.datasets), "file")].corpus
+    return _megatron_positions(dataset, corpus, source, document, tokens)
 
 
-def _checked(index: int, size: int, what: str) -> int:
+def _megatron_positions(
+    dataset: MegatronNanoset | BlendedNanoset,
+    corpus: MMapIndexedDataset,
+    source: int,
+    document: int,
+    tokens: tuple[int, int] | None,
+) -> NDArray[np.int64]:
+    _checked(document, corpus.num_documents, "document", corpus)
+    blended = isinstance(dataset, BlendedNanoset)
+    positions = dataset.positions(source, document) if blended else dataset.positions(document)
+    if tokens is None:
+        return positions
+    first, behind = corpus.document_indices[document : document + 2]
+    start, stop = _span(tokens, document, int(corpus.sequence_lengths[first:behind].sum(dtype=np.int64)))
+    spans = [dataset.spans(k)[1] if blended else dataset.spans(k) for k in positions.tolist()]
+    read = [
+        any(it.document == document and max(it.start, start) < min(it.stop, stop) for it in found) for found in spans
+    ]
+    return positions[np.array(read, dtype=np.bool_)]
+
+
+def _checked(index: int, size: int, what: str, source: Source | None = None) -> int:
     if not 0 <= index < size:
-        raise IndexError(f"there is no {what} {index}: there are {size}, counted from 0")
+        where = "there are" if source is None else f"{raw_path(source)} has"
+        raise IndexError(f"there is no {what} {index}: {where} {size}, counted from 0")
     return index
+
+
+def _span(tokens: tuple[int, int] | None, document: int, length: int) -> tuple[int, int]:
+    start, stop = (0, length) if tokens is None else tokens
+    if not 0 <= start <= stop <= length:
+        raise IndexError(f"there are no tokens {start}:{stop} in document {document}, which has {length}")
+    return start, stop
 
 
 def sources(dataset: Traceable) -> list[Source]:
@@ -238,7 +286,18 @@ def document_starts(source: Source) -> NDArray[np.int64]:
         ValueError: the source's document boundaries are not known.
     """
     if isinstance(source, TokenFile):
-        if source.document_offsets is None:
+        offsets = _boundaries(source)
+        if offsets is None:
             raise ValueError(f"{source.path} has no manifest, so its document boundaries are not known")
-        return source.document_offsets
+        return offsets
     return np.append(source.sequence_pointers // source.dtype.itemsize, source.num_tokens)[source.document_indices]
+
+
+def _boundaries(file: TokenFile) -> NDArray[np.int64] | None:
+    """The file's document offsets, opened once: opening takes ten times as long as an answer."""
+    if file not in _OPENED:
+        _OPENED[file] = file.document_offsets
+    return _OPENED[file]
+
+
+_OPENED: weakref.WeakKeyDictionary[TokenFile, NDArray[np.int64] | None] = weakref.WeakKeyDictionary()

@@ -191,6 +191,28 @@ def test_when_is_where_turned_around(paths, blend, tmp_path, make):
             assert when(dataset, schedule, document, source=source, until=until) == expected
 
 
+@pytest.mark.parametrize("make", ["nanotron", "stateless", "megatron"])
+def test_when_of_some_tokens_names_only_the_rows_that_hold_one(paths, blend, make):
+    """The oracle: every id is unique, so look for it in every row."""
+    dataset = blend if make == "megatron" else Nanoset(paths, [2, 1], 4, 60, order=make)
+    rows = [dataset[k]["input_ids"].tolist() for k in range(len(dataset))]
+    first = [0, sum(DOCUMENTS[0])]  # id of each file's first token
+    for source, document, start, stop in [(0, 5, 0, 1), (0, 5, 17, 19), (0, 5, 39, 40), (0, 3, 4, 4), (1, 1, 8, 20)]:
+        begin = first[source] + sum(DOCUMENTS[source][:document])
+        wanted = set(range(begin + start, begin + stop))
+        found = when(dataset, Schedule(), document, source=source, tokens=(start, stop))
+        assert [slot.position for slot in found] == [k for k, row in enumerate(rows) if wanted & set(row)]
+    with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
+        when(dataset, Schedule(), 5, tokens=(3, 41))
+
+
+def test_document_boundaries_are_opened_once(paths, monkeypatch):
+    nanoset = Nanoset(paths, None, 4, 60)
+    when(nanoset, Schedule(), 5)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("opened again"))
+    assert when(nanoset, Schedule(), 3) and where(nanoset, Schedule(), 1)
+
+
 def test_when_begins_where_the_schedule_begins(paths):
     nanoset = Nanoset(paths[0], None, 4, 200)
     all_of_them = when(nanoset, Schedule(), 5)
@@ -202,7 +224,7 @@ def test_unknown_files_and_documents_are_refused(paths, blend):
     nanoset = Nanoset(paths, None, 4, 60)
     with pytest.raises(IndexError, match="there is no file 2: there are 2"):
         when(nanoset, Schedule(), 0, source=2)
-    with pytest.raises(IndexError, match="there is no document of .* 7: there are 7"):
+    with pytest.raises(IndexError, match="there is no document 7: .*0_input_ids.npy has 7, counted from 0"):
         when(nanoset, Schedule(), 7)
     with pytest.raises(IndexError, match="there is no file 9"):
         when(blend, Schedule(), 0, source=9)
