@@ -41,8 +41,8 @@ clean:
 	rm -rf .venv notebooks/data
 
 # numba keeps what it compiled until the file itself changes, even where that holds an inlined function of another one.
-.venv/compiled: $(shell find nanoset_ref -name '*.py') | .venv/installed-lab
-	@find nanoset_ref -name '*.nb[ci]' -delete
+.venv/compiled: $(wildcard nanoset_ref/*.py nanoset_ref/*/*.py) | .venv/installed-lab
+	@rm -f nanoset_ref/__pycache__/*.nb[ci] nanoset_ref/*/__pycache__/*.nb[ci]
 	@touch $@
 
 # The stamps make the second call quick: pip runs again only when what it was told has changed. `test` holds all of `lab`.
