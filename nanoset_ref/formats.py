@@ -23,10 +23,10 @@ import xxhash
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.datatrove import DatatroveFile
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import atomic_write, checksum
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path, idx_path
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
+from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, documents_path, manifest_path
 
 PIECE = 1 << 22  # ids that are handled at once
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids back to back, tokens per document
@@ -41,12 +41,14 @@ class Documents:
         tokens: integers [num_tokens], mapped.
         offsets: int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]].
         description: what is known of the ids: the fields of a token file's manifest that are kept on conversion.
+        checksum: of the file's bytes, as its manifest says; None: nothing says it.
     """
 
     path: Path
     tokens: NDArray[Any]
     offsets: NDArray[np.int64]
     description: dict[str, Any]
+    checksum: str | None = None
 
     @property
     def num_documents(self) -> int:
@@ -79,33 +81,78 @@ class Documents:
         return digest.hexdigest()
 
 
-def open_documents(path: str | os.PathLike[str], token_dtype: DTypeLike | None = None) -> Documents:
+def open_documents(
+    path: str | os.PathLike[str], token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
+) -> Documents:
     """Open a .npy, .bin/.idx (by either name or their common prefix) or .ds file.
 
     Args:
         path: the file.
         token_dtype: of a .npy or .ds file that does not say it itself.
+        eos_token_id: documents end with this id, in a .npy file without a manifest.
 
     Raises:
-        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader; also for a file without document
-            boundaries.
+        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader; also for document boundaries that
+            are not known or decrease.
     """
     path = Path(path)
     if path.suffix == ".ds":
-        file = DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
-        return Documents(path, file.tokens, file.document_offsets, {})
-    if path.suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path):
-        corpus = MMapIndexedDataset(path.with_suffix("") if path.suffix in (".bin", ".idx") else path)
-        if corpus.tokens is None or not np.issubdtype(corpus.dtype, np.integer):
-            raise TokenFileError(f"{path} holds {corpus.dtype.name} values, not token ids")
-        ends = np.append(corpus.sequence_pointers // corpus.dtype.itemsize, corpus.num_tokens)
-        return Documents(bin_path(corpus.path_prefix), corpus.tokens, ends[corpus.document_indices], {})
-    token_file = TokenFile(path, token_dtype)
-    if token_file.manifest is None or token_file.document_offsets is None:
-        raise TokenFileError(f"{path} has no manifest beside it, so its document boundaries are not known")
+        documents = _open_datatrove(path, token_dtype)
+    elif path.suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path):
+        documents = _open_megatron(path)
+    else:
+        documents = _open_token_file(path, token_dtype, eos_token_id)
+    if np.any(np.diff(documents.offsets) < 0):
+        raise TokenFileError(f"{path}: the document boundaries must not decrease; write the file again")
+    return documents
+
+
+def _open_datatrove(path: Path, token_dtype: DTypeLike | None) -> Documents:
+    metadata = Path(f"{path}.metadata")
+    tokenizer = ""
+    if metadata.is_file():
+        tokenizer, _, size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")
+        if size not in ("2", "4"):
+            raise TokenFileError(f"{metadata} must begin with <tokenizer>|<bytes per id, 2 or 4>, got {size!r}")
+    file = DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
+    if not Path(f"{path}.index").is_file():
+        raise TokenFileError(f"{path}.index is missing, so the document boundaries of {path.name} are not known")
+    known = tokenizer.lower() not in ("", "unknown", "unknown tokenizer")
+    return Documents(path, file.tokens, file.document_offsets, {"tokenizer": tokenizer} if known else {})
+
+
+def _open_megatron(path: Path) -> Documents:
+    corpus = MMapIndexedDataset(path.with_suffix("") if path.suffix in (".bin", ".idx") else path)
+    if corpus.tokens is None or not np.issubdtype(corpus.dtype, np.integer):
+        raise TokenFileError(f"{path} holds {corpus.dtype.name} values, not token ids")
+    ends = np.append(corpus.sequence_pointers // corpus.dtype.itemsize, corpus.num_tokens)
+    return Documents(bin_path(corpus.path_prefix), corpus.tokens, ends[corpus.document_indices], {})
+
+
+def _open_token_file(path: Path, token_dtype: DTypeLike | None, eos_token_id: int | None) -> Documents:
+    if path.name.endswith(".documents.npy"):
+        tokens = path.name.removesuffix(".documents.npy") + ".npy"
+        raise TokenFileError(f"{path} holds the document boundaries of {tokens}; name that file instead")
+    file = TokenFile(path, token_dtype)
+    if file.manifest is None:
+        if eos_token_id is None:
+            raise TokenFileError(
+                f"{path} has no manifest beside it, so its document boundaries are not known; "
+                "give the end-of-document id, and it is cut behind each of them"
+            )
+        ends = np.flatnonzero(file.tokens == eos_token_id) + 1
+        closed = len(ends) > 0 and int(ends[-1]) == file.num_tokens
+        offsets = np.concatenate([[0], ends, [] if closed else [file.num_tokens]]).astype(np.int64)
+        return Documents(path, file.tokens, offsets, {"eos_token_id": eos_token_id, "appended_eod": closed})
+    try:
+        found = file.document_offsets
+    except EOFError:
+        found = None
+    if found is None:
+        raise TokenFileError(f"{documents_path(path)} holds no document boundaries; write the token file again")
     kept = ("tokenizer", "vocab_size", "eos_token_id", "appended_eod", "added_special_tokens", "windows", "row_length")
-    description = {name: getattr(token_file.manifest, name) for name in kept}
-    return Documents(path, token_file.tokens, token_file.document_offsets, description)
+    description = {name: getattr(file.manifest, name) for name in kept}
+    return Documents(path, file.tokens, found, description, file.manifest.checksum)
 
 
 def convert(
@@ -129,17 +176,20 @@ def convert(
         The target, opened.
 
     Raises:
-        ValueError: no source, an unknown suffix, ids that do not fit the dtype, sources of different vocabularies or
-            windows, nothing to write.
+        ValueError: no source, an unknown suffix, a target that is a source, ids that do not fit the dtype, sources of
+            different vocabularies or windows, nothing to write, a source whose content has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
-    target = Path(target)
-    if target.suffix not in _WRITERS:
-        raise ValueError(f"the target's suffix must be one of {sorted(_WRITERS)}, got {target.name!r}")
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{target} exists; remove it, or ask for overwriting")
+    target = check_target(target, sources, overwrite=overwrite)
+    if dtype is not None and np.dtype(dtype).kind not in "iu":
+        raise ValueError(f"ids are integers, so dtype must be one of integers, got {np.dtype(dtype).name}")
+    if dtype is not None and target.suffix == ".ds" and np.dtype(dtype).itemsize not in (2, 4):
+        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {np.dtype(dtype).name}")
+    for source in sources:
+        if source.checksum is not None and checksum(source.path) != source.checksum:
+            raise TokenFileError(f"{source.path}: the content has changed since its manifest was written; copy it again")
     description = _agreed(sources)
     if (
         chosen is not None
@@ -164,9 +214,40 @@ def convert(
     digest.update(np.concatenate(edges).astype("<i8").data)
     written = open_documents(target)
     if written.content_hash() != digest.hexdigest():
-        target.unlink()
+        remove(target)
         raise TokenFileError(f"{target} does not hold what was written into it: the disk or the memory is faulty")
     return written
+
+
+def check_target(
+    target: str | os.PathLike[str], sources: Sequence[Documents], *, overwrite: bool = False
+) -> Path:
+    """The target as a Path, if `convert` may write it: a known suffix, not there yet or to be replaced, and none of the
+    sources, which are still read while it is written.
+
+    Raises:
+        ValueError, FileExistsError: as `convert`.
+    """
+    target = Path(target)
+    if target.suffix not in _WRITERS:
+        raise ValueError(f"the target's suffix must be one of {sorted(_WRITERS)}, got {target.name!r}")
+    if target.exists():
+        if any(target.samefile(source.path) for source in sources):
+            raise ValueError(f"{target} is read and cannot be written at the same time; give the target another name")
+        if not overwrite:
+            raise FileExistsError(f"{target} exists; remove it, or ask for overwriting")
+    return target
+
+
+def remove(target: Path) -> None:
+    """Remove what `convert` wrote: the ids first, so that no reader takes the rest for a file."""
+    beside = {
+        ".npy": [manifest_path(target), documents_path(target)],
+        ".bin": [target.with_suffix(".idx")],
+        ".ds": [Path(f"{target}.index"), Path(f"{target}.metadata")],
+    }
+    for path in [target, *beside[target.suffix]]:
+        path.unlink(missing_ok=True)
 
 
 def split(source: Documents, held_out: float | int, *, seed: int = 1234) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
