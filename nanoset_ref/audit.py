@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.config import Config
+from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
+from nanoset_ref.megatron.indexed_dataset import bin_path
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder, Order, StatelessOrder
 from nanoset_ref.report import Check, LegReport, Report, Source
@@ -31,14 +33,14 @@ class Leg:
 
     Args:
         name: what reports call it.
-        dataset: the Nanoset.
+        dataset: the Nanoset, or the Megatron-style dataset.
         schedule: the layout; its consumed_train_samples is where in the dataset this leg begins.
         num_steps: optimizer steps.
         num_workers: DataLoader workers per rank.
     """
 
     name: str
-    dataset: Nanoset
+    dataset: Nanoset | MegatronNanoset | BlendedNanoset
     schedule: Schedule
     num_steps: int
     num_workers: int = 0
@@ -52,7 +54,8 @@ def audit(legs: Sequence[Leg], *, max_steps: int = 3000, seed: int = 0) -> Repor
     2. Per step, the positions of all ranks together must be the next global batch: each once, none missing; all ranks
         equally many.
     3. The order is asked how often each source is read up to the leg's end; the shares must be the weights, to one
-        sample per block of the order.
+        sample per block of the order. (Of Megatron-style data the cached indexes are counted; their blend keeps to one
+        sample per source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the files.
 
     Args:
@@ -180,6 +183,8 @@ def _delivered(leg: Leg, rank: int, first: int, num_steps: int) -> np.ndarray:
 
 
 def _sources(leg: Leg) -> list[Source]:
+    if not isinstance(leg.dataset, Nanoset):
+        return _megatron_sources(leg, leg.dataset)
     dataset, order = leg.dataset, leg.dataset.order
     start, stop = leg.schedule.consumed_train_samples, min(_stop(leg), len(dataset))
     counts = order.counts(stop) - order.counts(start)
@@ -201,6 +206,41 @@ def _sources(leg: Leg) -> list[Source]:
                 share=read / max(int(counts.sum()), 1),
                 tokens=file.num_tokens,
                 tail_tokens=file.num_tokens - (samples - 1) * file.stride(length) - length - 1,
+            )
+        )
+    return sources
+
+
+def _megatron_sources(leg: Leg, dataset: MegatronNanoset | BlendedNanoset) -> list[Source]:
+    """Samples of Megatron-style data are cut from a stream of all epochs: none comes twice, its documents may."""
+    start, stop = leg.schedule.consumed_train_samples, min(_stop(leg), len(dataset))
+    if isinstance(dataset, BlendedNanoset):
+        parts, weights = dataset.datasets, np.array(dataset.weights)
+        datasets, places = dataset.dataset_index[:stop], dataset.dataset_sample_index[:stop]
+    else:
+        parts, weights = (dataset,), np.ones(1)
+        datasets, places = np.zeros(stop, dtype=np.int16), np.arange(stop)
+    sources = []
+    for number, part in enumerate(parts):
+        chosen = datasets == number
+        read = int(np.count_nonzero(chosen[start:]))
+        length, tokens = part.sequence_length, part.tokens_per_epoch
+        samples = np.unique(part.shuffle_index[places[chosen]]).astype(np.int64)
+        passes = np.union1d(samples * length // tokens, ((samples + 1) * length - 1) // tokens)
+        stream = tokens * part.epochs.num_epochs
+        extra = int(part.config.add_extra_token_to_sequence)
+        sources.append(
+            Source(
+                path=str(bin_path(part.corpus.path_prefix)),
+                num_samples=(tokens - extra) // length,
+                read=read,
+                epochs=read * length / tokens,
+                distinct=len(samples),
+                repetitions=len(passes),
+                weight=float(weights[number] / weights.sum()),
+                share=read / max(stop - start, 1),
+                tokens=stream,
+                tail_tokens=stream - extra - len(part) * length,
             )
         )
     return sources
@@ -236,9 +276,12 @@ def _count(order: Order, dataset: int, stop: int, length: int) -> NDArray[np.int
 def _weights(leg: Leg, sources: Sequence[Source]) -> Check:
     """Shares against weights: one sample per epoch of rounding, and what a shuffle does to an incomplete stretch."""
     total = sum(source.read for source in sources)
-    unit = leg.dataset.order.samples_per_epoch
-    cut = min(total, unit)  # at most this many positions lie in epochs that the leg begins or ends within
-    epochs = total // unit + 1
+    if isinstance(leg.dataset, Nanoset):
+        unit = leg.dataset.order.samples_per_epoch
+        cut = min(total, unit)  # at most this many positions lie in epochs that the leg begins or ends within
+        epochs = total // unit + 1
+    else:  # a blend is not shuffled; where the leg begins and where it ends, each source is off by a sample
+        cut, epochs = 0, 2 * len(sources)
     excess = max(
         abs(source.read - source.weight * total)
         - epochs
@@ -255,14 +298,20 @@ def _conservation(leg: Leg, sources: Sequence[Source]) -> Check:
     length = leg.dataset.sequence_length
     delivered = sum(source.read for source in sources)
     tails = [source.tail_tokens for source in sources]
-    whole = all(0 <= tail < file.stride(length) for tail, file in zip(tails, leg.dataset.files, strict=True))
+    if isinstance(leg.dataset, Nanoset):
+        whole = all(0 <= tail < file.stride(length) for tail, file in zip(tails, leg.dataset.files, strict=True))
+    else:
+        once = sum(source.distinct for source in sources) == stop
+        whole = once and all(-length < tail < length for tail in tails)
     total = sum(source.tokens for source in sources)
+    padded = -sum(tail for tail in tails if tail < 0)
     return Check(
         law="nothing is lost",
         holds=delivered == stop - start and whole,
         detail=(
             f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
             f"{start:,} positions before and {end - stop:,} after; "
-            f"of {total:,} tokens in the files {sum(tails):,} lie in tails that fill no sample"
+            f"of {total:,} tokens in the files {sum(tails) + padded:,} lie in tails that fill no sample"
+            + (f", {padded:,} are padding" if padded else "")
         ),
     )

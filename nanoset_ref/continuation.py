@@ -1,12 +1,11 @@
 """What would happen if a saved run went on with another plan: which tokens would come again, which would be left out.
 
 The two ways to go on are compared over the same positions: [consumed, until). Each gives every token a number of
-    readings; where the new plan reads a token more
-often than the saved one would have, it repeats it, where less often, it loses it. Counting is by stretches of tokens:
-the greatest length that fits a whole number of times into the samples' strides of both plans, so that plans of
-different sequence lengths can be compared. It costs a number per stretch and a look-up per position: seconds for a
-billion tokens. The rejected alternative, to compare the plans' settings only, says that they differ, not what that
-would do.
+readings; where the new plan reads a token more often than the saved one would have, it repeats it, where less often, it
+loses it. Counting is by stretches of tokens: the greatest length that fits a whole number of times into the samples'
+strides of both plans, so that plans of different sequence lengths can be compared. It costs a number per stretch and a
+look-up per position: seconds for a billion tokens. The rejected alternative, to compare the plans' settings only, says
+that they differ, not what that would do.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def open_documents(
         eos_token_id: documents end with this id, in a .npy file without a manifest.
 
     Raises:
-        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader; also for document boundaries that
-            are not known or decrease.
+        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader; also for boundaries that are not
+            known or decrease.
     """
     path = Path(path)
     if path.suffix == ".ds":
@@ -189,7 +189,9 @@ def convert(
         raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {np.dtype(dtype).name}")
     for source in sources:
         if source.checksum is not None and checksum(source.path) != source.checksum:
-            raise TokenFileError(f"{source.path}: the content has changed since its manifest was written; copy it again")
+            raise TokenFileError(
+                f"{source.path}: the content has changed since its manifest was written; copy it again"
+            )
     description = _agreed(sources)
     if (
         chosen is not None
@@ -219,9 +221,7 @@ def convert(
     return written
 
 
-def check_target(
-    target: str | os.PathLike[str], sources: Sequence[Documents], *, overwrite: bool = False
-) -> Path:
+def check_target(target: str | os.PathLike[str], sources: Sequence[Documents], *, overwrite: bool = False) -> Path:
     """The target as a Path, if `convert` may write it: a known suffix, not there yet or to be replaced, and none of the
     sources, which are still read while it is written.
 
@@ -264,6 +264,8 @@ def split(source: Documents, held_out: float | int, *, seed: int = 1234) -> tupl
     Raises:
         ValueError: one of the two would be empty.
     """
+    if isinstance(held_out, float) and not 0 < held_out < 1:
+        raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; give a whole number of documents")
     count = round(held_out * source.num_documents) if isinstance(held_out, float) else held_out
     if not 0 < count < source.num_documents:
         raise ValueError(

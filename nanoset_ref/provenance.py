@@ -133,6 +133,53 @@ def find(source: Source, ids: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+def find_text(source: Source, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+    """Every (document, start, stop) whose tokens hold a text, in order; start and stop count from the document's first.
+
+    Tokens at the ends of a text depend on what stands around it, those between do not:
+
+        1. without the first and the last word, the text is searched as tokens (`find`)
+        2. a few tokens more on both sides are decoded: the whole text stands there, or the hit is none
+        3. the tokens of the text end where as many characters are decoded
+
+    A text of one or two words is searched as a whole, at the beginning of a line and behind a space.
+
+    Args:
+        tokenizer: with `encode` and `decode`, as in transformers.
+        text: white space around it is ignored.
+
+    Raises:
+        ValueError: an empty text; as `find`.
+    """
+    text = text.strip()
+    words = text.split(" ")
+    if not text:
+        raise ValueError("search for a text of at least one word, got none")
+    if len(words) < 3:
+        ids = [tokenizer.encode(lead + text, add_special_tokens=False) for lead in ("", " ")]
+        return sorted({(d, start, start + len(some)) for some in ids for d, start in find(source, some)})
+    starts, middle = document_starts(source), tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False)
+    reach = max(len(words[0].encode()), len(words[-1].encode())) + 2  # no word has more tokens than bytes
+    found = []
+    for document, at in find(source, middle):
+        low = max(at - reach, 0)
+        window = _tokens(source)[starts[document] + low : starts[document + 1]][: 2 * reach + len(middle)].tolist()
+
+        def decode(count: int, window: list[int] = window) -> str:
+            return str(tokenizer.decode(window[:count], clean_up_tokenization_spaces=False))
+
+        begin = len(decode(at - low)) - len(words[0])
+        if begin < 0 or not decode(len(window)).startswith(text, begin):
+            continue
+        start, stop = at - low, at - low + len(middle)
+        while len(decode(start)) > begin:
+            start -= 1
+        while len(decode(stop)) < begin + len(text):
+            stop += 1
+        found.append((document, low + start, low + stop))
+    return sorted(found)
+
+
 # ---- what each kind of dataset knows of itself
 
 
@@ -175,9 +222,7 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
 
 
 @positions_of.register
-def _(
-    dataset: Nanoset, source: int, document: int, tokens: tuple[int, int] | None, until: int
-) -> NDArray[np.int64]:
+def _(dataset: Nanoset, source: int, document: int, tokens: tuple[int, int] | None, until: int) -> NDArray[np.int64]:
     file = dataset.files[_checked(source, len(dataset.files), "file")]
     offsets = document_starts(file)
     _checked(document, len(offsets) - 1, "document", file)
@@ -240,15 +285,20 @@ def _megatron_positions(
     tokens: tuple[int, int] | None,
 ) -> NDArray[np.int64]:
     _checked(document, corpus.num_documents, "document", corpus)
-    blended = isinstance(dataset, BlendedNanoset)
-    positions = dataset.positions(source, document) if blended else dataset.positions(document)
+    if isinstance(dataset, BlendedNanoset):
+        positions = dataset.positions(source, document)
+    else:
+        positions = dataset.positions(document)
     if tokens is None:
         return positions
     first, behind = corpus.document_indices[document : document + 2]
     start, stop = _span(tokens, document, int(corpus.sequence_lengths[first:behind].sum(dtype=np.int64)))
-    spans = [dataset.spans(k)[1] if blended else dataset.spans(k) for k in positions.tolist()]
     read = [
-        any(it.document == document and max(it.start, start) < min(it.stop, stop) for it in found) for found in spans
+        any(
+            it.document == document and max(it.start, start) < min(it.stop, stop)
+            for it in (dataset.spans(k)[1] if isinstance(dataset, BlendedNanoset) else dataset.spans(k))
+        )
+        for k in positions.tolist()
     ]
     return positions[np.array(read, dtype=np.bool_)]
 
@@ -291,6 +341,12 @@ def document_starts(source: Source) -> NDArray[np.int64]:
             raise ValueError(f"{source.path} has no manifest, so its document boundaries are not known")
         return offsets
     return np.append(source.sequence_pointers // source.dtype.itemsize, source.num_tokens)[source.document_indices]
+
+
+def _tokens(source: Source) -> NDArray[Any]:
+    if source.tokens is None:
+        raise ValueError(f"{raw_path(source)} is not mapped into memory, and only mapped files are searched")
+    return source.tokens
 
 
 def _boundaries(file: TokenFile) -> NDArray[np.int64] | None:

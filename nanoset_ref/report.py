@@ -22,15 +22,16 @@ class Source:
 
     Attributes:
         path: the file.
-        num_samples: samples in it.
+        num_samples: samples in it (Megatron-style: in one pass over its documents).
         read: samples that the leg reads, repetitions counted.
-        epochs: read / num_samples.
+        epochs: read / num_samples (Megatron-style: tokens read / tokens in one pass).
         distinct: different samples read from the dataset's first position to the leg's end.
-        repetitions: how often, in that time, the sample that is read most is read.
+        repetitions: how often, in that time, the sample that is read most is read (Megatron-style: how often, at most,
+            a document; samples are cut anew in every pass).
         weight: the share asked for.
         share: the share that the leg reads.
-        tokens: tokens in the file.
-        tail_tokens: tokens at its end that no sample holds.
+        tokens: tokens in the file (Megatron-style: in its documents of this split, all passes together).
+        tail_tokens: tokens at its end that no sample holds; below 0: padding in the last sample.
     """
 
     path: str

@@ -6,12 +6,12 @@ import os
 
 import numpy as np
 
-from nanoset_ref.formats import PIECE, open_documents
+from nanoset_ref.formats import PIECE, Documents, open_documents
 from nanoset_ref.tokens import TokenFile, TokenFileError
 
 
-def verify(path: str | os.PathLike[str], vocab_size: int | None = None) -> str:
-    """Read a whole file and check all that is known of it.
+def verify(documents: str | os.PathLike[str] | Documents, vocab_size: int | None = None) -> str:
+    """Read a whole file, by its path or already opened, and check all that is known of it.
 
     1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
     2. A token file's content has the checksum of its manifest.
@@ -23,10 +23,11 @@ def verify(path: str | os.PathLike[str], vocab_size: int | None = None) -> str:
     Raises:
         FileNotFoundError, TokenFileError, IndexedDatasetError: what does not hold.
     """
-    documents = open_documents(path)
-    checksum = ""
-    if documents.path.suffix == ".npy":
-        TokenFile(documents.path).verify()
+    if not isinstance(documents, Documents):
+        documents = open_documents(documents)
+    path, checksum = documents.path, ""
+    if documents.checksum is not None:
+        TokenFile(path).verify()
         checksum = ", checksum as in the manifest"
     limit = documents.description.get("vocab_size") if vocab_size is None else vocab_size
     for start in range(0, len(documents.tokens), PIECE):

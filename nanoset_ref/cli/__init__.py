@@ -12,8 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-
-from nanoset_ref.cli import files, lookups
+from typing import NoReturn
 
 # Commands with a parser of their own: everything behind the name is theirs.
 MODULES = {
@@ -27,23 +26,48 @@ MODULES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments and arguments[0] in MODULES:
-        module = importlib.import_module(MODULES[arguments[0]][0])
-        return int(module.main(arguments[1:]) or 0)
-    options = build_parser().parse_args(arguments)
+    name = arguments[0] if arguments else ""
     try:
-        return int(options.run(options) or 0)
+        if name in MODULES:
+            return int(importlib.import_module(MODULES[name][0]).main(arguments[1:]) or 0)
+        options, unknown = build_parser().parse_known_args(arguments)
+        if unknown:
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        try:
+            code = int(options.run(options) or 0)
+            sys.stdout.flush()  # here, where an error of it can be told
+            return code
+        except BrokenPipeError:
+            raise
+        except (ValueError, OSError, IndexError) as error:
+            if isinstance(error, OSError) and error.strerror:
+                error = OSError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+            print(f"nanoset-ref {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+            _mute()
+            return 1
     except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _mute()
         return 0
-    except (ValueError, OSError, IndexError) as error:
-        print(f"nanoset-ref {options.command}: error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"nanoset-ref {name}: error: interrupted; nothing was written", file=sys.stderr)
         return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, and where the usage stands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """All subcommands; those of MODULES only by name."""
-    parser = argparse.ArgumentParser(
+    from nanoset_ref.cli import (
+        files,
+        lookups,
+    )  # torch takes a second to import: an interrupt of it is told as any other
+
+    parser = _Parser(
         prog="nanoset-ref", description="How tokens reach the GPUs: look into token files, orders and runs."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -52,3 +76,11 @@ def build_parser() -> argparse.ArgumentParser:
     for name, (_, help) in MODULES.items():
         commands.add_parser(name, help=help, add_help=False)
     return parser
+
+
+def _mute() -> None:
+    """What is left in the buffer of standard output goes nowhere, and not into an error at the interpreter's end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.cli.output import add_command, show
+import numpy as np
+
+from nanoset_ref.cli.output import add_command, at_least, id_dtype, show, without_boundaries
 from nanoset_ref.describe import describe
-from nanoset_ref.formats import Documents, convert, open_documents, split
+from nanoset_ref.encode import load_tokenizer
+from nanoset_ref.files import atomic_write
+from nanoset_ref.formats import Documents, check_target, convert, open_documents, remove, split
 from nanoset_ref.verify import verify
 
 FORMATS = "a .npy token file, a .bin/.idx pair or a .ds file"
 
 
 def add_commands(commands: Any) -> None:
+    unsaid = argparse.ArgumentParser(add_help=False)
+    add = unsaid.add_argument
+    add("--token-dtype", type=id_dtype, help="of the ids, in a .npy or .ds file that does not say it (default: uint16)")
+    add(
+        "--eos-token-id",
+        type=at_least(0),
+        help="the end-of-document id, where the file does not say it; a .npy file without a manifest is cut behind it",
+    )
+
     add = add_command(
-        commands, "inspect", _inspect, "statistics of tokenised documents: counts, lengths, EOS, duplicates"
+        commands, "inspect", _inspect, "statistics of tokenised documents: counts, lengths, EOS, duplicates", unsaid
     ).add_argument
     add("file", help=FORMATS)
-    add("--eos-token-id", type=int, help="the end-of-document id, where the file does not say it")
     add("--png", type=Path, help="draw the lengths of the documents into this file")
 
     add = add_command(
@@ -29,23 +42,24 @@ def add_commands(commands: Any) -> None:
         "verify",
         _verify,
         "hold files against what stands beside them: checksum, size, boundaries, range of the ids",
+        unsaid,
     ).add_argument
     add("files", nargs="+", help=FORMATS)
-    add("--vocab-size", type=int, help="ids must be below it, where the file does not say it")
+    add("--vocab-size", type=at_least(1), help="ids must be below it, where the file does not say it")
 
     for name, help in (
         ("convert", "convert between .npy, .bin/.idx and .ds, proven by a hash of ids and boundaries"),
         ("merge", "put the documents of several files one after another into one file"),
     ):
-        add = add_command(commands, name, _convert, help).add_argument
+        add = add_command(commands, name, _convert, help, unsaid).add_argument
         add("sources", nargs=1 if name == "convert" else "+", metavar="source", help=FORMATS)
         add("target", help="the file to write; its suffix (.npy, .bin, .ds) is its format")
-        add("--dtype", help="of the ids in the target, such as uint16 or int32; default: as in the source")
-        add("--token-dtype", help="of the ids in a source that does not say it")
+        add("--dtype", type=id_dtype, help="of the ids in the target, such as int32; default: as in the source")
+        add("--tokenizer", help="name or folder: what the ids were made with, for sources that do not say it")
         add("--overwrite", action="store_true", help="replace an existing target")
 
     add = add_command(
-        commands, "split", _split, "hold out documents: write a file without them, and one of them"
+        commands, "split", _split, "hold out documents: write a file without them, and one of them", unsaid
     ).add_argument
     add("source", help=FORMATS)
     add("train", help="the file for the rest")
@@ -56,24 +70,29 @@ def add_commands(commands: Any) -> None:
         type=_share_or_number,
         help="a share such as 0.01, or a number of documents such as 500",
     )
-    add("--seed", type=int, default=1234, help="of the choice (default: %(default)s)")
+    add("--seed", type=at_least(0), default=1234, help="of the choice (default: %(default)s)")
     add("--overwrite", action="store_true", help="replace existing targets")
 
 
 def _inspect(options: argparse.Namespace) -> None:
-    found = describe(open_documents(options.file), options.eos_token_id)
+    documents = _open(options, options.file)
     if options.png:
         from nanoset_ref.plots.documents import length_histogram  # matplotlib takes a second to import
 
-        length_histogram(found).savefig(options.png)
+        with atomic_write(options.png) as file:  # a target that cannot be written is found before the counting
+            found = describe(documents, options.eos_token_id)
+            length_histogram(found).savefig(file, format="png")
+    else:
+        found = describe(documents, options.eos_token_id)
     show(options, dataclasses.asdict(found), str(found))
 
 
 def _verify(options: argparse.Namespace) -> int:
     results = []
-    for file in options.files:
+    for file in without_boundaries(options.files):
         try:
-            results.append({"file": file, "ok": True, "detail": verify(file, options.vocab_size)})
+            detail = verify(_open(options, file), options.vocab_size)
+            results.append({"file": file, "ok": True, "detail": detail})
         except (ValueError, OSError) as error:
             results.append({"file": file, "ok": False, "detail": str(error)})
     lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
@@ -82,23 +101,59 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    sources = [open_documents(source, options.token_dtype) for source in options.sources]
+    sources = [_open(options, source) for source in without_boundaries(options.sources)]
+    check_target(options.target, sources, overwrite=options.overwrite)
+    if options.tokenizer:
+        sources = [it if it.description.get("tokenizer") else _described(it, options.tokenizer) for it in sources]
     _show_written(options, [convert(sources, options.target, dtype=options.dtype, overwrite=options.overwrite)])
 
 
 def _split(options: argparse.Namespace) -> None:
-    source = open_documents(options.source)
-    targets = (options.train, options.valid)
+    source = _open(options, options.source)
+    targets = [check_target(it, [source], overwrite=options.overwrite) for it in (options.train, options.valid)]
+    if targets[0].resolve() == targets[1].resolve():
+        raise ValueError(f"train and valid are two files, got {options.train} for both")
     parts = split(source, options.held_out, seed=options.seed)
-    written = [
-        convert([source], target, chosen=[part], overwrite=options.overwrite)
-        for target, part in zip(targets, parts, strict=True)
-    ]
+    written = []
+    try:
+        for target, part in zip(targets, parts, strict=True):
+            written.append(convert([source], target, chosen=[part], overwrite=options.overwrite))
+    except BaseException:
+        for one in written:
+            remove(one.path)
+        raise
     _show_written(options, written)
 
 
+def _open(options: argparse.Namespace, path: str) -> Documents:
+    return open_documents(path, options.token_dtype, options.eos_token_id)
+
+
+def _described(documents: Documents, name: str) -> Documents:
+    """The documents with what a tokenizer says of their ids."""
+    tokenizer = load_tokenizer(name)
+    eos = tokenizer.eos_token_id
+    last = documents.tokens[documents.offsets[1:][documents.offsets[1:] > documents.offsets[:-1]] - 1]
+    description = {
+        "tokenizer": name,
+        "vocab_size": len(tokenizer),
+        "eos_token_id": eos,
+        "appended_eod": bool(eos is not None and np.all(last == eos)),
+    }
+    return dataclasses.replace(documents, description=documents.description | description)
+
+
 def _share_or_number(text: str) -> float | int:
-    return float(text) if "." in text else int(text)
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a share such as 0.01 or a number of documents, got {text!r}")
+    return value
+
+
+_share_or_number.__name__ = "share or number"  # what argparse calls it
 
 
 def _show_written(options: argparse.Namespace, written: Sequence[Documents]) -> None:

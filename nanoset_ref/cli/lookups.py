@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.audit import audit
-from nanoset_ref.cli.output import add_command, show
+from nanoset_ref.audit import Leg, audit
+from nanoset_ref.cli.output import add_command, at_least, show
 from nanoset_ref.cli.runs import leg_at, legs_of, run_arguments, tokenizer_of
-from nanoset_ref.continuation import compare
+from nanoset_ref.continuation import Continuation, compare
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import document_starts, find, origin, raw_path, sources, when, where
+from nanoset_ref.provenance import document_starts, find_text, origin, raw_path, sources, when, where
 from nanoset_ref.schedule import Schedule, Slot
 
 
@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
     what = parser.add_mutually_exclusive_group(required=True).add_argument
     what("--sample", type=int, help="a sample of the file (see --source)")
     what("--document", type=int, help="a document of the file (see --source)")
-    what("--position", type=int, help="a position in the global order")
+    what("--position", type=at_least(0), help="a position in the global order")
     what("--step", type=int, help="all rows of an optimizer step")
     parser.add_argument("--source", type=int, default=0, help="number of the file, from 0 (default: %(default)s)")
     parser.add_argument("--tokenizer", help="name or folder; default: what the manifest says")
@@ -40,14 +40,14 @@ def add_commands(commands: Any) -> None:
     )
     what = parser.add_mutually_exclusive_group(required=True).add_argument
     what("--document", type=int, help="a document of the file (see --source)")
-    what("--text", help="a piece of text: all documents that hold its tokens are looked up, in all files")
+    what("--text", help="a piece of text: every place where it stands is looked up, in all files")
     parser.add_argument("--source", type=int, default=0, help="number of the file, from 0 (default: %(default)s)")
     parser.add_argument("--tokenizer", help="name or folder; default: what the manifest says")
 
     add = add_command(
         commands, "audit", _audit, "simulate all ranks of a run and prove that every position is read once", run
     ).add_argument
-    add("--workers", type=int, default=0, help="DataLoader workers per rank (default: %(default)s)")
+    add("--workers", type=at_least(0), default=0, help="DataLoader workers per rank (default: %(default)s)")
     add("--state", type=Path, help="a saved data state (JSON): say also what would repeat or be lost with this plan")
 
 
@@ -116,36 +116,34 @@ def _when(options: argparse.Namespace) -> None:
     rows, lines = [], []
     for leg in legs_of(options):
         stop = leg.schedule.consumed_train_samples + leg.num_steps * leg.schedule.global_batch_size
-        for number, document in _wanted(options, leg.dataset):
-            for slot in when(leg.dataset, leg.schedule, document, source=number, until=stop):
+        for number, document, tokens in _wanted(options, leg.dataset):
+            for slot in when(leg.dataset, leg.schedule, document, source=number, tokens=tokens, until=stop):
                 epoch = origin(leg.dataset, slot).epoch
-                rows.append(
-                    {
-                        "leg": leg.name,
-                        "source": number,
-                        "document": document,
-                        "epoch": epoch,
-                        **dataclasses.asdict(slot),
-                    }
-                )
+                what = {"leg": leg.name, "source": number, "document": document, "tokens": tokens, "epoch": epoch}
+                rows.append({**what, **dataclasses.asdict(slot)})
+                piece = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
                 lines.append(
-                    f"{leg.name}: file {number} document {document}: epoch {epoch}, step {slot.step}, {_place(slot)}"
+                    f"{leg.name}: file {number} document {document}{piece}: "
+                    f"epoch {epoch}, step {slot.step}, {_place(slot)}"
                 )
     show(options, rows, "\n".join(lines) or "it is not read in this run")
 
 
-def _wanted(options: argparse.Namespace, dataset: Any) -> list[tuple[int, int]]:
-    """(file, document) of what is looked up; a text is searched as the beginning of a document and behind a space."""
+def _wanted(options: argparse.Namespace, dataset: Any) -> list[tuple[int, int, tuple[int, int] | None]]:
+    """(file, document, tokens) of what is looked up; tokens None: all of the document."""
     if options.text is None:
-        return [(options.source, options.document)]
-    wanted = set()
-    for number, source in enumerate(sources(dataset)):
-        tokenizer = tokenizer_of(options, source)
-        for text in (options.text, f" {options.text}"):
-            wanted |= {
-                (number, document) for document, _ in find(source, tokenizer.encode(text, add_special_tokens=False))
-            }
-    return sorted(wanted)
+        return [(options.source, options.document, None)]
+    wanted: list[tuple[int, int, tuple[int, int] | None]] = [
+        (number, document, (start, stop))
+        for number, source in enumerate(sources(dataset))
+        for document, start, stop in find_text(source, tokenizer_of(options, source), options.text)
+    ]
+    if not wanted:
+        raise ValueError(
+            f"no document holds {options.text!r}; give whole words as they stand in the text, and the --tokenizer that "
+            "the files were made with"
+        )
+    return wanted
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -153,10 +151,39 @@ def _audit(options: argparse.Namespace) -> int:
     report = audit(legs)
     result, text = json.loads(report.to_json()), str(report)
     if options.state:
-        difference = compare(json.loads(options.state.read_text(encoding="utf-8")), legs[0].dataset)
+        difference = _continued(options.state, legs, by_hand=bool(options.data))
         result["continuation"], text = dataclasses.asdict(difference), f"{text}\n{difference}"
     show(options, result, text)
     return 0 if report.ok else 1
+
+
+def _continued(path: Path, legs: list[Leg], by_hand: bool) -> Continuation:
+    """What goes on otherwise than a saved data state says: that of a loader; or that of the last stage that had begun,
+    where it is a checkpoint's state.json or what a StagedLoader saved.
+    """
+    leg = legs[0]
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        state = state.get("state", state)
+        state = state.get("data", state)
+        if "stages" in state:
+            stage = state["stages"][-1]
+            consumed = stage["first_position"] + stage["consumed_train_samples"]
+            state = {"consumed_train_samples": consumed, "plan": stage["plan"]}
+            same = legs if by_hand else [leg for leg in legs if leg.name == stage["name"]]
+            if not same:
+                raise ValueError(
+                    f"it was saved in the stage {stage['name']!r}, this run has {[it.name for it in legs]}"
+                )
+            leg = same[0]
+        if not isinstance(leg.dataset, Nanoset):
+            raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
+        return compare(state, leg.dataset)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        reason = f"not a data state ({type(error).__name__}: {error})" if type(error) is not ValueError else str(error)
+        raise ValueError(
+            f"{path}: {reason}; give a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
+        ) from error
 
 
 def _place(slot: Slot) -> str:

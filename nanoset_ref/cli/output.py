@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 
 def add_command(
@@ -20,8 +22,36 @@ def add_command(
         name, help=help, description=f"{help[0].upper()}{help[1:]}.", parents=list(parents)
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    return number
+
+
+def id_dtype(text: str) -> str:
+    """The type of an argument that names a dtype of token ids."""
+    try:
+        if np.dtype(text).kind in "iu":
+            return np.dtype(text).name
+    except TypeError:
+        pass
+    raise argparse.ArgumentTypeError(f"must be a dtype of integers, such as uint16 or int32, got {text!r}")
+
+
+def without_boundaries(paths: Sequence[str]) -> list[str]:
+    """The paths without the boundaries (<stem>.documents.npy) of token files among them, which a glob names, too."""
+    end = ".documents.npy"
+    return [path for path in paths if not path.endswith(end) or path.removesuffix(end) + ".npy" not in paths]
 
 
 def show(options: argparse.Namespace, value: Any, text: str) -> None:

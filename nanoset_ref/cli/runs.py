@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nanoset_ref.audit import Leg, legs_of_config
+from nanoset_ref.cli.output import at_least, id_dtype, without_boundaries
 from nanoset_ref.config import load_config
+from nanoset_ref.datatrove import DatatroveFile
 from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
@@ -28,13 +33,14 @@ def run_arguments() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="FILE[=WEIGHT]",
-        help="token files, or Megatron-style prefixes; all with a weight or none",
+        help="token files (.npy, or .ds in rows that share no token), or Megatron-style .bin/.idx pairs by either name "
+        "or their prefix; all with a weight or none",
     )
-    add("--sequence-length", type=int, default=2048, help="tokens per sample (default: %(default)s)")
+    add("--sequence-length", type=at_least(1), default=2048, help="tokens per sample (default: %(default)s)")
     add("--num-samples", type=int, help="samples of the run (default: one epoch)")
     add("--seed", type=int, default=1234, help="of the order (default: %(default)s)")
     add("--order", default="nanotron", help="nanotron or stateless (default: %(default)s)")
-    add("--token-dtype", help="of files without a manifest (default: uint16)")
+    add("--token-dtype", type=id_dtype, help="of files without a manifest (default: uint16)")
     add(
         "--split",
         default="1,0,0",
@@ -58,16 +64,24 @@ def legs_of(options: argparse.Namespace) -> list[Leg]:
     """The run as legs: the stages of the YAML file, or a single one.
 
     Raises:
-        ValueError: neither --config nor --data; weights for some files only.
+        ValueError: neither --config nor --data, or both; weights for some files only; files of both kinds.
     """
+    if options.config and options.data:
+        raise ValueError(f"--config {options.config} says all of a run; leave out --data, or --config")
     if options.config:
-        return legs_of_config(load_config(options.config))
+        try:
+            return legs_of_config(load_config(options.config))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{options.config} is not a YAML file: {error}") from error
     if not options.data:
         raise ValueError("say which run is meant: --config FILE.yaml, or --data FILE[=WEIGHT] ... with a layout")
-    paths, weights = _paths_and_weights(options.data)
-    dataset = (
-        _megatron(options, paths, weights) if MMapIndexedDataset.exists(paths[0]) else _nanoset(options, paths, weights)
-    )
+    paths, weights = _paths_and_weights(without_boundaries(options.data))
+    pairs = [Path(path).suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path) for path in paths]
+    if any(pairs) and not all(pairs):
+        raise ValueError(
+            f"a run reads token files or .bin/.idx pairs, not both, got {paths}; nanoset-ref convert helps"
+        )
+    dataset = (_megatron if all(pairs) else _nanoset)(options, paths, weights)
     schedule = Schedule(
         dp_size=options.dp_size,
         micro_batch_size=options.micro_batch_size,
@@ -90,6 +104,12 @@ def legs_of(options: argparse.Namespace) -> list[Leg]:
 
 def leg_at(legs: Sequence[Leg], step: int) -> Leg:
     """The leg that holds a step; IndexError if none does."""
+    if not any(leg.num_steps for leg in legs):
+        schedule = legs[0].schedule
+        raise IndexError(
+            f"this run has no steps: {len(legs[0].dataset)} samples, of which {schedule.consumed_train_samples} are "
+            f"consumed, do not fill a step of {schedule.global_batch_size}; give --num-samples"
+        )
     for leg in legs:
         if leg.schedule.first_step <= step < leg.schedule.first_step + leg.num_steps:
             return leg
@@ -107,14 +127,21 @@ def tokenizer_of(options: argparse.Namespace, file: Any) -> Any:
 
 
 def _nanoset(options: argparse.Namespace, paths: Sequence[str], weights: Sequence[float] | None) -> Nanoset:
-    files = [TokenFile(path, options.token_dtype) for path in paths]
+    itemsize = None if options.token_dtype is None else np.dtype(options.token_dtype).itemsize
+    files = [
+        DatatroveFile(path, token_size=itemsize) if path.endswith(".ds") else TokenFile(path, options.token_dtype)
+        for path in paths
+    ]
     epoch = sum(file.num_samples(options.sequence_length) for file in files)
     num_samples = epoch if options.num_samples is None else options.num_samples
     return Nanoset(files, weights, options.sequence_length, num_samples, options.seed, order=options.order)
 
 
 def _megatron(options: argparse.Namespace, paths: Sequence[str], weights: Sequence[float] | None) -> Any:
-    data_path = dict(zip(paths, weights, strict=True)) if weights else list(paths)
+    paths = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
+    if weights and options.num_samples is None:
+        raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
+    data_path = dict(zip(paths, weights, strict=True)) if weights else paths
     train = NanosetBuilder(
         NanosetConfig(
             random_seed=options.seed,
@@ -131,10 +158,16 @@ def _megatron(options: argparse.Namespace, paths: Sequence[str], weights: Sequen
 
 def _paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
     """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "b"] -> (["a", "b"], None)."""
-    parts = [item.rpartition("=") for item in items]
+    parts = [item.rpartition("=") if not Path(item).exists() else ("", "", item) for item in items]
     named = [path for path, _, _ in parts if path]
     if not named:
         return list(items), None
     if len(named) < len(items):
         raise ValueError(f"give every file a weight or none, got {list(items)}")
-    return named, [float(weight) for _, _, weight in parts]
+    weights = []
+    for path, _, weight in parts:
+        try:
+            weights.append(float(weight))
+        except ValueError:
+            raise ValueError(f"the weight of {path} must be a number, such as {path}=0.5, got {weight!r}") from None
+    return named, weights
