@@ -13,6 +13,7 @@ from test_nanoset import write_range
 
 from nanoset_ref.cli import build_parser, files, main
 from nanoset_ref.corpus import prepare_corpus
+from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.tokens import TokenFile
@@ -196,18 +197,22 @@ def test_a_text_is_read_where_its_own_tokens_are(run, corpus, tmp_path, suffix):
     """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
     documents = [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
     run("convert", ids_of(corpus), tmp_path / f"a{suffix}")
-    tokenizer = TokenFile(ids_of(corpus)).manifest.tokenizer
-    data = ("--data", tmp_path / f"a{suffix}", "--sequence-length", 16, "--tokenizer", tokenizer)
+    file = TokenFile(ids_of(corpus))
+    data = ("--data", tmp_path / f"a{suffix}", "--sequence-length", 16, "--tokenizer", file.manifest.tokenizer)
+    decode = load_tokenizer(file.manifest.tokenizer).decode
     for document, first, length in [(0, 3, 40), (4, 17, 25), (9, 30, 60)]:
         piece = documents[document][first : first + length].strip()
         code, text, error = run("when", *data, "--text", piece, "--json")
         assert code == 0, error
         found = json.loads(text)
         holding = {number for number, text in enumerate(documents) if piece in text}
-        assert {row["document"] for row in found} <= holding and document in holding
+        assert {row["document"] for row in found} == holding
         for row in found:
             _, text, _ = run("where", *data, "--step", row["step"], "--json")
             start, stop = row["tokens"]
+            ids = file.tokens[file.document_offsets[row["document"]] :][start:stop].tolist()
+            assert piece in decode(ids)
+            assert piece not in decode(ids[1:]) and piece not in decode(ids[:-1])
             parts = [part for part in json.loads(text)[0]["parts"] if part["document"] == row["document"]]
             assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
 
@@ -395,13 +400,14 @@ def test_split_targets_may_not_exist(run, corpus, tmp_path):
 def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(corpus):
     command = [sys.executable, "-m", "nanoset_ref.cli", "where", "--data", ids_of(corpus), *LAYOUT, "--step", "1"]
     command = [str(argument) for argument in command]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     read, write = os.pipe()
     os.close(read)
-    gone = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    gone = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment)
     os.close(write)
     assert (gone.returncode, gone.stderr) == (0, "")
     with open("/dev/full", "w") as full:
-        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert (told.returncode, told.stderr) == (1, "nanoset-ref where: error: No space left on device\n")
 
 
