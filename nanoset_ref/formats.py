@@ -214,10 +214,13 @@ def convert(
 
     _WRITERS[target.suffix](target, noted(), np.dtype(dtype or sources[0].tokens.dtype), description)
     digest.update(np.concatenate(edges).astype("<i8").data)
-    written = open_documents(target)
-    if written.content_hash() != digest.hexdigest():
+    try:
+        written = open_documents(target)
+        if written.content_hash() != digest.hexdigest():
+            raise TokenFileError(f"{target} does not hold what was written into it: the disk or the memory is faulty")
+    except BaseException:
         remove(target)
-        raise TokenFileError(f"{target} does not hold what was written into it: the disk or the memory is faulty")
+        raise
     return written
 
 

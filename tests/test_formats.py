@@ -109,6 +109,14 @@ def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_what_cannot_be_opened_again_does_not_stay(source, tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(formats, "open_documents", lambda path: open_documents(tmp_path / "nothing.npy"))
+    with pytest.raises(FileNotFoundError):
+        convert([source], tmp_path / f"b{suffix}")
+    assert not list(tmp_path.glob("b.*"))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_a_source_is_never_its_own_target(source, tmp_path, suffix):
     there = convert([source], tmp_path / f"b{suffix}")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
