@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_ref.corpus import prepare_corpus
-from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.text import open_text
+from nanoset_ref.tokenise.encode import load_tokenizer
 
 
 def in_batches(texts: list[str]) -> Iterator[list[str]]:

@@ -2,16 +2,16 @@
 
 The main road, each step importing only what stands before it:
 
-    text, encode, tokenise, preprocess    text to a token file
+    text, tokenise, preprocess            text to a token file
     tokens                                the token file and its manifest
     orders                                position k -> (dataset, sample)
     nanoset, gather                       sample k -> sequence_length + 1 token ids
     samplers, collator, dataloader        which rank reads what, and what it gets of it
-    config, stages, train                 data stages, checkpoints, exact resume
+    training, train                       data stages, checkpoints, exact resume
 
 Side roads: `megatron` (.bin/.idx and its three indexes), `streaming` (tokenised on the fly), `chunks` (corpus
 preparation), `datatrove` (.ds folders).
-Looking back: `schedule`, `provenance`, `audit`, `continuation`, `formats`, and the command `nanoset-ref` (`cli`).
+Looking back: `provenance` (where, when, audit, continuation), `formats`, and the command `nanoset-ref` (`cli`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PUBLIC = {
     "NanosetDataLoader": "dataloader",
     "NanotronOrder": "orders",
     "ResumableBatchSampler": "samplers",
-    "Schedule": "schedule",
+    "Schedule": "provenance.schedule",
     "SkipBatchSampler": "samplers",
     "StatelessOrder": "orders",
     "TensorPointer": "collator",

@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from nanoset_ref.encode import Backend, Encoder
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
+from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank, under_torchrun
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.workers import JobError, StoppedError, is_main_rank, under_torchrun
 
 NO_SEPARATOR = (
     "neither --append-eod nor --add-special-tokens is on: documents stand back to back with nothing between them, "

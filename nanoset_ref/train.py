@@ -30,16 +30,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from nanoset_ref.checkpoint import CheckpointError, Checkpoints
-from nanoset_ref.config import Config, OptimizerConfig, load_config
 from nanoset_ref.dataloader import PlanMismatch
-from nanoset_ref.metrics import Metrics, delivered_samples
-from nanoset_ref.parallel import World, WorldError, start_world
-from nanoset_ref.pipeline import DistributedModel, check_cut
 from nanoset_ref.samplers import worker_seed
-from nanoset_ref.staged_loader import StagedLoader
-from nanoset_ref.stages import StageError
-from nanoset_ref.strict_yaml import ConfigError
+from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
+from nanoset_ref.training.config import Config, OptimizerConfig, load_config
+from nanoset_ref.training.metrics import Metrics, delivered_samples
+from nanoset_ref.training.parallel import World, WorldError, start_world
+from nanoset_ref.training.pipeline import DistributedModel, check_cut
+from nanoset_ref.training.staged_loader import StagedLoader
+from nanoset_ref.training.stages import StageError
+from nanoset_ref.training.strict_yaml import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ def end_with(parent: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m nanoset_ref.train", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--config", required=True, metavar="YAML", help="the run; see nanoset_ref.config")
+    parser.add_argument("--config", required=True, metavar="YAML", help="the run; see nanoset_ref.training.config")
     parser.add_argument("--log-samples", action="store_true", help="write into metrics.jsonl what each rank was given")
     options = parser.parse_args(arguments)
     speaks = int(os.environ.get("LOCAL_RANK", 0)) == 0  # one process of each node

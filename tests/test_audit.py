@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
-from nanoset_ref import audit as module
-from nanoset_ref.audit import Leg, audit
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.provenance import audit as module
+from nanoset_ref.provenance.audit import Leg, audit
+from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.schedule import Schedule
 
 
 @pytest.fixture

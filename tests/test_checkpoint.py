@@ -10,8 +10,8 @@ import torch
 from ranks import Ranks
 from ranks.tasks import hold_lock, load_sharded, save_sharded
 
-from nanoset_ref.checkpoint import STATE, CheckpointError, Checkpoints, find_problem
-from nanoset_ref.parallel import start_world
+from nanoset_ref.training.checkpoint import STATE, CheckpointError, Checkpoints, find_problem
+from nanoset_ref.training.parallel import start_world
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from test_nanoset import write_range
 
 from nanoset_ref.cli import build_parser, files, main
 from nanoset_ref.corpus import prepare_corpus
-from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
+from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import yaml
 
-from nanoset_ref.config import Config, load_config
 from nanoset_ref.corpus import train_tokenizer
-from nanoset_ref.strict_yaml import ConfigError
 from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.training.config import Config, load_config
+from nanoset_ref.training.strict_yaml import ConfigError
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 300}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.continuation import compare, ledger_of
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import SkippingOrder, StatelessOrder
+from nanoset_ref.provenance.continuation import compare, ledger_of
 from nanoset_ref.tokens import TokenFileWriter
 
 

@@ -20,6 +20,6 @@ def test_another_name_is_refused():
 
 
 def test_a_process_that_only_tokenises_does_not_load_torch():
-    code = "import sys, nanoset_ref.encode, nanoset_ref.tokens, nanoset_ref.text; print('torch' in sys.modules)"
+    code = "import sys, nanoset_ref.preprocess, nanoset_ref.tokens; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.preprocess import main, preprocess
+from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 

@@ -14,8 +14,8 @@ from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import find, when, where
+from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 DOCUMENTS = [[7, 0, 1, 13, 2, 40, 5], [3, 30, 1, 1, 9]]  # tokens per document, of two files

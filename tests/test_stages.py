@@ -8,13 +8,13 @@ import pytest
 import torch
 from resume_contract import check_resume_contract
 
-from nanoset_ref.config import Config
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.parallel import ParallelLayout
-from nanoset_ref.staged_loader import StagedLoader
-from nanoset_ref.stages import StageError, open_stage, stage_spans
-from nanoset_ref.strict_yaml import read_value
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.parallel import ParallelLayout
+from nanoset_ref.training.staged_loader import StagedLoader
+from nanoset_ref.training.stages import StageError, open_stage, stage_spans
+from nanoset_ref.training.strict_yaml import read_value
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 S = 4

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref import parts as parts_module
-from nanoset_ref import shares as shares_module
-from nanoset_ref.encode import Encoder, load_tokenizer
-from nanoset_ref.shares import Share, claimed, encode_part, merged
 from nanoset_ref.text import InputError, open_text
+from nanoset_ref.text import parts as parts_module
 from nanoset_ref.tokenise import EncoderConfig, tokenise
-from nanoset_ref.workers import BYTES, JobError, LocalCounters, job_folder
+from nanoset_ref.tokenise import shares as shares_module
+from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
+from nanoset_ref.tokenise.shares import Share, claimed, encode_part, merged
+from nanoset_ref.tokenise.workers import BYTES, JobError, LocalCounters, job_folder
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
 
@@ -141,7 +141,7 @@ def test_a_lost_or_repeated_block_is_noticed(corpus, encoder, tmp_path, monkeypa
 
 
 def test_the_progress_moves_inside_a_huge_document(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.encode.BATCH_CHARS", 5_000)
+    monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_CHARS", 5_000)
     monkeypatch.setattr(encoder._cutter, "_piece_chars", 1_000)
     monkeypatch.setattr(shares_module, "REPORT_S", 0.0)
     path = tmp_path / "a.jsonl"

@@ -14,10 +14,10 @@ import yaml
 from ranks import Ranks, free_port
 from ranks.tasks import train_run
 
-from nanoset_ref.config import OptimizerConfig, ScheduleConfig
-from nanoset_ref.metrics import Metrics, read_metrics
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.train import learning_rate, main
+from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
+from nanoset_ref.training.metrics import Metrics, read_metrics
 
 LLAMA = {
     "model_type": "llama",

@@ -15,7 +15,7 @@ from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.subsets import TokenizeConfig
 from nanoset_ref.chunks.tokenizing import tokenize
 from nanoset_ref.chunks.validation import validate
-from nanoset_ref.workers import JobError, StoppedError, is_main_rank
+from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from nanoset_ref.chunks.manifest import Manifest, ManifestError
-from nanoset_ref.encode import Backend, Encoder
 from nanoset_ref.text import SUFFIXES, InputError, OnError
 from nanoset_ref.tokenise import EncoderConfig
+from nanoset_ref.tokenise.encode import Backend, Encoder
 
 TailMode = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]

@@ -35,11 +35,11 @@ from nanoset_ref.chunks.manifest import FileEntry, Manifest, TokenConservation, 
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.chunks.sinks import RowsWriter, Spool, Tee
 from nanoset_ref.chunks.subsets import SeparatingEncoderConfig, TokenizeConfig, find_subsets
-from nanoset_ref.encode import Encoder
 from nanoset_ref.text import InputError, open_text
 from nanoset_ref.tokenise import Counts, Sink, tokenise
+from nanoset_ref.tokenise.encode import Encoder
+from nanoset_ref.tokenise.workers import Ranks, under_torchrun
 from nanoset_ref.tokens import TokenFileWriter, documents_path, manifest_path
-from nanoset_ref.workers import Ranks, under_torchrun
 
 ROWS, TOKENS = "train.jsonl", "train_input_ids.npy"  # what a subset's folder holds
 TOKEN_FILES = tuple(path.name for path in (Path(TOKENS), documents_path(TOKENS), manifest_path(TOKENS)))

@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.audit import Leg, audit
 from nanoset_ref.cli.output import add_command, at_least, show
 from nanoset_ref.cli.runs import leg_at, legs_of, run_arguments, tokenizer_of
-from nanoset_ref.continuation import Continuation, compare
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import document_starts, find_text, origin, raw_path, sources, when, where
-from nanoset_ref.schedule import Schedule, Slot
+from nanoset_ref.provenance.audit import Leg, audit
+from nanoset_ref.provenance.continuation import Continuation, compare
+from nanoset_ref.provenance.schedule import Schedule, Slot
 
 
 def add_commands(commands: Any) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.audit import Leg, legs_of_config
 from nanoset_ref.cli.output import at_least, id_dtype, without_boundaries
-from nanoset_ref.config import load_config
 from nanoset_ref.datatrove import DatatroveFile
-from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.schedule import Schedule
+from nanoset_ref.provenance.audit import Leg, legs_of_config
+from nanoset_ref.provenance.schedule import Schedule
+from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
+from nanoset_ref.training.config import load_config
 
 
 def run_arguments() -> argparse.ArgumentParser:

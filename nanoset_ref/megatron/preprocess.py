@@ -24,12 +24,12 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.encode import Backend, Encoder
 from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, PathLike, bin_path, idx_path
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import run_command
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
+from nanoset_ref.tokenise.encode import Backend, Encoder
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
 TOKENIZER_TYPES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from nanoset_ref.describe import Description
+from nanoset_ref.formats.describe import Description
 
 
 def length_histogram(description: Description) -> Figure:

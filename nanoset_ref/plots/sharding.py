@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nanoset_ref.parallel import ParallelLayout
+from nanoset_ref.training.parallel import ParallelLayout
 
 RANKS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272", "#d9d9d9", "#fdd0a2", "#c7e9c0")
 NEVER, TWICE, INK = "#de2d26", "#fdae6b", "#333333"

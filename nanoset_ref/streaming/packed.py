@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import documents
-from nanoset_ref.encode import Encoder
 from nanoset_ref.text import Block
+from nanoset_ref.tokenise.encode import Encoder
 
 Row = dict[str, NDArray[Any]]
 

@@ -32,11 +32,11 @@ import torch.utils.data
 import xxhash
 
 from nanoset_ref.dataloader import check_plan
-from nanoset_ref.encode import Backend, Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.streaming.layout import EpochCounter, rank_and_world_size, worker_and_workers
 from nanoset_ref.streaming.packed import Cursor, PackedRows, Row
 from nanoset_ref.streaming.shards import Shard
 from nanoset_ref.text import TextSource, open_text
+from nanoset_ref.tokenise.encode import Backend, Encoder, TokenizerError, load_tokenizer
 
 PROBE_DOCUMENTS = 64
 # {shard: {"row", "epoch", "block", "document", "offset"}}, JSON-serialisable

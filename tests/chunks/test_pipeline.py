@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.datatrove import datatrove_files
-from nanoset_ref.datatrove_nanoset import DatatroveNanoset
+from nanoset_ref.datatrove.nanoset import DatatroveNanoset
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

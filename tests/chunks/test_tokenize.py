@@ -14,9 +14,9 @@ from nanoset_ref.chunks import tokenizing as module
 from nanoset_ref.chunks.manifest import Manifest, ManifestError
 from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets
 from nanoset_ref.chunks.tokenizing import tokenize
-from nanoset_ref.encode import load_tokenizer
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.text import InputError
+from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 TEXTS = {"web/a": ["one two three", "", "four five", "six"], "b": ["seven eight nine ten", "eleven"]}

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from nanoset_ref import checkpoint, train
-from nanoset_ref.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.parallel import World, layout_from_mesh, start_world
+from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
+from nanoset_ref.training.parallel import World, layout_from_mesh, start_world
 
 
 def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:

@@ -14,9 +14,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from nanoset_ref.encode import TokenizerError, load_tokenizer
-from nanoset_ref.strict_yaml import ConfigError, load_yaml, unknown_key
+from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
 from nanoset_ref.tokens import TokenFile, TokenFileError
+from nanoset_ref.training.strict_yaml import ConfigError, load_yaml, unknown_key
 
 
 def _require(condition: bool, message: str) -> None:

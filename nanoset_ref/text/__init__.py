@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanoset_ref.lines import DocumentError, InputError, read_lines, text_of_line
-from nanoset_ref.parts import PACKED, Block, Document, LineFile, OnError, ParquetFile, RowDataset, require_column
+from nanoset_ref.text.lines import DocumentError, InputError, read_lines, text_of_line
+from nanoset_ref.text.parts import PACKED, Block, Document, LineFile, OnError, ParquetFile, RowDataset, require_column
 
 __all__ = [
     "SUFFIXES",

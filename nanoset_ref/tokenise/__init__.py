@@ -36,11 +36,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.backends import threads
-from nanoset_ref.encode import Backend, Encoder, load_tokenizer
-from nanoset_ref.shares import REPORT_S, Share, encode_part, merged
 from nanoset_ref.text import InputError, TextSource
-from nanoset_ref.workers import (
+from nanoset_ref.tokenise.backends import threads
+from nanoset_ref.tokenise.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.tokenise.shares import REPORT_S, Share, encode_part, merged
+from nanoset_ref.tokenise.workers import (
     Bar,
     JobError,
     LocalCounters,

@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from nanoset_ref.files import atomic_write, checksum, sync_folder
-from nanoset_ref.parallel import World
+from nanoset_ref.training.parallel import World
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.schedule import Schedule, Slot
+from nanoset_ref.provenance.schedule import Schedule, Slot
 from nanoset_ref.tokens import TokenFile
 
 

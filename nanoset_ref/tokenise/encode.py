@@ -22,8 +22,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.backends import Fast, Gigatoken, Ragged, Slow, threads
-from nanoset_ref.pieces import SafeCutter
+from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow, threads
+from nanoset_ref.tokenise.pieces import SafeCutter
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22

@@ -19,8 +19,8 @@ import xxhash
 from torch import Tensor
 
 from nanoset_ref.files import atomic_write
-from nanoset_ref.parallel import World
-from nanoset_ref.staged_loader import Step
+from nanoset_ref.training.parallel import World
+from nanoset_ref.training.staged_loader import Step
 
 
 class Metrics:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nanoset_ref.lines import DocumentError, InputError, checked_text, read_lines, text_of_line
+from nanoset_ref.text.lines import DocumentError, InputError, checked_text, read_lines, text_of_line
 
 BLOCK_BYTES = 1 << 20
 PACKED = {".gz": "gzip", ".zst": "zstd"}

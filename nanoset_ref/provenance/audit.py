@@ -16,15 +16,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.config import Config
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import bin_path
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder, Order, StatelessOrder
-from nanoset_ref.report import Check, LegReport, Report, Source
+from nanoset_ref.provenance.report import Check, LegReport, Report, Source
+from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.stages import continued_stage, open_stage, stage_spans
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.stages import continued_stage, open_stage, stage_spans
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

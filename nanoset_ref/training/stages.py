@@ -18,10 +18,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nanoset_ref.config import Config, DataConfig, DataStage
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.stateless import Ledger, StatelessOrder
 from nanoset_ref.tokens import TokenFile
+from nanoset_ref.training.config import Config, DataConfig, DataStage
 
 
 class StageError(ValueError):

@@ -25,9 +25,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from nanoset_ref.collator import to_device
-from nanoset_ref.config import Config
-from nanoset_ref.parallel import World
-from nanoset_ref.strict_yaml import ConfigError
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.parallel import World
+from nanoset_ref.training.strict_yaml import ConfigError
 
 IGNORED = -100  # the label that cross_entropy leaves out
 

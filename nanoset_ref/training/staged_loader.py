@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.config import Config
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader, check_plan
 from nanoset_ref.orders import Ledger
-from nanoset_ref.parallel import ParallelLayout
-from nanoset_ref.stages import StageError, continued_stage, open_stage, stage_spans, start_behind
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.parallel import ParallelLayout
+from nanoset_ref.training.stages import StageError, continued_stage, open_stage, stage_spans, start_behind
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -19,9 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.encode import EncodeError, Encoder
 from nanoset_ref.text import Block, Document, DocumentError, OnError, TextSource
-from nanoset_ref.workers import BYTES, DOCUMENTS, FIRST_PART, NEXT_PART, TOKENS, Counters, JobError, errors_name
+from nanoset_ref.tokenise.encode import EncodeError, Encoder
+from nanoset_ref.tokenise.workers import (
+    BYTES,
+    DOCUMENTS,
+    FIRST_PART,
+    NEXT_PART,
+    TOKENS,
+    Counters,
+    JobError,
+    errors_name,
+)
 
 CLOSED = 1 << 40  # added to the counter of a part whose last block is claimed
 REPORT_S = 0.2
