@@ -94,12 +94,20 @@ class Manifest:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
+        for name in ("vocab_size", "eos_token_id", "row_length"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise TokenFileError(f"{name} must be a non-negative integer or null, got {value!r}")
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """Read and validate a manifest; every error names `path`."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(fields, dict):
+                raise TokenFileError(f"it must be an object, got {type(fields).__name__}")
+            if unknown := sorted(set(fields) - {field.name for field in dataclasses.fields(cls)}):
+                raise TokenFileError(f"it has unknown fields {unknown}; a newer nanoset_ref may have written it")
             return cls(**fields)
         except (TypeError, ValueError) as error:
             raise TokenFileError(f"{path} is not a manifest of a token file: {error}") from error
@@ -143,7 +151,8 @@ class TokenFile:
                 f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy"
             )
         manifest = manifest_path(self.path)
-        self.manifest = Manifest.read(manifest) if manifest.is_file() else None
+        mine = self.path.suffix != ".ds"  # beside a.ds, a.json is the manifest of a.npy
+        self.manifest = Manifest.read(manifest) if mine and manifest.is_file() else None
         self.dtype = self._resolve_dtype(token_dtype)
         num_bytes = self.path.stat().st_size
         if num_bytes == 0:
@@ -205,7 +214,10 @@ class TokenFile:
                 f"{path} is missing, though {manifest_path(self.path).name} speaks of "
                 f"{self.manifest.num_documents} documents"
             )
-        offsets = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            offsets = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise TokenFileError(f"{path} is no array of document boundaries; write the token file again") from error
         if (
             offsets.dtype != np.int64
             or offsets.shape != (self.manifest.num_documents + 1,)

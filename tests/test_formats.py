@@ -62,6 +62,13 @@ def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
     assert ours.partition("\n")[2] == theirs.partition("\n")[2]
 
 
+def test_a_ds_file_beside_a_token_file_of_its_name_is_itself(source, tmp_path):
+    other = split(source, 2)[1]
+    convert([source], tmp_path / "b.npy", dtype="int32")
+    there = convert([source], tmp_path / "b.ds", chosen=[other])
+    assert as_lists(there) == [DOCUMENTS[d] for d in other]
+
+
 def test_a_ds_file_says_its_tokenizer(source, tmp_path):
     assert convert([source], tmp_path / "b.ds").description == {"tokenizer": "t"}
     (tmp_path / "b.ds.metadata").write_text("Unknown Tokenizer|2\n46\n46 T")
@@ -145,7 +152,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy holds no document boundaries"),
+        ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy is no array of document boundaries"),
         ("b.ds.metadata", b"", "must begin with <tokenizer>"),
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),
         ("b.ds.index", None, r"b.ds.index is missing"),

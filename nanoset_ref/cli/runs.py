@@ -69,10 +69,7 @@ def legs_of(options: argparse.Namespace) -> list[Leg]:
     if options.config and options.data:
         raise ValueError(f"--config {options.config} says all of a run; leave out --data, or --config")
     if options.config:
-        try:
-            return legs_of_config(load_config(options.config))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{options.config} is not a YAML file: {error}") from error
+        return legs_of_config(load_config(options.config))
     if not options.data:
         raise ValueError("say which run is meant: --config FILE.yaml, or --data FILE[=WEIGHT] ... with a layout")
     paths, weights = _paths_and_weights(without_boundaries(options.data))

@@ -46,7 +46,10 @@ class DatatroveFile(TokenFile):
     def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
         metadata = Path(f"{os.fspath(path)}.metadata")
         if metadata.is_file():
-            stated = int(metadata.read_text(encoding="utf-8").splitlines()[0].rpartition("|")[2])
+            size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")[2]
+            if size not in ("2", "4"):
+                raise TokenFileError(f"{metadata} must begin with <tokenizer>|<bytes per id, 2 or 4>, got {size!r}")
+            stated = int(size)
             if token_size not in (None, stated):
                 raise TokenFileError(
                     f"{path}: token_size={token_size} contradicts {metadata.name}, which says {stated}"
@@ -64,6 +67,8 @@ class DatatroveFile(TokenFile):
     @cached_property
     def document_offsets(self) -> NDArray[np.int64]:
         """int64 [documents + 1], from the index."""
+        if not Path(f"{self.path}.index").is_file():
+            raise TokenFileError(f"{self.path}.index is missing, so the document boundaries are not known")
         ends = np.fromfile(f"{self.path}.index", dtype="<u8").astype(np.int64)
         if not len(ends) or ends[-1] != self.num_tokens or (np.diff(ends) < 0).any():
             raise TokenFileError(f"{self.path}.index does not end with the {self.num_tokens} tokens of its file")

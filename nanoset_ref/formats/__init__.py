@@ -16,7 +16,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -109,14 +109,8 @@ def open_documents(
 
 def _open_datatrove(path: Path, token_dtype: DTypeLike | None) -> Documents:
     metadata = Path(f"{path}.metadata")
-    tokenizer = ""
-    if metadata.is_file():
-        tokenizer, _, size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")
-        if size not in ("2", "4"):
-            raise TokenFileError(f"{metadata} must begin with <tokenizer>|<bytes per id, 2 or 4>, got {size!r}")
+    tokenizer = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")[0] if metadata.is_file() else ""
     file = DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
-    if not Path(f"{path}.index").is_file():
-        raise TokenFileError(f"{path}.index is missing, so the document boundaries of {path.name} are not known")
     known = tokenizer.lower() not in ("", "unknown", "unknown tokenizer")
     return Documents(path, file.tokens, file.document_offsets, {"tokenizer": tokenizer} if known else {})
 
@@ -144,15 +138,10 @@ def _open_token_file(path: Path, token_dtype: DTypeLike | None, eos_token_id: in
         closed = len(ends) > 0 and int(ends[-1]) == file.num_tokens
         offsets = np.concatenate([[0], ends, [] if closed else [file.num_tokens]]).astype(np.int64)
         return Documents(path, file.tokens, offsets, {"eos_token_id": eos_token_id, "appended_eod": closed})
-    try:
-        found = file.document_offsets
-    except EOFError:
-        found = None
-    if found is None:
-        raise TokenFileError(f"{documents_path(path)} holds no document boundaries; write the token file again")
+    offsets = cast(NDArray[np.int64], file.document_offsets)  # there is a manifest
     kept = ("tokenizer", "vocab_size", "eos_token_id", "appended_eod", "added_special_tokens", "windows", "row_length")
     description = {name: getattr(file.manifest, name) for name in kept}
-    return Documents(path, file.tokens, found, description, file.manifest.checksum)
+    return Documents(path, file.tokens, offsets, description, file.manifest.checksum)
 
 
 def convert(

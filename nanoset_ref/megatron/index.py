@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nanoset_ref.megatron.builder import NanosetBuilder
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
 
     def work() -> list[Any]:
+        Path(options["path_to_cache"]).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
         return NanosetBuilder(NanosetConfig(data_path=parse_data_path(options.pop("data_path")), **options)).build()
 
     for dataset in run_command("nanoset_ref.megatron.index", work):

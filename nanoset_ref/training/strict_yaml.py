@@ -55,7 +55,7 @@ def load_yaml(path: str | os.PathLike[str], kind: type[T]) -> T:
     with open(path, encoding="utf-8") as file:
         try:
             return read_value(kind, yaml.load(file, _Loader), "")
-        except (ConfigError, yaml.YAMLError) as error:
+        except (ConfigError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"{os.fspath(path)}: {error}") from error
 
 

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from nanoset_ref import checkpoint, train
+from nanoset_ref import train
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.training import checkpoint
 from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.training.parallel import World, layout_from_mesh, start_world
 
