@@ -5,7 +5,7 @@
     00000.ds.metadata   text: "<tokenizer>|<bytes per id>", then the number of tokens
 
 A .ds file is a token file under another name: `DatatroveFile` is a `TokenFile`, so a Nanoset takes the files of a
-folder directly, one dataset per file; `datatrove_nanoset` has one dataset per folder, as today's Nanotron. Both window
+folder directly, one dataset per file; `datatrove.nanoset` has one dataset per folder, as today's Nanotron. Both window
 conventions are there: "disjoint", datatrove's and today's Nanotron's, rows of S + 1 tokens that share none; and
 "overlapping", this package's, rows that share one token, so that every token is a label once. Nothing is converted or
 copied; datatrove itself is not needed for reading. Cost: 8 bytes per document where positions are asked for.
