@@ -6,13 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from nanoset_ref.plots.batches import INK
-from nanoset_ref.plots.quickstart import COLOURS, LINES
+from nanoset_ref.plots._colours import DOCUMENTS, IDLE, INK, LINES
+from nanoset_ref.plots._draw import canvas, cell, grid, half_framed
 
-LOST = "#f0f0f0"
 Piece = tuple[int, int]  # document, tokens
 
 
@@ -23,19 +22,19 @@ def packing(document_lengths: Sequence[int], row_length: int) -> Figure:
         document_lengths: tokens of each document, separators included.
         row_length: tokens per row.
     """
-    panels = {"wrap: documents go on in the next row": _wrapped, "no wrap: the rest is cut away": _cut}
-    drawn = {title: cut(document_lengths, row_length) for title, cut in panels.items()}
+    drawn = {
+        "wrap: documents go on in the next row": _wrapped(document_lengths, row_length),
+        "no wrap: the rest is cut away": _cut(document_lengths, row_length),
+    }
     height = max(len(rows) for rows in drawn.values())
-    figure = Figure(figsize=(11, 0.32 * height + 1.0), layout="constrained")
-    for axes, (title, rows) in zip(figure.subplots(1, 2), drawn.items(), strict=True):
+    figure, both = grid(11, 0.32 * height + 1.0, columns=2)
+    for axes, (title, rows) in zip(both, drawn.items(), strict=True):
         for row, pieces in enumerate(rows):
             _draw_row(axes, row, pieces, row_length)
         axes.axvline(row_length, color=INK, lw=1.5)
-        axes.set(xlim=(0, row_length * 1.55), ylim=(height, -0.2), xlabel="tokens", title=title)
-        axes.set_yticks(
-            [row + 0.4 for row in range(len(rows))], [f"row {row}" for row in range(len(rows) - 1)] + ["tail"]
-        )
-        axes.spines[["top", "right"]].set_visible(False)
+        half_framed(axes, xlim=(0, row_length * 1.55), ylim=(height, -0.2), xlabel="tokens", title=title)
+        names = [*(f"row {row}" for row in range(len(rows) - 1)), "tail"]
+        axes.set_yticks([row + 0.4 for row in range(len(rows))], names)
     return figure
 
 
@@ -68,13 +67,10 @@ def _draw_row(axes: Axes, row: int, pieces: list[Piece], row_length: int) -> Non
     begin, whole = 0, sum(tokens for _, tokens in pieces) >= row_length
     for document, tokens in pieces:
         inside = max(0, min(tokens, row_length - begin)) if whole else 0
-        colour = COLOURS[document % len(COLOURS)]
-        axes.add_patch(Rectangle((begin, row), inside, 0.8, facecolor=colour, edgecolor=INK, lw=0.8))
         shown = min(tokens - inside, row_length * 0.52)  # a long rest is not drawn to its end
-        axes.add_patch(Rectangle((begin + inside, row), shown, 0.8, facecolor=LOST, edgecolor=INK, lw=0.8, ls=":"))
-        width = inside or shown
-        if width > row_length / 16:
-            axes.text(begin + width / 2, row + 0.42, str(document), ha="center", va="center", size=8)
+        name = str(document) if (inside or shown) > row_length / 16 else ""
+        cell(axes, begin, row, inside, 0.8, DOCUMENTS[document % len(DOCUMENTS)], name if inside else "", lw=0.8)
+        cell(axes, begin + inside, row, shown, 0.8, IDLE, "" if inside else name, lw=0.8, ls=":")
         begin += tokens
 
 
@@ -86,8 +82,7 @@ def lost_share(row_lengths: Sequence[int], lost: Mapping[str, Sequence[float]], 
         lost: per way, the share at each row length, 0 to 1.
         title: above the picture.
     """
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(7, 3.4)
     for (name, shares), colour, marker in zip(lost.items(), LINES, "osD^", strict=False):
         axes.plot(row_lengths, [100 * share for share in shares], color=colour, marker=marker, ms=5, label=name)
     axes.set_xscale("log", base=2)
@@ -107,16 +102,15 @@ def chunk_strips(panels: Mapping[str, Sequence[Sequence[int]]], names: Sequence[
         panels: {title: per chunk, the number of each sample's subset}; all chunks of one size.
         names: of the subsets.
     """
-    figure = Figure(figsize=(11, 0.34 * len(next(iter(panels.values()))) + 1.4), layout="constrained")
-    colours = ListedColormap(list(COLOURS[: len(names)]))
-    for axes, (title, chunks) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+    figure, columns = grid(11, 0.34 * len(next(iter(panels.values()))) + 1.4, columns=len(panels))
+    colours = ListedColormap(list(DOCUMENTS[: len(names)]))
+    for axes, (title, chunks) in zip(columns, panels.items(), strict=True):
         axes.imshow(np.array(chunks), aspect="auto", cmap=colours, vmin=0, vmax=len(names) - 1, interpolation="nearest")
         for edge in range(1, len(chunks)):
             axes.axhline(edge - 0.5, color="white", lw=3)
         axes.set_yticks(range(len(chunks)), [f"chunk {i}" for i in range(len(chunks))])
         axes.set(xlabel="sample within the chunk", title=title)
-    handles = [Patch(color=COLOURS[i], label=name) for i, name in enumerate(names)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(names), frameon=False)
+    _name_subsets(figure, names)
     return figure
 
 
@@ -130,17 +124,21 @@ def mixture_over_time(
         names: of the subsets.
         samples_per_bar: length of a stretch, in samples.
     """
-    figure = Figure(figsize=(11, 2.9), layout="constrained")
-    for axes, (title, sources) in zip(figure.subplots(1, len(runs), sharey=True), runs.items(), strict=True):
+    figure, columns = grid(11, 2.9, columns=len(runs), sharey=True)
+    for axes, (title, sources) in zip(columns, runs.items(), strict=True):
         count = len(sources) // samples_per_bar
         stretches = np.asarray(sources)[: count * samples_per_bar].reshape(count, samples_per_bar)
         bottom = np.zeros(count)
         for i in range(len(names)):
             share = (stretches == i).mean(axis=1)
-            axes.bar(np.arange(count) + 0.5, share, 1.0, bottom=bottom, color=COLOURS[i], edgecolor="white", lw=0.3)
+            axes.bar(np.arange(count) + 0.5, share, 1.0, bottom=bottom, color=DOCUMENTS[i], edgecolor="white", lw=0.3)
             bottom += share
         axes.set(title=title, xlabel=f"stretch of {samples_per_bar} samples", xlim=(0, count), ylim=(0, 1))
     figure.axes[0].set_ylabel("share of the samples")
-    handles = [Patch(color=COLOURS[i], label=name) for i, name in enumerate(names)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(names), frameon=False)
+    _name_subsets(figure, names)
     return figure
+
+
+def _name_subsets(figure: Figure, names: Sequence[str]) -> None:
+    handles = [Patch(color=colour, label=name) for colour, name in zip(DOCUMENTS, names, strict=False)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(names), frameon=False)

@@ -5,22 +5,20 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from nanoset_ref.formats.describe import Description
+from nanoset_ref.plots._draw import canvas, half_framed
 
 
 def length_histogram(description: Description) -> Figure:
     """Documents by length, in ranges that double; what `nanoset-ref inspect --png` draws."""
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = canvas(7, 3.5)
     labels = [
         f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last, _ in description.length_histogram
     ]
     counts = [count for _, _, count in description.length_histogram]
     axes.bar_label(axes.bar(labels, counts, color="#4477aa"), fmt="{:,.0f}", padding=2, fontsize=8)
-    axes.set_xlabel("tokens per document")
-    axes.set_ylabel("documents")
     axes.set_title(
         f"{description.num_documents:,} documents, {description.num_tokens:,} tokens, median {description.median:,.0f}"
     )
     axes.tick_params(axis="x", rotation=30)
-    axes.spines[["top", "right"]].set_visible(False)
+    half_framed(axes, xlabel="tokens per document", ylabel="documents")
     return figure

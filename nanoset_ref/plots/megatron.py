@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from nanoset_ref.plots.batches import INK
-from nanoset_ref.plots.quickstart import COLOURS, LINES, SEPARATOR
+from nanoset_ref.plots._colours import DOCUMENTS, INK, LINES, SEPARATOR
+from nanoset_ref.plots._draw import canvas, cell, frameless, grid, half_framed, label
 
 Part = tuple[int, int, int]  # document, start, stop
 
@@ -31,8 +31,7 @@ def stream(
     begins = np.concatenate([[0], np.cumsum([len(documents[document]) for document in order])])
     cuts = [int(begins[i]) + offset for i, offset in np.asarray(sample_index).tolist()]
     width = max(len(owners), sum(b - a + 1.5 for a, b in itertools.pairwise(cuts)))
-    figure = Figure(figsize=(0.36 * width + 1.2, 3.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(0.36 * width + 1.2, 3.2)
     place = 0.0
     for number, tokens in enumerate(documents):
         for token in tokens:
@@ -55,8 +54,7 @@ def stream(
         left += end - begin + 1.5
     for height, name in ((5.4, "corpus"), (3.6, "stream"), (0.9, "run")):
         axes.text(-0.4, height, name, ha="right", va="center", weight="bold", size=9)
-    axes.set(xlim=(-2.6, width + 0.2), ylim=(-0.3, 6.6))
-    axes.axis("off")
+    frameless(axes, xlim=(-2.6, width + 0.2), ylim=(-0.3, 6.6))
     return figure
 
 
@@ -72,21 +70,19 @@ def rows(
         names: what to write for a document instead of its number.
     """
     count = max(len(panel) for panel in panels.values())
-    figure = Figure(figsize=(10, 0.34 * count + 0.8), layout="constrained")
-    for axes, (title, panel) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+    figure, all_axes = grid(10, 0.34 * count + 0.8, columns=len(panels))
+    for axes, (title, panel) in zip(all_axes, panels.items(), strict=True):
         for row, parts in enumerate(panel):
             left = 0
             for document, start, stop in parts:
-                colour = COLOURS[document % len(COLOURS)]
+                colour = DOCUMENTS[document % len(DOCUMENTS)]
                 axes.add_patch(Rectangle((left, row), stop - start, 0.8, facecolor=colour, edgecolor="white", lw=0.8))
                 if stop - start > 0.035 * row_length * len(panels):
                     name = (names or {}).get(document, str(document))
-                    axes.text(left + (stop - start) / 2, row + 0.42, name, ha="center", va="center", size=7)
+                    label(axes, left + (stop - start) / 2, row + 0.42, name, size=7)
                 left += stop - start
-        axes.set(
-            xlim=(0, row_length), ylim=(count, -0.2), yticks=np.arange(len(panel)) + 0.4, xlabel="token in the row"
-        )
-        axes.set_yticklabels([str(row) for row in range(len(panel))], size=7)
+        axes.set(xlim=(0, row_length), ylim=(count, -0.2), xlabel="token in the row")
+        axes.set_yticks(np.arange(len(panel)) + 0.4, map(str, range(len(panel))), size=7)
         axes.set_title(title, size=10, loc="left")
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
@@ -96,8 +92,7 @@ def rows(
 def samples_built(asked: ArrayLike, built: ArrayLike, epochs: ArrayLike) -> Figure:
     """How many samples a dataset has, against how many were asked for, with the number of epochs on each step."""
     asked, built, epochs = np.asarray(asked), np.asarray(built), np.asarray(epochs)
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(7, 3)
     axes.step(asked, built, where="post", color=LINES[0], lw=2)
     axes.plot(asked, asked, color=SEPARATOR, lw=1, ls="--")
     middle = asked[len(asked) // 4]
@@ -105,8 +100,7 @@ def samples_built(asked: ArrayLike, built: ArrayLike, epochs: ArrayLike) -> Figu
     for epoch in np.unique(epochs).tolist():
         first = int(np.argmax(epochs == epoch))
         axes.text(asked[first], built[first], f" E = {epoch}", va="bottom", size=9, color=LINES[0])
-    axes.set(xlabel="samples asked for", ylabel="samples built", ylim=(0, built[-1] * 1.15))
-    axes.spines[["top", "right"]].set_visible(False)
+    half_framed(axes, xlabel="samples asked for", ylabel="samples built", ylim=(0, built[-1] * 1.15))
     return figure
 
 
@@ -118,10 +112,8 @@ def shuffles(panels: Mapping[str, ArrayLike], asked: int, samples_per_epoch: flo
         asked: positions that are read; the rest is never seen.
         samples_per_epoch: where the epochs of the stream begin.
     """
-    figure = Figure(figsize=(9.5, 3.4), layout="constrained")
-    for axes, (title, index) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels), sharey=True)), panels.items(), strict=True
-    ):
+    figure, all_axes = grid(9.5, 3.4, columns=len(panels), sharey=True)
+    for axes, (title, index) in zip(all_axes, panels.items(), strict=True):
         index = np.asarray(index)
         read = np.arange(len(index)) < asked
         axes.scatter(np.flatnonzero(read), index[read], s=6, color=LINES[0], label="read")
@@ -129,9 +121,8 @@ def shuffles(panels: Mapping[str, ArrayLike], asked: int, samples_per_epoch: flo
         axes.axvline(asked - 0.5, color=LINES[1], lw=1.5)
         for epoch in np.arange(samples_per_epoch, len(index), samples_per_epoch):
             axes.axhline(epoch, color=SEPARATOR, lw=0.8, ls="--")
-        axes.set(xlabel="position in the run", xlim=(0, len(index)), ylim=(0, len(index)))
+        half_framed(axes, xlabel="position in the run", xlim=(0, len(index)), ylim=(0, len(index)))
         axes.set_title(title, size=10, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("sample of the stream")
     figure.axes[0].legend(loc="lower right", fontsize=8)
     return figure
@@ -139,10 +130,8 @@ def shuffles(panels: Mapping[str, ArrayLike], asked: int, samples_per_epoch: flo
 
 def coverage(panels: Mapping[str, ArrayLike], edges: ArrayLike) -> Figure:
     """How often, up to twice, each token of a file is an input; thin lines are the edges of documents."""
-    figure = Figure(figsize=(10, 0.75 * len(panels) + 0.7), layout="constrained")
-    for axes, (title, counts) in zip(
-        np.atleast_1d(figure.subplots(len(panels), 1, sharex=True)), panels.items(), strict=True
-    ):
+    figure, all_axes = grid(10, 0.75 * len(panels) + 0.7, rows=len(panels), sharex=True)
+    for axes, (title, counts) in zip(all_axes, panels.items(), strict=True):
         counts = np.asarray(counts)
         axes.imshow(counts[None], aspect="auto", cmap="Blues", vmin=0, vmax=4, interpolation="nearest",
                     extent=(0, len(counts), 0, 1))  # fmt: skip
@@ -157,8 +146,7 @@ def coverage(panels: Mapping[str, ArrayLike], edges: ArrayLike) -> Figure:
 def attention(mask: ArrayLike, pieces: Sequence[str]) -> Figure:
     """Who sees whom: queries below each other, keys side by side, True = masked."""
     seen = ~np.asarray(mask, dtype=bool)
-    figure = Figure(figsize=(0.34 * len(pieces) + 1.2, 0.3 * len(pieces) + 1), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(0.34 * len(pieces) + 1.2, 0.3 * len(pieces) + 1)
     axes.imshow(seen, cmap="Blues", vmin=0, vmax=1.4)
     ticks = np.arange(len(pieces))
     axes.set_xticks(ticks, pieces, rotation=90, size=7, family="monospace")
@@ -169,6 +157,4 @@ def attention(mask: ArrayLike, pieces: Sequence[str]) -> Figure:
 
 
 def _token(axes: Axes, left: float, bottom: float, document: int, token: int) -> None:
-    colour = COLOURS[document % len(COLOURS)]
-    axes.add_patch(Rectangle((left, bottom), 0.94, 0.9, facecolor=colour, edgecolor=INK, lw=0.6))
-    axes.text(left + 0.47, bottom + 0.45, str(token), ha="center", va="center", size=8)
+    cell(axes, left, bottom, 0.94, 0.9, DOCUMENTS[document % len(DOCUMENTS)], str(token), lw=0.6)

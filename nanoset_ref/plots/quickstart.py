@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch
 
-from nanoset_ref.plots.batches import INK, printable
+from nanoset_ref.plots._colours import DOCUMENTS, INK, LINES, SEPARATOR
+from nanoset_ref.plots._draw import canvas, cell, frameless, grid, half_framed, printable
 
-COLOURS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272")
-LINES = ("#3182bd", "#e6550d", "#31a354", "#756bb1")
-SEPARATOR = "#636363"
+GAP = 0.08  # between two cells
 
 
 def text_to_batch(
@@ -27,27 +26,25 @@ def text_to_batch(
         batch_size: samples in the batch: positions 0 to batch_size - 1.
     """
     tokens = [(piece, number) for number, document in enumerate(documents) for piece in document]
-    figure = Figure(figsize=(0.37 * len(tokens) + 0.4, 3.6 + 0.45 * batch_size), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(0.37 * len(tokens) + 0.4, 3.6 + 0.45 * batch_size)
     begin = 0
     for number, document in enumerate(documents):
-        box(axes, begin, 0, len(document), COLOURS[number % len(COLOURS)])
+        cell(axes, begin, 0, len(document) - GAP, 1, DOCUMENTS[number % len(DOCUMENTS)], lw=0.8)
         words = "".join(document[:-1])
         shown = words if len(words) <= 4 * len(document) else words[: 4 * len(document) - 1] + "…"
         axes.text(begin + 0.25, 0.5, shown, va="center", size=9, style="italic")
         begin += len(document)
     for place, (piece, number) in enumerate(tokens):
-        cell(axes, place, 1.9, piece, number)
+        _token(axes, place, 1.9, piece, number)
     for sample in range((len(tokens) - 1) // sequence_length):
         height = 3.5 + 0.62 * (sample % 2)
-        box(axes, sample * sequence_length, height, sequence_length + 1, "white", 0.5)
-        middle = (sample + 0.5) * sequence_length + 0.5
-        axes.text(middle, height + 0.25, f"sample {sample}", ha="center", va="center", size=9)
+        width = sequence_length + 1 - GAP
+        cell(axes, sample * sequence_length, height, width, 0.5, "white", f"sample {sample}", lw=0.8, size=9)
     left = max(0.0, (len(tokens) - sequence_length - 1) / 2)
     for k, sample in enumerate(order[:batch_size]):
         height = 5.75 + 1.05 * k
         for offset in range(sequence_length + 1):
-            cell(axes, left + offset, height, *tokens[sample * sequence_length + offset])
+            _token(axes, left + offset, height, *tokens[sample * sequence_length + offset])
         axes.text(left - 0.3, height + 0.5, f"k = {k} → sample {sample}", ha="right", va="center", size=9)
         bottom = 4.0 + 0.62 * (sample % 2)
         tip = (left + (sequence_length + 1) * (k + 1) / (batch_size + 1), 5.7)
@@ -64,60 +61,40 @@ def text_to_batch(
         axes.text(0, height, name, size=9, weight="bold", va="center")
     end = 5.75 + 1.05 * batch_size
     axes.text(left + sequence_length + 1.4, (5.75 + end) / 2, "batch", size=9, weight="bold", va="center")
-    axes.set(xlim=(-0.1, len(tokens) + 0.1), ylim=(end + 0.1, -0.5))
-    axes.axis("off")
+    frameless(axes, xlim=(-0.1, len(tokens) + 0.1), ylim=(end + 0.1, -0.5))
     return figure
 
 
 def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
     """How many documents have how many tokens, and where most tokens are, per domain, on a logarithmic axis."""
-    figure = Figure(figsize=(9, 2.8), layout="constrained")
-    panels = figure.subplots(1, 2, sharex=True)
+    figure, panels = grid(9, 2.8, columns=2, sharex=True)
     longest = max(max(counts) for counts in tokens_per_document.values())
-    edges = np.geomspace(4, longest + 1, 16)
+    edges = np.geomspace(4, longest + 1, 16).tolist()
     for axes, name, by_tokens in ((panels[0], "documents", False), (panels[1], "tokens", True)):
-        weights = [np.asarray(counts) if by_tokens else None for counts in tokens_per_document.values()]
-        for (domain, counts), weight, colour in zip(tokens_per_document.items(), weights, LINES, strict=False):
-            axes.hist(
-                counts,
-                bins=edges.tolist(),
-                weights=weight,
-                histtype="step",
-                lw=2,
-                color=colour,
-                label=domain,
-            )
-        axes.set(xscale="log", xlabel="length of the document in tokens", ylabel=name)
-        axes.spines[["top", "right"]].set_visible(False)
+        for (domain, counts), colour in zip(tokens_per_document.items(), LINES, strict=False):
+            weights = counts if by_tokens else None
+            axes.hist(counts, edges, weights=weights, histtype="step", lw=2, color=colour, label=domain)
+        half_framed(axes, xscale="log", xlabel="length of the document in tokens", ylabel=name)
     panels[0].legend(frameon=False)
     return figure
 
 
 def loss_curve(losses: Sequence[float], uniform: float, sample: str = "") -> Figure:
     """The training loss per step, beside that of guessing among all tokens (`uniform`), and what the model writes."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(9, 3.2)
     axes.plot(losses, color="#3182bd", lw=2)
     axes.axhline(uniform, color=SEPARATOR, ls="--", lw=1)
     axes.text(len(losses) - 1, uniform, "guessing among all tokens", ha="right", va="bottom", size=9, color=SEPARATOR)
-    axes.set(xlabel="training step", ylabel="loss (nats per token)", ylim=(0, uniform * 1.12))
-    axes.spines[["top", "right"]].set_visible(False)
+    half_framed(axes, xlabel="training step", ylabel="loss (nats per token)", ylim=(0, uniform * 1.12))
     if sample:
         sample = textwrap.fill(" ".join(sample.split()), 100)
         axes.text(0.02, 0.05, sample, transform=axes.transAxes, size=8, family="monospace", va="bottom", color=INK)
     return figure
 
 
-def box(axes: Axes, left: float, top: float, width: float, colour: str, height: float = 1.0) -> None:
-    """A rectangle with a hair of space to its right."""
-    axes.add_patch(Rectangle((left, top), width - 0.08, height, facecolor=colour, edgecolor=INK, lw=0.8))
-
-
-def cell(axes: Axes, left: float, top: float, piece: str, document: int) -> None:
+def _token(axes: Axes, left: float, top: float, piece: str, document: int) -> None:
     """One token, in the colour of its document; a separator is dark."""
-    separator = piece == "<|endoftext|>"
-    box(axes, left, top, 1, SEPARATOR if separator else COLOURS[document % len(COLOURS)], 0.9)
-    axes.text(
-        left + 0.46, top + 0.45, printable(piece, 5), ha="center", va="center", size=6.5, family="monospace",
-        color="white" if separator else INK,
-    )  # fmt: skip
+    own = DOCUMENTS[document % len(DOCUMENTS)], INK
+    colour, ink = (SEPARATOR, "white") if piece == "<|endoftext|>" else own
+    text = printable(piece, 5)
+    cell(axes, left, top, 1 - GAP, 0.9, colour, text, lw=0.8, size=6.5, family="monospace", color=ink)

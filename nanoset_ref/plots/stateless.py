@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
-from nanoset_ref.plots.orders import COLOURS, INK
+from nanoset_ref.plots._colours import COLOURS, INK
+from nanoset_ref.plots._draw import canvas, cell, frameless, grid, half_framed
 
 
 def rounds(stages: Sequence[tuple[str, ArrayLike]], columns: int) -> Figure:
@@ -19,23 +19,22 @@ def rounds(stages: Sequence[tuple[str, ArrayLike]], columns: int) -> Figure:
         stages: (title, places [n]) of each; places[x] is where x stands.
         columns: places per row of the grid.
     """
-    figure = Figure(figsize=(2.3 * len(stages), 2.6), layout="constrained")
-    for axes, (title, places) in zip(figure.subplots(1, len(stages)), stages, strict=True):
+    figure, all_axes = grid(2.3 * len(stages), 2.6, columns=len(stages))
+    for axes, (title, places) in zip(all_axes, stages, strict=True):
         places = np.asarray(places)
-        grid = np.full(-(-int(places.max() + 1) // columns) * columns, np.nan)
-        grid[places] = np.arange(len(places))
-        axes.imshow(grid.reshape(-1, columns), cmap="viridis", interpolation="nearest")
+        board = np.full(-(-int(places.max() + 1) // columns) * columns, np.nan)
+        board[places] = np.arange(len(places))
+        axes.imshow(board.reshape(-1, columns), cmap="viridis", interpolation="nearest")
         axes.set(title=title, xticks=[], yticks=[])
     return figure
 
 
 def clouds(panels: Sequence[tuple[str, ArrayLike]]) -> Figure:
     """Place against number, one panel per shuffle: structure would show as lines or gaps."""
-    figure = Figure(figsize=(3 * len(panels), 3), layout="constrained")
-    for axes, (title, places) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+    figure, all_axes = grid(3 * len(panels), 3, columns=len(panels))
+    for axes, (title, places) in zip(all_axes, panels, strict=True):
         axes.plot(np.asarray(places), ".", ms=1.5, color="#3182bd")
-        axes.set(title=title, xlabel="position")
-        axes.spines[["top", "right"]].set_visible(False)
+        half_framed(axes, title=title, xlabel="position")
     figure.axes[0].set_ylabel("sample")
     return figure
 
@@ -44,41 +43,34 @@ def dealing(sources: ArrayLike, numbers: ArrayLike) -> Figure:
     """A block of positions in rows of 16: the colour is the source, the number is the item's number in it."""
     sources, numbers = np.asarray(sources), np.asarray(numbers)
     height = len(sources) // 16
-    figure = Figure(figsize=(8, 0.5 * height + 0.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(8, 0.5 * height + 0.2)
     for k, (source, number) in enumerate(zip(sources.tolist(), numbers.tolist(), strict=True)):
         row, column = divmod(k, 16)
-        axes.add_patch(Rectangle((column, row), 0.92, 0.85, facecolor=COLOURS[source], edgecolor=INK, lw=0.5))
-        axes.text(column + 0.46, row + 0.44, str(number), ha="center", va="center", size=9)
-    axes.set(xlim=(-0.1, 16), ylim=(height, -0.1))
-    axes.axis("off")
+        cell(axes, column, row, 0.92, 0.85, COLOURS[source], str(number), lw=0.5, size=9)
+    frameless(axes, xlim=(-0.1, 16), ylim=(height, -0.1))
     return figure
 
 
 def deviations(series: Mapping[str, ArrayLike]) -> Figure:
     """Samples of one source read so far, less its share, along the run: [N] for each way to choose."""
-    figure = Figure(figsize=(8.5, 3), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(8.5, 3)
     for colour, (name, values) in zip(("#bdbdbd", "#fdae6b", "#3182bd"), series.items(), strict=True):
         axes.plot(np.asarray(values), lw=1, color=colour, label=name)
     axes.axhline(0, color=INK, lw=0.6)
-    axes.set(xlabel="position in the run", ylabel="samples too many")
+    half_framed(axes, xlabel="position in the run", ylabel="samples too many")
     figure.legend(loc="outside upper right", ncols=len(series))
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def coverage(series: Mapping[str, ArrayLike], length: int) -> Figure:
     """Different samples of one source that have been read, after each of its readings."""
-    figure = Figure(figsize=(8.5, 3), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(8.5, 3)
     for colour, (name, values) in zip(("#fdae6b", "#3182bd"), series.items(), strict=True):
         axes.plot(np.arange(1, len(np.asarray(values)) + 1), values, lw=2, color=colour, label=name)
     axes.axhline(length, color=INK, ls="--", lw=0.8)
     axes.text(0, length, f" all {length} samples", va="bottom")
-    axes.set(xlabel="readings of the source", ylabel="different samples read", ylim=(0, 1.15 * length))
+    half_framed(axes, xlabel="readings of the source", ylabel="different samples read", ylim=(0, 1.15 * length))
     axes.legend(loc="lower right")
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -88,15 +80,14 @@ def costs(panels: Sequence[tuple[str, Mapping[str, tuple[ArrayLike, ArrayLike]]]
     Args:
         panels: (label of the vertical axis, {design: (samples, cost)}); a design of the same name keeps its colour.
     """
-    figure = Figure(figsize=(4.8 * len(panels), 3.6), layout="constrained")
+    figure, all_axes = grid(4.8 * len(panels), 3.6, columns=len(panels))
     names = list(dict.fromkeys(name for _, series in panels for name in series))
     colours = dict(zip(names, ("#bdbdbd", "#969696", "#fdae6b", "#3182bd"), strict=False))
-    for axes, (label, series) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+    for axes, (label, series) in zip(all_axes, panels, strict=True):
         for name, (sizes, values) in series.items():
             axes.loglog(sizes, values, "o-", ms=4, lw=2, color=colours[name], label=name)
-        axes.set(xlabel="samples in the run", ylabel=label)
+        half_framed(axes, xlabel="samples in the run", ylabel=label)
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(names))
     return figure

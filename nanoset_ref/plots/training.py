@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-DONE, LOST, INK = "#9ecae1", "#fc9272", "#333333"
+from nanoset_ref.plots._colours import COLOURS, INK
+from nanoset_ref.plots._draw import canvas, cell, frameless, half_framed, swatches
+
+DONE, LOST = COLOURS[0], COLOURS[4]
 STAGES = ("#eaf3fb", "#feeddd", "#eaf6e8", "#f1eef6")
 
 
@@ -18,15 +20,13 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
         checkpoints: steps behind which one was written.
         last: of the run.
     """
-    figure = Figure(figsize=(0.34 * last + 1.6, 0.62 * len(attempts) + 1.0), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(0.34 * last + 1.6, 0.62 * len(attempts) + 1.0)
     for row, (first, stop) in enumerate(attempts):
         axes.text(0.8, row + 0.4, f"start {row + 1}", ha="right", va="center")
         kept = attempts[row + 1][0] - 1 if row + 1 < len(attempts) else last
         for step in range(first, stop + 1):
             colour = DONE if step <= kept else LOST
-            axes.add_patch(Rectangle((step, row), 0.92, 0.8, facecolor=colour, edgecolor=INK, lw=0.6))
-            axes.text(step + 0.46, row + 0.4, str(step), ha="center", va="center", size=8)
+            cell(axes, step, row, 0.92, 0.8, colour, str(step), lw=0.6)
             if step in checkpoints and step <= kept:
                 axes.plot([step + 0.96], [row + 0.4], marker="D", color=INK, ms=5, zorder=3)
         if stop < last:
@@ -34,10 +34,9 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
             axes.annotate(
                 "", (kept + 1.0, row + 1.0), (stop + 1.0, row + 0.85), arrowprops={"arrowstyle": "->", "color": INK}
             )
-    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=INK) for colour in (DONE, LOST)]
     (diamond,) = axes.plot([], [], marker="D", color=INK, ls="none", ms=5)
     axes.legend(
-        [*handles, diamond],
+        [*swatches(DONE, LOST), diamond],
         ["counts", "lost, done again", "checkpoint"],
         ncols=3,
         frameon=False,
@@ -45,8 +44,7 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
     )
-    axes.set(xlim=(-1.2, last + 2.5), ylim=(len(attempts) + 0.1, -0.2))
-    axes.axis("off")
+    frameless(axes, xlim=(-1.2, last + 2.5), ylim=(len(attempts) + 0.1, -0.2))
     return figure
 
 
@@ -62,8 +60,7 @@ def losses(
         stages: per name, first and last step: shaded.
         events: steps behind which something happened: dashed lines.
     """
-    figure = Figure(figsize=(8.5, 3.8), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = canvas(8.5, 3.8)
     for (name, (first, last)), colour in zip(stages.items(), STAGES * len(stages), strict=False):
         axes.axvspan(first - 0.5, last + 0.5, color=colour, zorder=0)
         axes.text((first + last) / 2, 0.97, name, ha="center", va="top", size=9, transform=axes.get_xaxis_transform())
@@ -75,8 +72,7 @@ def losses(
     for step, text in events.items():
         axes.axvline(step + 0.5, color="#a50f15", ls="--", lw=1)
         axes.text(step + 0.6, 0.03, text, size=8, color="#a50f15", transform=axes.get_xaxis_transform(), rotation=90)
-    axes.set(xlabel="step", ylabel="loss")
+    half_framed(axes, xlabel="step", ylabel="loss")
     axes.margins(x=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(runs))
     return figure
