@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nanoset_ref.chunks.conversion import chunks_to_megatron, chunks_to_tokens
 from nanoset_ref.chunks.downloads import HUB_DATASETS, download_hub, download_urls
@@ -20,11 +21,11 @@ from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code, 1 if the input is at fault."""
-    options = _parser().parse_args(arguments)
+    options = vars(_parser().parse_args(arguments))
     level = logging.INFO if is_main_rank() else logging.ERROR
     logging.basicConfig(level=level, format="nanoset_ref.chunks: %(levelname)s: %(message)s")
     try:
-        return int(options.run(options) or 0)
+        return int(options.pop("run")(**options) or 0)
     except StoppedError:
         return 1  # the rank that failed has said why
     except (OSError, ValueError, JobError) as error:
@@ -105,66 +106,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _download(options: argparse.Namespace) -> None:
-    filters = {"include": options.include, "exclude": options.exclude, "num_workers": options.num_workers}
-    if options.repo:
-        print(download_hub(options.repo, options.out_root, **filters))
+def _download(repo: str | None, urls: str | None, out_root: str, base: str | None, **filters: Any) -> None:
+    if repo:
+        print(download_hub(repo, out_root, **filters))
         return
-    found = download_urls(options.urls, options.out_root, base=options.base, progress=sys.stderr.isatty(), **filters)
+    found = download_urls(str(urls), out_root, base=base, progress=sys.stderr.isatty(), **filters)
     fetched = [file.bytes for file in found if not file.present]
     print(f"{len(fetched)} files fetched, {sum(fetched):,} bytes; {len(found) - len(fetched)} were there already")
 
 
-def _tokenize(options: argparse.Namespace) -> None:
-    config = TokenizeConfig(
-        tokenizer=options.tokenizer,
-        concat_tokens=options.concat_tokens,
-        bos_text=options.bos_text,
-        eos_text=options.eos_text,
-        no_wrap=options.no_wrap,
-        tail=options.tail,
-        format=options.format,
-        column=options.column,
-        add_special_tokens=not options.no_special_tokens,
-        worker_packing=options.worker_packing,
-        backend=options.backend,
-        on_error=options.on_error,
-    )
-    found = tokenize(
-        options.input_root,
-        options.out_root,
-        config,
-        num_workers=options.num_workers,
-        subfolders=options.subfolders,
-        overwrite=options.overwrite,
-    )
+def _tokenize(
+    input_root: str,
+    out_root: str,
+    num_workers: int,
+    subfolders: str | None,
+    overwrite: bool,
+    no_special_tokens: bool,
+    **of_config: Any,
+) -> None:
+    config = TokenizeConfig(add_special_tokens=not no_special_tokens, **of_config)
+    found = tokenize(input_root, out_root, config, num_workers=num_workers, subfolders=subfolders, overwrite=overwrite)
     if found:
         print(report([entry for manifest in found.values() for entry in manifest.conservation]))
 
 
-def _mix(options: argparse.Namespace) -> None:
-    manifest = mix(
-        options.input_root,
-        options.out_root,
-        options.subfolders,
-        options.num_chunks,
-        options.num_valid_samples_per_subfolder,
-        random_seed=options.random_seed,
-        shuffle=options.shuffle,
-        overwrite=options.overwrite,
-        progress=sys.stderr.isatty(),
-    )
-    print(report(manifest.conservation))
+def _mix(**options: Any) -> None:
+    print(report(mix(**options, progress=sys.stderr.isatty()).conservation))
 
 
-def _validate(options: argparse.Namespace) -> bool:
-    reports = validate(
-        options.paths,
-        num_tokens=options.num_tokens,
-        vocab_size=options.vocab_size,
-        sources=options.sources,
-        progress=sys.stderr.isatty(),
-    )
+def _validate(**options: Any) -> bool:
+    reports = validate(**options, progress=sys.stderr.isatty())
     print(*reports, sep="\n")
     bad = [found for found in reports if not found.ok]
     lines = sum(found.lines for found in reports)
@@ -172,16 +143,13 @@ def _validate(options: argparse.Namespace) -> bool:
     return bool(bad)
 
 
-def _convert(options: argparse.Namespace) -> None:
-    given = {"vocab_size": options.vocab_size, "overwrite": options.overwrite, "progress": sys.stderr.isatty()}
-    if options.format == "megatron":
-        output = f"{options.output_prefix}.bin"
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        rows = chunks_to_megatron(options.paths, options.output_prefix, **given)
+def _convert(paths: list[str], output_prefix: str, format: str, **options: Any) -> None:
+    output = f"{output_prefix}.bin" if format == "megatron" else f"{output_prefix}_input_ids.npy"
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    if format == "megatron":
+        rows = chunks_to_megatron(paths, output_prefix, progress=sys.stderr.isatty(), **options)
     else:
-        output = f"{options.output_prefix}_input_ids.npy"
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        rows = chunks_to_tokens(options.paths, output, **given)
+        rows = chunks_to_tokens(paths, output, progress=sys.stderr.isatty(), **options)
     print(f"{output}: {rows:,} rows")
 
 
