@@ -12,7 +12,7 @@ number of workers. The cost of packing is a copy of the tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,27 +74,9 @@ class Packer:
         return np.array(starts, dtype=np.int64), start
 
 
-def interleave_workers(workers: Iterable[Iterator[NDArray[np.integer]]]) -> Iterator[NDArray[np.integer]]:
-    """The rows of several workers in the order of the original script: 512 of each in turn, while it has any."""
-    waiting = [_batches(rows) for rows in workers]
-    while waiting:
-        still = []
-        for batches in waiting:
-            if (batch := next(batches, None)) is not None:
-                yield batch
-                still.append(batches)
-        waiting = still
-
-
-def _batches(pieces: Iterator[NDArray[np.integer]]) -> Iterator[NDArray[np.integer]]:
-    """Regroup pieces of rows into batches of WORKER_BATCH; the last may be smaller."""
-    held: list[NDArray[np.integer]] = []
-    for piece in pieces:
-        held.append(piece)
-        if sum(map(len, held)) >= WORKER_BATCH:
-            rows = np.concatenate(held)
-            whole = len(rows) // WORKER_BATCH * WORKER_BATCH
-            yield from np.split(rows[:whole], whole // WORKER_BATCH)
-            held = [rows[whole:]]
-    if held and len(rows := np.concatenate(held)):
-        yield rows
+def interleave_workers(workers: Sequence[NDArray[np.integer]]) -> Iterator[NDArray[np.integer]]:
+    """The rows of several workers, [rows, row_length] each, in the order of the original script: 512 in turn."""
+    for begin in range(0, max(map(len, workers), default=0), WORKER_BATCH):
+        for rows in workers:
+            if begin < len(rows):
+                yield rows[begin : begin + WORKER_BATCH]

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.chunks.packing import WORKER_BATCH, Packer
+from nanoset_ref.chunks.packing import Packer
 from nanoset_ref.chunks.records import format_records
 from nanoset_ref.files import atomic_write
 from nanoset_ref.tokenise import Sink
@@ -49,11 +49,11 @@ class Spool:
     def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._file.write(self.packer.add(ids, lengths).astype(self._dtype).tobytes())
 
-    def batches(self) -> Iterator[NDArray[Any]]:
-        self._file.seek(0)
-        step = WORKER_BATCH * self.packer.row_length * self._dtype.itemsize
-        while data := self._file.read(step):
-            yield np.frombuffer(data, dtype=self._dtype).reshape(-1, self.packer.row_length)
+    def rows(self) -> NDArray[Any]:
+        """[rows, row_length], mapped."""
+        self._file.flush()
+        ids = np.memmap(self._file, self._dtype, "r") if self._file.tell() else np.empty(0, self._dtype)
+        return ids.reshape(-1, self.packer.row_length)
 
 
 class Tee:

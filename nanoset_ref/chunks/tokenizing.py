@@ -234,7 +234,7 @@ class _Job:
                 return None
             writer = RowsWriter(self._packer([]), self.name)
             with writer.open(self.folder / ROWS, None):
-                for rows in interleave_workers(spool.batches() for spool in spools):
+                for rows in interleave_workers([spool.rows() for spool in spools]):
                     writer.write_rows(rows)
         return self._finish(
             [count for count in counts if count is not None],

@@ -69,8 +69,7 @@ def test_rows_are_those_of_the_obvious_loop_however_the_documents_arrive(lengths
 
 def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
     first, second, third = np.arange(1100)[:, None], np.arange(5000, 5600)[:, None], np.arange(9000, 9003)[:, None]
-    pieces = [iter([first[:700], first[700:]]), iter([second]), iter([third[:0], third])]
-    order = np.concatenate(list(interleave_workers(pieces)))[:, 0].tolist()
+    order = np.concatenate(list(interleave_workers([first, second, third, third[:0]])))[:, 0].tolist()
     assert order == [
         *range(512),
         *range(5000, 5512),
@@ -111,4 +110,4 @@ def test_golden_rows_of_the_amber_corpus(golden):
                 json.loads(line)["token_ids"]
                 for line in (golden / "amber" / run["name"] / subset / "train.jsonl").read_text().splitlines()
             ]
-            assert np.concatenate(list(interleave_workers(map(iter, ([part] for part in rows))))).tolist() == expected
+            assert np.concatenate(list(interleave_workers(rows))).tolist() == expected

@@ -104,6 +104,14 @@ def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer
             assert in_b.padding_tokens == 7 - len(b) % 7
 
 
+def test_a_worker_of_the_original_script_may_fill_no_row(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in", {"b": TEXTS["b"]})
+    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", worker_packing=1)
+    [account] = tokenize(root, tmp_path / "out", config)["b"].conservation
+    assert rows_of(tmp_path / "out/b") == []
+    assert account.tail_tokens == len(stream_of(tokenizer, TEXTS["b"]))
+
+
 def test_documents_of_every_kind_of_file_and_column(tokenizer, tmp_path):
     texts = ["one two", "three four five"]
     lines = "".join(json.dumps({"content": text}) + "\n" for text in texts).encode()
