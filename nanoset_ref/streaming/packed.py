@@ -64,7 +64,7 @@ class PackedRows:
         self._tokens = np.empty(0, np.int32)
         self._begins = np.empty(0, np.int64)
         self._documents: list[Cursor] = []
-        self._at = 0  # the first token of the next row
+        self._at = cursor.offset  # the first token of the next row
         self._start = cursor
 
     @property
@@ -82,11 +82,10 @@ class PackedRows:
             {"input_ids": int32 [S + 1]}, a view; with position ids also "position_ids": int64 [S + 1], from 0 in each
             document and at the beginning of the row.
         """
-        end = self._at + self.sequence_length + 1
-        while end > len(self._tokens):
+        while self._at + self.sequence_length + 1 > len(self._tokens):
             if not self._fill():
                 return None
-            end = self._at + self.sequence_length + 1
+        end = self._at + self.sequence_length + 1
         row = {"input_ids": self._tokens[self._at : end]}
         if self._position_ids:
             starts = documents.starts_at_boundaries(self._begins, np.array([self._at]), end - self._at)
@@ -99,17 +98,13 @@ class PackedRows:
         ids, lengths = next(self._encoded, (None, None))
         if ids is None or lengths is None:
             return False
-        begins = np.cumsum(lengths) - lengths
-        arrived = [self._sent.popleft() for _ in range(len(lengths))]
-        if not self._documents:  # the document in which the first row begins has its first tokens behind it
-            self._at = self._start.offset
-        known = int(np.searchsorted(self._begins, self._at, "right")) - 1 if self._documents else 0
-        left = self._tokens[self._at :] if self._documents else self._tokens
-        shift = self._at if self._documents else 0
-        self._tokens = np.concatenate([left, ids.astype(np.int32)])
-        self._begins = np.concatenate([self._begins[known:] - shift, begins + len(left)])
-        self._documents = self._documents[known:] + arrived
-        self._at -= shift
+        if self._documents:  # let go of what lies before the next row
+            first = int(np.searchsorted(self._begins, self._at, "right")) - 1
+            self._documents, self._begins = self._documents[first:], self._begins[first:] - self._at
+            self._tokens, self._at = self._tokens[self._at :], 0
+        self._begins = np.concatenate([self._begins, np.cumsum(lengths) - lengths + len(self._tokens)])
+        self._tokens = np.concatenate([self._tokens, ids.astype(np.int32)])
+        self._documents += [self._sent.popleft() for _ in range(len(lengths))]
         return True
 
     def _texts(self, blocks: Iterable[Block], start: Cursor) -> Iterator[str]:

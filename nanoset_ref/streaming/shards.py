@@ -7,6 +7,7 @@ row). Going on in the middle of a window means to gather it again. Memory: one w
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 from numba import njit
@@ -68,7 +69,7 @@ class Shard:
 
     def _next_window(self) -> list[Row]:
         self._start = self._packed.cursor
-        rows = self._take()
+        rows = list(islice(iter(self._packed.take, None), max(1, self._shuffle_buffer)))
         if not rows and not self._fruitful:
             raise ValueError(
                 f"shard {self._number} has no row of {self._packed.sequence_length + 1} tokens: the text is too short, "
@@ -83,12 +84,6 @@ class Shard:
             return rows
         order = window_order(len(rows), self._seed % 2**64, self._epoch, self._number, self._first)
         return [rows[place] for place in order]
-
-    def _take(self) -> list[Row]:
-        rows: list[Row] = []
-        while len(rows) < max(1, self._shuffle_buffer) and (row := self._packed.take()):
-            rows.append(row)
-        return rows
 
 
 @njit(cache=True)
