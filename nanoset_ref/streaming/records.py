@@ -25,6 +25,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class CompressedFile:
         return decode(self._payload(place), self.compression, self.max_value_bytes, int(self.keys[place]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.filepath, self.max_value_bytes)
+        return partial(CompressedFile, max_value_bytes=self.max_value_bytes), (self.filepath,)
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """(key, compressed value) in file order."""
@@ -124,10 +125,6 @@ class CompressedFile:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = 'the header is not {"compression": ...}'
             raise CompressedFormatError(f"{self.filepath}: {what}: {error}") from None
-
-
-def _reopened(filepath: str, max_value_bytes: int) -> CompressedFile:
-    return CompressedFile(filepath, max_value_bytes=max_value_bytes)
 
 
 @njit(cache=True)
