@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.files import atomic_write
+from nanoset_ref.streaming.layout import at_least
 from nanoset_ref.streaming.records import (
     COMPRESS,
     MAX_VALUE_BYTES,
@@ -124,8 +125,8 @@ class CompressedDictionary(MutableMapping[int, Any]):
         if (parts is None) == (parts_length is None):
             raise ValueError(f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}")
         if parts is None:
-            parts = max(1, math.ceil(len(self) / _positive("parts_length", parts_length)))
-        _positive("parts", parts)
+            parts = max(1, math.ceil(len(self) / at_least(1, "parts_length", parts_length)))
+        at_least(1, "parts", parts)
         keys = list(self)
         if shuffle:
             random.Random(seed).shuffle(keys)
@@ -153,10 +154,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
             ValueError: a common key when keys stay.
         """
         new = CompressedDictionary(self.compression, max_value_bytes=self.max_value_bytes)
-        if reset_keys:
-            new._payloads = dict(enumerate(self._payloads.values()))
-        else:
-            new._payloads = dict(self._payloads)
+        new.merge_(self, reset_keys)
         new.merge_(other, reset_keys)
         return new
 
@@ -222,12 +220,6 @@ def _checked(key: int) -> int:
     if key not in KEYS:
         raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
     return key
-
-
-def _positive(name: str, value: int | None) -> int:
-    if value is None or value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
 
 
 def _no_common_key(common: set[int]) -> None:

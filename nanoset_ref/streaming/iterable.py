@@ -72,7 +72,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         world_size: int | None = None,
     ) -> None:
         self.hparams, self.adapter, self.do_preprocessing = hparams, adapter, do_preprocessing
-        (self.batch_size,) = required(hparams, "batch_size")
+        self.batch_size = required(hparams, "batch_size")
         self.rank, self.world_size = rank_and_world_size(rank, world_size, trainer)
         self.start_from_step = operator.index(start_from_step or 0)
         self.start_from_epoch = operator.index(start_from_epoch)
@@ -82,8 +82,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         # batches that this rank has had in the first epoch: T above
         self._batches_done = 0
         if self.start_from_step:
-            (accumulated,) = required(hparams, "accumulate_grad_batches")
-            self._batches_done = self.start_from_step * accumulated
+            self._batches_done = self.start_from_step * required(hparams, "accumulate_grad_batches")
         self._expands = do_preprocessing and inspect.isgeneratorfunction(adapter.preprocess_line)
         self._epochs = EpochCounter(self.start_from_epoch)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()

@@ -11,25 +11,27 @@ from torch.utils.data import get_worker_info
 MAX_WORKERS = 1024
 
 
-def required(hparams: Any, *names: str) -> list[int]:
-    """The attributes `names` of `hparams`, each an integer of at least 1.
+def required(hparams: Any, name: str) -> int:
+    """The attribute `name` of `hparams`, an integer of at least 1.
 
     Raises:
         ValueError: a missing name, a value below 1.
         TypeError: a value that is no integer.
     """
-    values = []
-    for name in names:
-        if not hasattr(hparams, name):
-            raise ValueError(f"hparams lacks {name!r}; this dataset needs {list(names)}, {hparams!r} was given")
-        try:
-            value = operator.index(getattr(hparams, name))
-        except TypeError:
-            raise TypeError(f"hparams.{name} must be an integer, got {getattr(hparams, name)!r}") from None
-        if value < 1:
-            raise ValueError(f"hparams.{name} must be at least 1, got {value}")
-        values.append(value)
-    return values
+    if not hasattr(hparams, name):
+        raise ValueError(f"hparams lacks {name!r}; this dataset needs [{name!r}], {hparams!r} was given")
+    return at_least(1, f"hparams.{name}", getattr(hparams, name))
+
+
+def at_least(least: int, name: str, value: Any) -> int:
+    """`value`, an integer of at least `least`; errors call it `name`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
 
 
 def rank_and_world_size(rank: int | None, world_size: int | None, trainer: Any = None) -> tuple[int, int]:

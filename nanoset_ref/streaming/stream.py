@@ -22,7 +22,6 @@ state is the rows themselves.
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
@@ -32,7 +31,7 @@ import torch.utils.data
 import xxhash
 
 from nanoset_ref.dataloader import check_plan
-from nanoset_ref.streaming.layout import EpochCounter, rank_and_world_size, worker_and_workers
+from nanoset_ref.streaming.layout import EpochCounter, at_least, rank_and_world_size, worker_and_workers
 from nanoset_ref.streaming.packed import Cursor, PackedRows, Row
 from nanoset_ref.streaming.shards import Shard
 from nanoset_ref.text import TextSource, open_text
@@ -91,11 +90,11 @@ class TokenStream(torch.utils.data.IterableDataset[Row]):
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         if append_eod and self.tokenizer.eos_token_id is None:
             raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none; pass append_eod=False")
-        self.sequence_length = _at_least("sequence_length", sequence_length, 1)
-        self.micro_batch_size = _at_least("micro_batch_size", micro_batch_size, 1)
+        self.sequence_length = at_least(1, "sequence_length", sequence_length)
+        self.micro_batch_size = at_least(1, "micro_batch_size", micro_batch_size)
         self.rank, self.world_size = rank_and_world_size(rank, world_size)
-        self.shards = _at_least("shards", shards, 1)
-        self.shuffle_buffer = _at_least("shuffle_buffer", shuffle_buffer, 0)
+        self.shards = at_least(1, "shards", shards)
+        self.shuffle_buffer = at_least(0, "shuffle_buffer", shuffle_buffer)
         self.seed, self.position_ids = seed, position_ids
         self._encoder_options: dict[str, Any] = {
             "backend": backend, "append_eod": append_eod, "add_special_tokens": add_special_tokens
@@ -136,8 +135,8 @@ class TokenStream(torch.utils.data.IterableDataset[Row]):
             consumed_train_samples: rows of that epoch that all ranks together have had.
             cursors: of a stream of the same plan, from any rank; they save time and change nothing else.
         """
-        self.start_from_epoch = _at_least("start_from_epoch", start_from_epoch, 0)
-        self.consumed_train_samples = _at_least("consumed_train_samples", consumed_train_samples, 0)
+        self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
+        self.consumed_train_samples = at_least(0, "consumed_train_samples", consumed_train_samples)
         self._start_cursors: Cursors = dict(cursors or {})
         self._epochs.restart(self.start_from_epoch)
         self._reading = self._resume = None
@@ -254,10 +253,3 @@ class _Reading:
                 cursor = None
             self._open[number] = self.stream.shard(number, self.epoch, cursor)
         return self._open[number]
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    value = operator.index(value)
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
