@@ -13,12 +13,13 @@ vocabularies below 65,500, else int32.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, get_args
 
 import numpy as np
@@ -42,38 +43,36 @@ TOKENIZER_TYPES = (
 NARROW_VOCABULARY = 65_500
 
 
+@dataclasses.dataclass(frozen=True)
 class DocumentSink:
-    """Takes the documents of `tokenise` into a pair of files, which exist once all are there.
+    """Takes the documents of `tokenise` into a pair of files.
 
     Args:
-        path_prefix: the pair to write. encoder: what makes the ids. overwrite: as in MMapIndexedDatasetBuilder.
+        builder: of the files.
+        only_eod: tokens of an empty text, which becomes a document without any; 0: an empty text has none.
     """
 
-    def __init__(self, path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = False) -> None:
-        self.path_prefix = path_prefix
-        dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
-        self._builder = MMapIndexedDatasetBuilder(bin_path(path_prefix), dtype, overwrite=overwrite)
-        self._only_eod = len(encoder.suffix) if not encoder.prefix else 0  # the length of an empty text
+    builder: MMapIndexedDatasetBuilder
+    only_eod: int
 
     def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         """ids [sum(lengths)] back to back, lengths int64 [documents]."""
-        empty = lengths == self._only_eod
-        if self._only_eod and empty.any():
+        empty = lengths == self.only_eod
+        if self.only_eod and empty.any():
             ids = ids[~np.repeat(empty, lengths)]
             lengths = np.where(empty, 0, lengths)
-        self._builder.add_documents(ids, lengths)
+        self.builder.add_documents(ids, lengths)
 
-    def __enter__(self) -> DocumentSink:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._builder:
-            if error is None:
-                if self._builder.num_sequences == 0:
-                    raise IndexedDatasetError(f"{self.path_prefix}: no document of the input holds any token")
-                self._builder.finalize(idx_path(self.path_prefix))
+@contextlib.contextmanager
+def document_sink(path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = False) -> Iterator[DocumentSink]:
+    """A pair of files for the ids of `encoder`, which exists once all documents are there."""
+    dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
+    with MMapIndexedDatasetBuilder(bin_path(path_prefix), dtype, overwrite=overwrite) as builder:
+        yield DocumentSink(builder, 0 if encoder.prefix else len(encoder.suffix))
+        if builder.num_sequences == 0:
+            raise IndexedDatasetError(f"{path_prefix}: no document of the input holds any token")
+        builder.finalize(idx_path(path_prefix))
 
 
 def preprocess(
@@ -113,7 +112,7 @@ def preprocess(
         EncoderConfig(
             tokenizer=name, backend=backend, add_special_tokens=include_special_tokens, append_eod=append_eod
         ),
-        partial(DocumentSink, prefix, overwrite=overwrite),
+        partial(document_sink, prefix, overwrite=overwrite),
         bin_path(prefix),
         workers=workers,
         progress=progress,
