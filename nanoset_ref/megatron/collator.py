@@ -11,7 +11,7 @@ first: unless a flag about documents is set, upstream makes that sample's loss m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,8 +76,9 @@ class MegatronCollator:
             kept = loss_mask(starts) if kept is None else kept & loss_mask(starts)
         tokens = torch.from_numpy(text)
         batch: dict[str, Any] = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
-        batch["loss_mask"] = _ones(shape) if kept is None else torch.from_numpy(kept.astype(np.float32))
-        batch["position_ids"] = _counting(shape)
+        batch["loss_mask"], batch["position_ids"] = _constants(shape)
+        if kept is not None:
+            batch["loss_mask"] = torch.from_numpy(kept.astype(np.float32))
         if config.reset_position_ids:
             batch["position_ids"] = torch.from_numpy(position_ids(starts[:, :-1]))
         if config.create_attention_mask:
@@ -101,21 +102,15 @@ class MegatronCollator:
         return text
 
 
-def _ones(shape: tuple[int, int]) -> torch.Tensor:
-    return _shared("ones", shape, lambda: torch.ones(shape))
+_CONSTANTS: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
 
-def _counting(shape: tuple[int, int]) -> torch.Tensor:
-    return _shared("counting", shape, lambda: torch.arange(shape[1]).repeat(shape[0], 1))
-
-
-_SHARED: dict[tuple[str, tuple[int, int]], torch.Tensor] = {}
-
-
-def _shared(name: str, shape: tuple[int, int], make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """One tensor per name and shape, unless somebody has written into it (torch counts that): then a new one."""
-    tensor = _SHARED.get((name, shape))
-    if tensor is None or tensor._version > 0:
+def _constants(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss mask of ones and position ids that count: one pair per shape, until somebody has written into one of them
+    (torch counts that).
+    """
+    pair = _CONSTANTS.get(shape)
+    if pair is None or any(tensor._version > 0 for tensor in pair):
         with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
-            tensor = _SHARED[name, shape] = make()
-    return tensor
+            pair = _CONSTANTS[shape] = torch.ones(shape), torch.arange(shape[1]).repeat(shape[0], 1)
+    return pair

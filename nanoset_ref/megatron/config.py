@@ -176,13 +176,10 @@ class NanosetConfig:
     @property
     def blends(self) -> tuple[Blend | None, ...]:
         """What train, valid and test read."""
-        if self.data_path_per_split is not None:
-            return tuple(None if path is None else Blend.from_data_path(path) for path in self.data_path_per_split)
-        return (
-            (Blend.from_data_path(self.data_path),) * len(SPLITS)
-            if self.data_path is not None
-            else (None,) * len(SPLITS)
-        )
+        if self.data_path is not None:
+            return (Blend.from_data_path(self.data_path),) * len(SPLITS)
+        paths = self.data_path_per_split or ()
+        return tuple(None if path is None else Blend.from_data_path(path) for path in paths)
 
     @property
     def split_bounds(self) -> tuple[tuple[float, float] | None, ...]:

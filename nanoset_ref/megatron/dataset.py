@@ -94,11 +94,14 @@ class MegatronNanoset(Samples):
         self.shuffle_index: NDArray[Any] = arrays["shuffle_index"]
 
     def _build_index(self) -> Arrays:
-        config, lengths = self.config, self.corpus.sequence_lengths
-        extra = config.add_extra_token_to_sequence
-        span = self.first, self.stop
         return build_mappings(
-            lengths, *span, self.epochs, config.sequence_length, config.random_seed, extra_token=extra
+            self.corpus.sequence_lengths,
+            self.first,
+            self.stop,
+            self.epochs,
+            self.config.sequence_length,
+            self.config.random_seed,
+            extra_token=self.config.add_extra_token_to_sequence,
         )
 
     def __len__(self) -> int:
@@ -185,7 +188,6 @@ class MegatronNanoset(Samples):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k. JSON-serialisable."""
         return {**self._index_plan(), "pad_id": self.config.pad_id}
 
     def _index_plan(self) -> dict[str, Any]:
@@ -294,7 +296,6 @@ class BlendedNanoset(Samples):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k. JSON-serialisable."""
         return {
             "datasets": [dataset.plan for dataset in self.datasets],
             "weights": list(self.weights),

@@ -168,6 +168,7 @@ class MMapIndexedDataset:
 
     Attributes:
         dtype, sequence_lengths, sequence_pointers, document_indices: see `Index`. sequence_modes: int8 [S] or None.
+        tokens: all ids, 1-d of `dtype`, mapped; None without mmap.
         num_tokens: ids in .bin. num_documents: D - 1.
 
     Raises:
@@ -190,9 +191,9 @@ class MMapIndexedDataset:
             )
         self._check_bin()
         self._descriptor: int | None = None
-        self._tokens: NDArray[Any] | None = None
+        self.tokens: NDArray[Any] | None = None
         if mmap:
-            self._tokens = np.memmap(bin_path(path_prefix), dtype=self.dtype, mode="r").view(np.ndarray)
+            self.tokens = np.memmap(bin_path(path_prefix), dtype=self.dtype, mode="r").view(np.ndarray)
         else:
             self._descriptor = os.open(bin_path(path_prefix), os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
@@ -289,14 +290,9 @@ class MMapIndexedDataset:
 
     def _read(self, sequence: int, start: int, stop: int) -> NDArray[Any]:
         first = int(self.sequence_pointers[sequence]) // self.dtype.itemsize + start
-        if self._tokens is not None:
-            return self._tokens[first : first + stop - start]
+        if self.tokens is not None:
+            return self.tokens[first : first + stop - start]
         return self.pread(first, stop - start)
-
-    @property
-    def tokens(self) -> NDArray[Any] | None:
-        """All ids, 1-d of `dtype`, mapped; None without mmap."""
-        return self._tokens
 
     def pread(self, first: int, count: int) -> NDArray[Any]:
         """`count` ids from id `first` of .bin on, without a mapping (mmap=False); safe in threads and after a fork."""
