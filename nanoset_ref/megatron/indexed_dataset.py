@@ -22,7 +22,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -252,10 +252,6 @@ class MMapIndexedDataset:
     def __len__(self) -> int:
         return len(self.sequence_lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Any: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
