@@ -91,12 +91,9 @@ def preprocess(
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="nanoset_ref.preprocess",
-        description="Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document "
-        "boundaries beside it. Start it with torchrun to share the work among processes; the result is the same.",
-    )
+def shared_options() -> argparse.ArgumentParser:
+    """What every command that tokenises text understands; a parent of its parser."""
+    parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add(
         "--input",
@@ -105,25 +102,8 @@ def _parser() -> argparse.ArgumentParser:
         help="a .json or .jsonl file with one JSON object per line (.gz and .zst too), a .parquet file, a folder or a "
         "glob of such files, a folder written by Dataset.save_to_disk, or the name of a dataset on the Hub",
     )
-    add("--column", default="text", help="the column that holds the text (default: %(default)s)")
     add("--split", help="the split of a dataset, such as train; needed where there is more than one")
-    add("--dataset-config", help="the configuration of a Hub dataset, where it has several")
-    add(
-        "--output-prefix",
-        required=True,
-        help="where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be",
-    )
-    add(
-        "--tokenizer-name-or-path",
-        required=True,
-        help="a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it",
-    )
     add("--append-eod", action="store_true", help="put the EOS token after each document")
-    add(
-        "--add-special-tokens",
-        action="store_true",
-        help="put what the tokenizer itself adds around a text (such as BOS) around each document",
-    )
     add(
         "--backend",
         choices=get_args(Backend),
@@ -147,19 +127,52 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nanoset_ref.preprocess",
+        description="Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document "
+        "boundaries beside it. Start it with torchrun to share the work among processes; the result is the same.",
+        parents=[shared_options()],
+    )
+    add = parser.add_argument
+    add("--column", default="text", help="the column that holds the text (default: %(default)s)")
+    add("--dataset-config", help="the configuration of a Hub dataset, where it has several")
+    add(
+        "--output-prefix",
+        required=True,
+        help="where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be",
+    )
+    add(
+        "--tokenizer-name-or-path",
+        required=True,
+        help="a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it",
+    )
+    add(
+        "--add-special-tokens",
+        action="store_true",
+        help="put what the tokenizer itself adds around a text (such as BOS) around each document",
+    )
+    return parser
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     options["config"] = options.pop("dataset_config")
-    prefix = options["output_prefix"]
     counts = run_command("nanoset_ref.preprocess", lambda: preprocess(**options))
-    if counts is not None:
-        print(
-            f"{prefix}_input_ids.npy: {counts.documents:,} documents, {counts.tokens:,} tokens "
-            f"in {counts.seconds:.1f} s ({counts.backend} backend)"
-        )
-        for kind, number in counts.skipped.items():
-            print(f"skipped {number:,}: {kind}")
+    print_counts(f"{options['output_prefix']}_input_ids.npy", counts)
     return 0
+
+
+def print_counts(output: str, counts: Counts | None) -> None:
+    """What a command has done; nothing in ranks that have no counts."""
+    if counts is None:
+        return
+    print(
+        f"{output}: {counts.documents:,} documents, {counts.tokens:,} tokens "
+        f"in {counts.seconds:.1f} s ({counts.backend} backend)"
+    )
+    for kind, number in counts.skipped.items():
+        print(f"skipped {number:,}: {kind}")
 
 
 def run_command(name: str, work: Callable[[], Any]) -> Any:

@@ -20,14 +20,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, PathLike, bin_path, idx_path
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.preprocess import run_command
+from nanoset_ref.preprocess import print_counts, run_command, shared_options
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
@@ -147,14 +147,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="nanoset_ref.megatron.preprocess",
         description="Tokenise text into the files that Megatron-LM trains on, "
         "<output-prefix>_<json-key>_document.bin and .idx.",
+        parents=[shared_options()],
     )
     add = parser.add_argument
-    add(
-        "--input",
-        required=True,
-        nargs="+",
-        help="as of nanoset_ref.preprocess: JSON lines (.gz, .zst), Parquet, folders, Hub datasets",
-    )
     add("--output-prefix", required=True, help="where to write; the folder is made if need be")
     add(
         "--json-key",
@@ -163,7 +158,6 @@ def _parser() -> argparse.ArgumentParser:
         default=["text"],
         help="the column with the text; several give a pair of files each (default: text)",
     )
-    add("--split", help="the split of a dataset, such as train; needed where there is more than one")
     add("--tokenizer-type", required=True, help=f"one of {', '.join(TOKENIZER_TYPES)}")
     add("--tokenizer-model", help="the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub")
     add(
@@ -172,30 +166,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="put what the tokenizer itself adds (such as BOS) around each document",
     )
-    add("--append-eod", action="store_true", help="put the EOS token after each document")
     add(
         "--workers",
         type=int,
         default=1,
         help="processes; the output does not depend on their number (default: %(default)s)",
-    )
-    add(
-        "--backend",
-        choices=get_args(Backend),
-        default="auto",
-        help="as of nanoset_ref.preprocess (default: %(default)s)",
-    )
-    add(
-        "--on-error",
-        choices=get_args(OnError),
-        default="raise",
-        help="raise at the first line that cannot be used, or skip and count such lines (default: %(default)s)",
-    )
-    add("--overwrite", action="store_true", help="replace an existing output")
-    add(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="show a progress bar (default: if standard error is a terminal)",
     )
     return parser
 
@@ -204,13 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     for key in options.pop("json_key"):
         counts = run_command("nanoset_ref.megatron.preprocess", partial(preprocess, json_key=key, **options))
-        if counts is not None:
-            prefix = f"{options['output_prefix']}_{key}_document"
-            sys.stdout.write(
-                f"{prefix}: {counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s\n"
-            )
-            for kind, number in counts.skipped.items():
-                sys.stdout.write(f"skipped {number:,}: {kind}\n")
+        print_counts(f"{options['output_prefix']}_{key}_document", counts)
     return 0
 
 
