@@ -30,7 +30,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.random_state import draw_places
+from nanoset_ref.orders.random_state import ShuffleStream
 
 FINAL_EPOCH_THRESHOLD = 0.80
 
@@ -100,37 +100,6 @@ def plan_epochs(
         separate_final_epoch=separate,
         num_samples_before_final_epoch=before if separate else length,
     )
-
-
-class ShuffleStream:
-    """The shuffles of one `np.random.RandomState(seed)`, one after another, in a third of the time.
-
-    Args:
-        seed: in [0, 2**32).
-    """
-
-    def __init__(self, seed: int) -> None:
-        _, state, *_ = np.random.RandomState(seed).get_state()
-        self._state = np.array(state, dtype=np.uint32)
-        self._words = np.empty(624, dtype=np.uint32)  # words drawn from the state, of which `_used` are gone
-        self._used = len(self._words)
-
-    def shuffle(self, values: NDArray[Any]) -> None:
-        """Shuffle a 1-d array in place."""
-        self._used = _shuffle(values, self._state, self._words, self._used)
-
-
-@njit(cache=True, nogil=True)
-def _shuffle(values, state, words, used):
-    places = np.empty(len(words), dtype=np.int64)
-    i = len(values) - 1
-    while i > 0:
-        following, used, count = draw_places(i, state, words, used, places)
-        for c in range(count):
-            j = places[c]
-            values[i - c], values[j] = values[j], values[i - c]
-        i = following
-    return used
 
 
 def build_mappings(

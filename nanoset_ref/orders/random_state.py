@@ -9,6 +9,8 @@ Here up to 624 draws are made without a branch, then their swaps run back to bac
 The alternative it rejects. A permutation that is drawn first and applied afterwards needs the memory again.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -16,16 +18,31 @@ from numba import njit
 _WORDS = 624  # the state of MT19937, and how many draws one refill gives
 
 
-def shuffle(values: npt.NDArray[np.generic], seed: int) -> None:
+class ShuffleStream:
+    """The shuffles of one ``np.random.RandomState(seed)``, one after another.
+
+    Args:
+        seed: in [0, 2**32).
+    """
+
+    def __init__(self, seed: int) -> None:
+        _, state, *_ = np.random.RandomState(seed).get_state()  # the seeded words; the first draw refills them
+        self._state = np.array(state, dtype=np.uint32)
+        self._words = np.empty(_WORDS, dtype=np.uint32)  # words drawn from the state, of which `_used` are gone
+        self._used = _WORDS
+
+    def shuffle(self, values: npt.NDArray[Any]) -> None:
+        """Shuffle a 1-d array in place."""
+        self._used = _shuffle(values, self._state, self._words, self._used)
+
+
+def shuffle(values: npt.NDArray[Any], seed: int) -> None:
     """Shuffle a 1-d array in place, as ``np.random.RandomState(seed).shuffle(values)`` does."""
-    _, state, *_ = np.random.RandomState(seed).get_state()  # the seeded words; the first draw refills them
-    _shuffle(values, np.asarray(state, dtype=np.uint32).copy())
+    ShuffleStream(seed).shuffle(values)
 
 
-@njit(cache=True)
-def _shuffle(values, state):
-    words = np.empty(_WORDS, dtype=np.uint32)
-    used = _WORDS
+@njit(cache=True, nogil=True)
+def _shuffle(values, state, words, used):
     places = np.empty(_WORDS, dtype=np.int64)
     i = len(values) - 1
     while i > 0:
@@ -36,6 +53,7 @@ def _shuffle(values, state):
             j = places[c]
             values[i - c], values[j] = values[j], values[i - c]
         i = i_after
+    return used
 
 
 @njit(cache=True)

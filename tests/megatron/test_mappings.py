@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
-from nanoset_ref.megatron.mappings import ShuffleStream, build_mappings, build_sample_index, plan_epochs
+from nanoset_ref.megatron.mappings import build_mappings, build_sample_index, plan_epochs
+from nanoset_ref.orders.random_state import ShuffleStream
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
