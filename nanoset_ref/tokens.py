@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -201,10 +202,10 @@ class TokenFile:
         """How samples are cut from this file: what the manifest says, else "overlapping"."""
         return "overlapping" if self.manifest is None else self.manifest.windows
 
-    @property
+    @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """int64 [num_documents + 1], memory-mapped: document d is tokens[offsets[d]:offsets[d + 1]]. None without a
-        manifest.
+        manifest. Opened at the first access.
         """
         if self.manifest is None:
             return None

@@ -13,8 +13,9 @@ from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import find, when, where
+from nanoset_ref.provenance import when, where
 from nanoset_ref.provenance.schedule import Schedule
+from nanoset_ref.provenance.search import find
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 

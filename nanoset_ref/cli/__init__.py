@@ -62,10 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """All subcommands; those of MODULES only by name."""
-    from nanoset_ref.cli import (
-        files,
-        lookups,
-    )  # torch takes a second to import: an interrupt of it is told as any other
+    from nanoset_ref.cli import files, lookups  # takes a second: an interrupt of it is told as any other
 
     parser = _Parser(
         prog="nanoset-ref", description="How tokens reach the GPUs: look into token files, orders and runs."

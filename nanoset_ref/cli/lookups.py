@@ -11,10 +11,12 @@ from typing import Any
 from nanoset_ref.cli.output import add_command, at_least, show
 from nanoset_ref.cli.runs import leg_at, legs_of, run_arguments, tokenizer_of
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import document_starts, find_text, origin, raw_path, sources, when, where
+from nanoset_ref.provenance import origin, when, where
 from nanoset_ref.provenance.audit import Leg, audit
-from nanoset_ref.provenance.continuation import Continuation, compare
+from nanoset_ref.provenance.continuation import Continuation, compare, loader_state
 from nanoset_ref.provenance.schedule import Schedule, Slot
+from nanoset_ref.provenance.search import find_text
+from nanoset_ref.provenance.sources import document_starts, raw_path, sources
 
 
 def add_commands(commands: Any) -> None:
@@ -158,27 +160,16 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _continued(path: Path, legs: list[Leg], by_hand: bool) -> Continuation:
-    """What goes on otherwise than a saved data state says: that of a loader; or that of the last stage that had begun,
-    where it is a checkpoint's state.json or what a StagedLoader saved.
-    """
-    leg = legs[0]
+    """What goes on otherwise than a saved data state says, in the leg of the same stage where the state names one."""
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        state = state.get("state", state)
-        state = state.get("data", state)
-        if "stages" in state:
-            stage = state["stages"][-1]
-            consumed = stage["first_position"] + stage["consumed_train_samples"]
-            state = {"consumed_train_samples": consumed, "plan": stage["plan"]}
-            same = legs if by_hand else [leg for leg in legs if leg.name == stage["name"]]
-            if not same:
-                raise ValueError(
-                    f"it was saved in the stage {stage['name']!r}, this run has {[it.name for it in legs]}"
-                )
-            leg = same[0]
-        if not isinstance(leg.dataset, Nanoset):
+        state, stage = loader_state(json.loads(path.read_text(encoding="utf-8")))
+        same = legs if by_hand or stage is None else [leg for leg in legs if leg.name == stage]
+        if not same:
+            raise ValueError(f"it was saved in the stage {stage!r}, this run has {[leg.name for leg in legs]}")
+        dataset = same[0].dataset
+        if not isinstance(dataset, Nanoset):
             raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
-        return compare(state, leg.dataset)
+        return compare(state, dataset)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         reason = f"not a data state ({type(error).__name__}: {error})" if type(error) is not ValueError else str(error)
         raise ValueError(

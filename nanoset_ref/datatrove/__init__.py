@@ -39,14 +39,20 @@ class DatatroveFile(TokenFile):
         windows: "disjoint" (datatrove's) or "overlapping".
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
+    Attributes (beside those of `TokenFile`):
+        tokenizer: what .metadata names, or None.
+
     Raises:
         TokenFileError: as `TokenFile`, and for an index that does not belong to the file.
     """
 
     def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
+        self.tokenizer: str | None = None
         metadata = Path(f"{os.fspath(path)}.metadata")
         if metadata.is_file():
-            size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")[2]
+            tokenizer, _, size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")
+            if tokenizer.lower() not in ("", "unknown", "unknown tokenizer"):
+                self.tokenizer = tokenizer
             if size not in ("2", "4"):
                 raise TokenFileError(f"{metadata} must begin with <tokenizer>|<bytes per id, 2 or 4>, got {size!r}")
             stated = int(size)

@@ -70,6 +70,15 @@ class Documents:
             yield ids, lengths[first:stop]
             first = stop
 
+    def check_content(self) -> None:
+        """Hold the file's bytes against the checksum, if one is known.
+
+        Raises:
+            TokenFileError: they differ.
+        """
+        if self.checksum is not None and checksum(self.path) != self.checksum:
+            raise TokenFileError(f"{self.path}: the content has changed since its manifest was written; copy it again")
+
     def content_hash(self) -> str:
         """xxh3_128 of the ids as int64 and of the boundaries: equal for equal documents, whatever the format and
         dtype.
@@ -108,11 +117,9 @@ def open_documents(
 
 
 def _open_datatrove(path: Path, token_dtype: DTypeLike | None) -> Documents:
-    metadata = Path(f"{path}.metadata")
-    tokenizer = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")[0] if metadata.is_file() else ""
     file = DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
-    known = tokenizer.lower() not in ("", "unknown", "unknown tokenizer")
-    return Documents(path, file.tokens, file.document_offsets, {"tokenizer": tokenizer} if known else {})
+    known = {} if file.tokenizer is None else {"tokenizer": file.tokenizer}
+    return Documents(path, file.tokens, file.document_offsets, known)
 
 
 def _open_megatron(path: Path) -> Documents:
@@ -177,10 +184,7 @@ def convert(
     if dtype is not None and target.suffix == ".ds" and np.dtype(dtype).itemsize not in (2, 4):
         raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {np.dtype(dtype).name}")
     for source in sources:
-        if source.checksum is not None and checksum(source.path) != source.checksum:
-            raise TokenFileError(
-                f"{source.path}: the content has changed since its manifest was written; copy it again"
-            )
+        source.check_content()
     description = _agreed(sources)
     if (
         chosen is not None

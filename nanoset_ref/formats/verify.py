@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from nanoset_ref.formats import PIECE, Documents, open_documents
-from nanoset_ref.tokens import TokenFile, TokenFileError
+from nanoset_ref.tokens import TokenFileError
 
 
 def verify(documents: str | os.PathLike[str] | Documents, vocab_size: int | None = None) -> str:
@@ -25,10 +25,9 @@ def verify(documents: str | os.PathLike[str] | Documents, vocab_size: int | None
     """
     if not isinstance(documents, Documents):
         documents = open_documents(documents)
-    path, checksum = documents.path, ""
-    if documents.checksum is not None:
-        TokenFile(path).verify()
-        checksum = ", checksum as in the manifest"
+    path = documents.path
+    documents.check_content()
+    checksum = "" if documents.checksum is None else ", checksum as in the manifest"
     limit = documents.description.get("vocab_size") if vocab_size is None else vocab_size
     for start in range(0, len(documents.tokens), PIECE):
         piece = documents.tokens[start : start + PIECE]

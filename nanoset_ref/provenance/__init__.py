@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import mmap
-import weakref
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance.schedule import Schedule, Slot
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.provenance.sources import Source, Traceable, document_starts, raw_path
 
 
 class Part(NamedTuple):
@@ -56,10 +52,6 @@ class Origin:
     sample: int
     epoch: int
     parts: tuple[Part, ...]
-
-
-Traceable = Nanoset | MegatronNanoset | BlendedNanoset
-Source = TokenFile | MMapIndexedDataset
 
 
 def where(dataset: Traceable, schedule: Schedule, step: int) -> list[Origin]:
@@ -109,77 +101,6 @@ def when(
     return [schedule.slot(k) for k in positions.tolist() if schedule.consumed_train_samples <= k < end]
 
 
-def find(source: Source, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Every (document, offset of the first token in it) at which a sequence of ids stands within one document: a
-    memory-speed search of the raw file.
-
-    Raises:
-        ValueError: no ids, an id that the file's dtype cannot hold, or a file without document boundaries.
-    """
-    starts, dtype = document_starts(source), source.dtype
-    info = np.iinfo(dtype)
-    if len(ids) == 0 or min(ids) < info.min or max(ids) > info.max:
-        raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
-    needle = np.asarray(ids, dtype=dtype).tobytes()
-    found = []
-    with open(raw_path(source), "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        at = content.find(needle)
-        while at >= 0:
-            token, misaligned = divmod(at, dtype.itemsize)
-            document = int(np.searchsorted(starts, token, side="right")) - 1
-            if not misaligned and token + len(ids) <= starts[document + 1]:
-                found.append((document, token - int(starts[document])))
-            at = content.find(needle, at + 1)
-    return found
-
-
-def find_text(source: Source, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Every (document, start, stop) whose tokens hold a text, in order; start and stop count from the document's first.
-
-    Tokens at the ends of a text depend on what stands around it, those between do not:
-
-        1. without the first and the last word, the text is searched as tokens (`find`)
-        2. a few tokens more on both sides are decoded: the whole text stands there, or the hit is none
-        3. the tokens of the text end where as many characters are decoded
-
-    A text of one or two words is searched as a whole, at the beginning of a line and behind a space.
-
-    Args:
-        tokenizer: with `encode` and `decode`, as in transformers.
-        text: white space around it is ignored.
-
-    Raises:
-        ValueError: an empty text; as `find`.
-    """
-    text = text.strip()
-    words = text.split(" ")
-    if not text:
-        raise ValueError("search for a text of at least one word, got none")
-    if len(words) < 3:
-        ids = [tokenizer.encode(lead + text, add_special_tokens=False) for lead in ("", " ")]
-        return sorted({(d, start, start + len(some)) for some in ids for d, start in find(source, some)})
-    starts, middle = document_starts(source), tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False)
-    reach = max(len(words[0].encode()), len(words[-1].encode())) + 2  # no word has more tokens than bytes
-    found = []
-    for document, at in find(source, middle):
-        low = max(at - reach, 0)
-        window = _tokens(source)[starts[document] + low : starts[document + 1]][: 2 * reach + len(middle)].tolist()
-
-        def decode(count: int, window: list[int] = window) -> str:
-            return str(tokenizer.decode(window[:count], clean_up_tokenization_spaces=False))
-
-        begin = len(decode(at - low)) - len(words[0])
-        if begin < 0 or not decode(len(window)).startswith(text, begin):
-            continue
-        start, stop = at - low, at - low + len(middle)
-        while len(decode(start)) > begin:
-            start -= 1
-        while len(decode(stop)) < begin + len(text):
-            stop += 1
-        found.append((document, low + start, low + stop))
-    return sorted(found)
-
-
 # ---- what each kind of dataset knows of itself
 
 
@@ -203,7 +124,7 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
     file = dataset.files[source]
     first = sample * file.stride(dataset.sequence_length)
     last = first + dataset.sequence_length + 1
-    offsets = _boundaries(file)
+    offsets = file.document_offsets
     parts = []
     if offsets is None:
         parts.append(Part(None, first, last, first * file.dtype.itemsize, last * file.dtype.itemsize))
@@ -315,45 +236,3 @@ def _span(tokens: tuple[int, int] | None, document: int, length: int) -> tuple[i
     if not 0 <= start <= stop <= length:
         raise IndexError(f"there are no tokens {start}:{stop} in document {document}, which has {length}")
     return start, stop
-
-
-def sources(dataset: Traceable) -> list[Source]:
-    """The files of a dataset, in the order of their numbers."""
-    if isinstance(dataset, Nanoset):
-        return list(dataset.files)
-    return [part.corpus for part in (dataset.datasets if isinstance(dataset, BlendedNanoset) else [dataset])]
-
-
-def raw_path(source: Source) -> Path:
-    """The file that holds a source's ids."""
-    return source.path if isinstance(source, TokenFile) else bin_path(source.path_prefix)
-
-
-def document_starts(source: Source) -> NDArray[np.int64]:
-    """int64 [documents + 1], in tokens: where each document begins, and the end.
-
-    Raises:
-        ValueError: the source's document boundaries are not known.
-    """
-    if isinstance(source, TokenFile):
-        offsets = _boundaries(source)
-        if offsets is None:
-            raise ValueError(f"{source.path} has no manifest, so its document boundaries are not known")
-        return offsets
-    return np.append(source.sequence_pointers // source.dtype.itemsize, source.num_tokens)[source.document_indices]
-
-
-def _tokens(source: Source) -> NDArray[Any]:
-    if source.tokens is None:
-        raise ValueError(f"{raw_path(source)} is not mapped into memory, and only mapped files are searched")
-    return source.tokens
-
-
-def _boundaries(file: TokenFile) -> NDArray[np.int64] | None:
-    """The file's document offsets, opened once: opening takes ten times as long as an answer."""
-    if file not in _OPENED:
-        _OPENED[file] = file.document_offsets
-    return _OPENED[file]
-
-
-_OPENED: weakref.WeakKeyDictionary[TokenFile, NDArray[np.int64] | None] = weakref.WeakKeyDictionary()

@@ -24,6 +24,25 @@ from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 PIECE = 1 << 20  # positions looked up at once
 
 
+def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The state of a NanosetDataLoader in what was saved, and the stage it belongs to, if stages are named.
+
+    Args:
+        saved: that state itself; what a StagedLoader saved, whose last stage that had begun counts; or a checkpoint's
+            state.json.
+
+    Raises:
+        KeyError, TypeError, AttributeError, IndexError: something else was saved.
+    """
+    state: Any = saved.get("state", saved)
+    state = state.get("data", state)
+    if "stages" not in state:
+        return state, None
+    stage = state["stages"][-1]
+    consumed = stage["first_position"] + stage["consumed_train_samples"]
+    return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage["name"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileDifference:
     """What changes for one file, in tokens.
