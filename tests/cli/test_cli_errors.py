@@ -1,0 +1,125 @@
+"""nanoset-ref with what can go wrong: one line on standard error, an exit code, nothing half-written."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from cli_parts import LAYOUT, ids_of
+from test_nanoset import write_range
+
+from nanoset_ref.cli import build_parser, files, main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["where", "--step", "1"], "say which run is meant"),
+        (["where", "--data", "a=1", "b", "--step", "1"], "give every file a weight or none"),
+        (["where", "--data", "nothing.npy", "--step", "1"], "no token file at nothing.npy"),
+        (["where", "--data", "raw.npy", "m.bin", "--step", "1"], "token files or .bin/.idx pairs, not both"),
+        (["where", "--data", "m.bin=1", "--step", "1"], "give --num-samples"),
+        (["where", "--data", "raw.npy=x", "--step", "1"], "the weight of raw.npy must be a number"),
+        (["where", "--data", "raw.npy", "--sequence-length", "50", "--step", "1"], "one sample of sequence_length=50"),
+        (["where", "--data", "raw.npy", "--sequence-length", "9", "--dp-size", "9", "--step", "1"], "has no steps"),
+        (["where", "--config", "raw.npy", "--data", "raw.npy", "--step", "1"], "leave out --data, or --config"),
+        (["where", "--config", "nothing.yaml", "--step", "1"], "nothing.yaml: No such file"),
+        (["where", "--config", "raw.npy", "--step", "1"], "raw.npy"),
+        (["where", "--config", "broken.yaml", "--step", "1"], "broken.yaml"),
+        (["when", "--data", "raw.npy", "--sequence-length", "4", "--text", " "], "does not say its tokenizer"),
+        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "raw.npy"], "raw.npy: not a data state"),
+        (
+            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "list.json"],
+            "list.json: not a data state",
+        ),
+        (
+            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "half.json"],
+            "KeyError: 'sequence_length'",
+        ),
+        (["audit", "--data", "m.bin", "--sequence-length", "4", "--state", "half.json"], "reads .bin/.idx pairs"),
+        (["inspect", "m.bin", "--png", "nofolder/a.png"], "the folder nofolder does not exist"),
+        (["verify", "m.bin", "--png"], "unrecognized arguments: --png; see nanoset-ref verify --help"),
+        (["verify", "m.bin", "--vocab-size", "0"], "must be at least 1, got 0"),
+        (["show", "--data", "raw.npy", "--position", "-1"], "must be at least 0, got -1"),
+        (["convert", "m.bin", "a.npy", "--dtype", "wide"], "a dtype of integers, such as uint16 or int32, got 'wide'"),
+        (["convert", "m.bin", "a.npy", "--dtype", "float32"], "a dtype of integers"),
+        (["split", "m.bin", "a.npy", "b.txt", "--held-out", "1"], "suffix must be one of"),
+        (["split", "m.bin", "a.npy", "m.idx", "--held-out", "1"], "suffix must be one of"),
+        (["split", "m.bin", "a.npy", "raw.npy", "--held-out", "1"], "raw.npy exists"),
+        (["split", "m.bin", "a.npy", "a.npy", "--held-out", "1"], "two files, got a.npy for both"),
+        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "nan"], "a share such as 0.01 or a number of documents"),
+        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "1.5"], "lies between 0 and 1, got 1.5"),
+        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "9"], "9 asks for 9"),
+        (["inspect", "nothing.npy"], "no token file at nothing.npy"),
+        (["inspect", "raw.npy"], "raw.npy has no manifest beside it"),
+        (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "0"], "does not say its tokenizer"),
+        (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "99"], "there is no sample 99"),
+        (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "0", "--source", "3"], "no file 3"),
+        (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "1000"], "position 1000 is outside"),
+        (["when", "--data", "raw.npy", "--sequence-length", "4", "--document", "0"], "no manifest"),
+        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--order", "random"], "there is no order 'random'"),
+        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--dp-size", "0"], "dp_size must be at least 1"),
+        (
+            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--micro-batch-size", "99"],
+            "num_steps must be at least 1",
+        ),
+        (["convert", "raw.npy", "b.npy"], "no manifest beside it"),
+        (["split", "raw.npy", "a.npy", "b.npy", "--held-out", "0.5"], "no manifest beside it"),
+    ],
+)
+def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    write_range(tmp_path / "raw.npy", 41)
+    assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
+    (tmp_path / "broken.yaml").write_text("a: [1\nb: 2\n")
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "half.json").write_text('{"consumed_train_samples": 1, "plan": {"files": [{}]}}')
+    before = sorted(tmp_path.iterdir())
+    code, out, error = run(*arguments)
+    assert (code in (1, 2), out) == (True, "")
+    assert message in error
+    assert error.startswith(f"nanoset-ref {arguments[0]}: error: ") and error.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_wrong_command_line_is_exit_code_2(capsys):
+    for arguments in ([], ["fly"], ["show", "--data", "x"], ["show", "--position", "1", "--step", "2"]):
+        with pytest.raises(SystemExit) as error:
+            main(arguments)
+        assert error.value.code == 2
+        message = capsys.readouterr().err
+        assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
+
+
+def test_every_subcommand_has_help(capsys):
+    (commands,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    for name in commands.choices:
+        with pytest.raises(SystemExit) as error:
+            main([name, "--help"])
+        assert error.value.code == 0
+        assert len(capsys.readouterr().out) > 200
+
+
+def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(corpus):
+    command = [sys.executable, "-m", "nanoset_ref.cli", "where", "--data", ids_of(corpus), *LAYOUT, "--step", "1"]
+    command = [str(argument) for argument in command]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    read, write = os.pipe()
+    os.close(read)
+    gone = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment)
+    os.close(write)
+    assert (gone.returncode, gone.stderr) == (0, "")
+    with open("/dev/full", "w") as full:
+        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (1, "nanoset-ref where: error: No space left on device\n")
+
+
+def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "open_documents", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they put behind ignore it
+    try:
+        code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; nothing was written\n")

@@ -1,0 +1,107 @@
+"""nanoset-ref on files: inspect, verify, convert, merge, split."""
+
+import json
+
+import numpy as np
+from cli_parts import ids_of
+
+from nanoset_ref.cli import files
+from nanoset_ref.tokens import TokenFile
+
+
+def test_inspect_counts_and_draws(run, corpus, tmp_path):
+    code, text, _ = run("inspect", ids_of(corpus), "--png", tmp_path / "lengths.png")
+    file = TokenFile(ids_of(corpus))
+    assert code == 0
+    assert f"{file.num_tokens:,} tokens (uint16) in {file.manifest.num_documents:,} documents" in text
+    assert f"at the end of {file.manifest.num_documents:,} documents" in text
+    assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    code, text, _ = run("inspect", ids_of(corpus), "--json")
+    assert json.loads(text)["num_tokens"] == file.num_tokens
+
+
+def test_convert_there_and_back(run, corpus, tmp_path):
+    contents = []
+    source = ids_of(corpus)
+    for target in ("a.bin", "a.ds", "a.npy"):
+        code, text, _ = run("convert", source, tmp_path / target, "--json")
+        assert code == 0
+        contents.append(json.loads(text)[0]["content"])
+        source = tmp_path / target
+    assert len(set(contents)) == 1
+    assert (tmp_path / "a.npy").read_bytes() == ids_of(corpus).read_bytes()
+
+
+def test_what_a_glob_names_is_merged_and_verified(run, corpus, tmp_path):
+    names = sorted(path for path in corpus.glob("*_input_ids*.npy"))
+    assert len(names) == 4, "token files and their boundaries"
+    code, text, _ = run("verify", *names, "--json")
+    assert (code, len(json.loads(text))) == (0, 2)
+    assert run("merge", *names, tmp_path / "both.npy")[0] == 0
+    _, text, _ = run("verify", ids_of(corpus).with_suffix(".documents.npy"))
+    assert "holds the document boundaries of stories_input_ids.npy" in text
+
+
+def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
+    """Nanotron's own files have no manifest: the end-of-document id gives the documents back."""
+    original = TokenFile(ids_of(corpus))
+    (tmp_path / "raw.npy").write_bytes(original.path.read_bytes())
+    said = ("--eos-token-id", original.manifest.eos_token_id)
+    assert run("inspect", tmp_path / "raw.npy")[0] == 1
+    assert f"in {original.manifest.num_documents:,} documents" in run("inspect", tmp_path / "raw.npy", *said)[1]
+    assert run("verify", tmp_path / "raw.npy", *said)[0] == 0
+    name = ("--tokenizer", original.manifest.tokenizer)
+    assert run("convert", tmp_path / "raw.npy", tmp_path / "a.npy", *said, *name)[0] == 0
+    assert TokenFile(tmp_path / "a.npy").manifest == original.manifest
+    run("convert", tmp_path / "a.npy", tmp_path / "b.bin")
+    assert run("convert", tmp_path / "b.bin", tmp_path / "c.npy", *name)[0] == 0
+    assert TokenFile(tmp_path / "c.npy").manifest == original.manifest
+
+
+def test_a_split_that_fails_leaves_neither_file(run, corpus, tmp_path, monkeypatch):
+    real, calls = files.convert, []
+
+    def fails_the_second_time(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(files, "convert", fails_the_second_time)
+    code, _, error = run("split", ids_of(corpus), tmp_path / "a.npy", tmp_path / "b.npy", "--held-out", 3)
+    assert (code, error) == (1, "nanoset-ref split: error: No space left on device\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_merge_and_split(run, corpus, tmp_path):
+    code, text, _ = run("merge", ids_of(corpus), ids_of(corpus, "programs"), tmp_path / "both.npy")
+    assert code == 0
+    both = TokenFile(tmp_path / "both.npy").manifest.num_documents
+    assert f"{both:,} documents" in text
+    for held_out, expected in (("0.25", round(0.25 * both)), ("7", 7)):
+        arguments = ("--held-out", held_out, "--overwrite", "--json")
+        code, text, _ = run("split", tmp_path / "both.npy", tmp_path / "train.npy", tmp_path / "valid.npy", *arguments)
+        assert [it["documents"] for it in json.loads(text)] == [both - expected, expected]
+
+
+def test_verify_passes_good_files_and_names_what_is_wrong_with_others(run, corpus, tmp_path):
+    code, text, _ = run("verify", ids_of(corpus))
+    assert code == 0
+    assert "checksum as in the manifest" in text
+    run("convert", ids_of(corpus), tmp_path / "a.npy")
+    run("convert", ids_of(corpus), tmp_path / "b.bin")
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[::-1])
+    code, text, _ = run("verify", tmp_path / "a.npy", tmp_path / "b.bin", tmp_path / "nothing.npy")
+    assert code == 1
+    assert [line.split()[0] for line in text.splitlines()] == ["BROKEN", "ok", "BROKEN"]
+    assert "the content has changed" in text and "no token file at" in text
+    code, text, _ = run("verify", tmp_path / "b.bin", "--vocab-size", 10)
+    assert code == 1
+    assert "outside the vocabulary of 10 ids" in text
+
+
+def test_split_targets_may_not_exist(run, corpus, tmp_path):
+    np.arange(3).tofile(tmp_path / "train.npy")
+    code, _, error = run("split", ids_of(corpus), tmp_path / "train.npy", tmp_path / "valid.npy", "--held-out", "3")
+    assert code == 1
+    assert "train.npy exists; remove it" in error

@@ -1,0 +1,169 @@
+"""nanoset-ref on runs: show, where, when, audit, by hand and from a YAML file."""
+
+import json
+
+import pytest
+import yaml
+from cli_parts import LAYOUT, ids_of
+
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.tokens import TokenFile
+
+
+def test_show_decodes_what_is_asked(run, corpus):
+    documents = [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
+    code, text, _ = run("show", "--data", ids_of(corpus), "--sequence-length", 32, "--document", 3)
+    assert code == 0
+    assert documents[3] in text
+    nanoset = Nanoset(ids_of(corpus), None, 32, 100)
+    _, first, _ = run("show", "--data", ids_of(corpus), "--num-samples", 100, *LAYOUT, "--position", 0, "--json")
+    _, sample, _ = run("show", "--data", ids_of(corpus), *LAYOUT, "--sample", nanoset.order[0][1], "--json")
+    assert json.loads(first)[0]["text"] == json.loads(sample)[0]["text"]
+    _, step, _ = run("show", "--data", ids_of(corpus), "--num-samples", 100, *LAYOUT, "--step", 1, "--json")
+    assert len(json.loads(step)) == 8
+    assert json.loads(step)[0]["text"] == json.loads(first)[0]["text"]
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_when_answers_what_where_says(run, corpus, order):
+    data = ("--data", f"{ids_of(corpus)}=3", f"{ids_of(corpus, 'programs')}=1", "--order", order, *LAYOUT)
+    code, text, _ = run("where", *data, "--step", 5, "--json")
+    assert code == 0
+    rows = json.loads(text)
+    assert len(rows) == 8
+    for row in rows[:3]:
+        document = row["parts"][0]["document"]
+        _, text, _ = run("when", *data, "--document", document, "--source", row["source"], "--json")
+        slots = [{name: found[name] for name in row["slot"]} for found in json.loads(text)]
+        assert row["slot"] in slots
+    _, text, _ = run("where", *data, "--step", 5, "--text")
+    assert text.count("position") == 8
+
+
+def test_a_piece_of_text_is_found_in_the_run(run, corpus):
+    text = json.loads((corpus / "stories.jsonl").read_text().splitlines()[5])["text"]
+    piece = " ".join(text.split()[:8])
+    data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
+    code, found, _ = run("when", *data, "--text", piece, "--json")
+    assert code == 0
+    assert {"source": 0, "document": 5}.items() <= json.loads(found)[0].items()
+    code, found, error = run("when", *data, "--text", "zyzzyva quokka")
+    assert (code, found) == (1, "")
+    assert "no document holds 'zyzzyva quokka'" in error
+    _, found, _ = run("when", *data, "--text", piece, "--num-samples", 0)
+    assert found == "it is not read in this run\n"
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_a_text_is_read_where_its_own_tokens_are(run, corpus, tmp_path, suffix):
+    """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
+    documents = [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
+    run("convert", ids_of(corpus), tmp_path / f"a{suffix}")
+    file = TokenFile(ids_of(corpus))
+    data = ("--data", tmp_path / f"a{suffix}", "--sequence-length", 16, "--tokenizer", file.manifest.tokenizer)
+    decode = load_tokenizer(file.manifest.tokenizer).decode
+    for document, first, length in [(0, 3, 40), (4, 17, 25), (9, 30, 60)]:
+        piece = documents[document][first : first + length].strip()
+        code, text, error = run("when", *data, "--text", piece, "--json")
+        assert code == 0, error
+        found = json.loads(text)
+        holding = {number for number, text in enumerate(documents) if piece in text}
+        assert {row["document"] for row in found} == holding
+        for row in found:
+            _, text, _ = run("where", *data, "--step", row["step"], "--json")
+            start, stop = row["tokens"]
+            ids = file.tokens[file.document_offsets[row["document"]] :][start:stop].tolist()
+            assert piece in decode(ids)
+            assert piece not in decode(ids[1:]) and piece not in decode(ids[:-1])
+            parts = [part for part in json.loads(text)[0]["parts"] if part["document"] == row["document"]]
+            assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
+
+
+def test_where_looks_into_megatron_style_data(run, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "m.bin")
+    code, text, _ = run("where", "--data", tmp_path / "m", *LAYOUT, "--step", 1, "--json")
+    assert code == 0
+    row = json.loads(text)[0]
+    part = row["parts"][0]
+    for name in ("m.bin", "m.idx"):
+        assert run("where", "--data", tmp_path / name, *LAYOUT, "--step", 1, "--json")[1] == text
+    data = ("--data", tmp_path / "m", *LAYOUT)
+    _, text, _ = run("when", *data, "--document", part["document"], "--json")
+    assert row["slot"]["position"] in [found["position"] for found in json.loads(text)]
+
+
+@pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
+def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
+    """The oracle: every row's origin, counted."""
+    data = ["--data"]
+    for domain, weight in zip(("stories", "programs"), weights, strict=True):
+        run("convert", ids_of(corpus, domain), tmp_path / f"{domain}.bin")
+        data.append(f"{tmp_path / domain}{weight}")
+    data += ["--num-samples", 3000] if weights[0] else []
+    code, text, _ = run("audit", *data, *LAYOUT, "--json")
+    report = json.loads(text)
+    assert (code, report["ok"]) == (0, True)
+    (leg,) = report["legs"]
+    _, text, _ = run("where", *data, "--sequence-length", 32, "--dp-size", 8 * leg["num_steps"], "--step", 1, "--json")
+    rows = json.loads(text)
+    for number, source in enumerate(leg["sources"]):
+        mine = [row for row in rows if row["source"] == number]
+        assert source["read"] == source["distinct"] == len({row["sample"] for row in mine})
+        assert source["repetitions"] >= len({row["epoch"] for row in mine})
+        assert source["share"] == len(mine) / len(rows)
+    assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
+
+
+def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp_path):
+    data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
+    code, text, _ = run("audit", *data, "--workers", 4)
+    assert code == 0
+    assert text.endswith("every law holds\n")
+    nanoset = Nanoset([ids_of(corpus), ids_of(corpus, "programs")], None, 32, 100)
+    state = {"consumed_train_samples": 64, "plan": nanoset.plan}
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    _, text, _ = run("audit", *data, "--state", tmp_path / "state.json")
+    assert text.endswith("continuing at 64 reads exactly what the saved plan would have read\n")
+    _, text, _ = run("audit", *data, "--order", "stateless", "--state", tmp_path / "state.json", "--json")
+    assert json.loads(text)["continuation"]["exact"] is False
+
+
+def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
+    stage = {"data": {"dataset": {"dataset_path": str(ids_of(corpus))}, "num_loading_workers": 0, "seed": 1}}
+    config = {
+        "data_stages": [
+            {"name": "first", "start_training_step": 1, **stage},
+            {"name": "second", "start_training_step": 4, **stage},
+        ],
+        "tokens": {"sequence_length": 32, "train_steps": 6, "micro_batch_size": 2, "batch_accumulation_per_replica": 1},
+        "parallelism": {"dp": 2},
+        "model": {"model_config": {"model_type": "gpt2", "vocab_size": 8192, "n_positions": 64}},
+        "checkpoints": {"checkpoints_path": str(tmp_path / "checkpoints"), "checkpoint_interval": 5},
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    code, text, _ = run("audit", "--config", tmp_path / "run.yaml")
+    assert code == 0
+    assert "first: 3 steps" in text and "second: 3 steps" in text
+    record = {"first_position": 0, "consumed_train_samples": 4, "plan": Nanoset(ids_of(corpus), None, 32, 12, 1).plan}
+    for name, expected in (("second", "continuing at 4 reads exactly"), ("third", "saved in the stage 'third'")):
+        state = {
+            "step": 4,
+            "state": {"data": {"step": 4, "stages": [record | {"name": "first"}, record | {"name": name}]}},
+        }
+        (tmp_path / "state.json").write_text(json.dumps(state))
+        code, text, error = run("audit", "--config", tmp_path / "run.yaml", "--state", tmp_path / "state.json")
+        assert code == (name == "third")
+        assert expected in text + error
+    _, text, _ = run("where", "--config", tmp_path / "run.yaml", "--step", 4, "--json")
+    assert [row["slot"]["position"] for row in json.loads(text)] == [0, 2, 1, 3], "the second stage starts over"
+    code, _, error = run("where", "--config", tmp_path / "run.yaml", "--step", 7)
+    assert (code, error) == (1, "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n")
+
+
+def test_a_ds_file_is_read_with_its_own_width_of_ids(run, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", "uint32")
+    tokenizer = ("--tokenizer", TokenFile(ids_of(corpus)).manifest.tokenizer)
+    document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
+    _, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3, *tokenizer)
+    assert document in text
