@@ -9,6 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from nanoset_ref.plots._draw import grid, half_framed
+
 OURS, OTHERS, LIMIT = "#e6550d", "#9ecae1", "#d9d9d9"
 STEPS = ("#756bb1", "#bcbddc", "#3182bd", "#9ecae1", "#31a354", "#d9d9d9")
 LINES = ("#3182bd", "#31a354", "#756bb1", "#636363", "#9ecae1", "#fdae6b", "#a1d99b")
@@ -20,8 +22,7 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
     Args:
         microseconds: sequence length -> reader -> step -> microseconds per batch.
     """
-    figure = Figure(figsize=(9, 1.35 * len(microseconds) + 0.5), layout="constrained")
-    panels = figure.subplots(len(microseconds), squeeze=False)[:, 0]
+    figure, panels = grid(9, 1.35 * len(microseconds) + 0.5, rows=len(microseconds))
     for axes, (length, readers) in zip(panels, microseconds.items(), strict=True):
         names = sorted(readers, key=lambda name: sum(readers[name].values()))
         for row, name in enumerate(names):
@@ -36,7 +37,7 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
         axes.set_yticks(range(len(names)), names)
         axes.set_title(f"sequence length {int(length):,}", size=9, loc="left")
         axes.margins(x=0.1)
-        axes.spines[["top", "right"]].set_visible(False)
+        half_framed(axes)
     panels[-1].set_xlabel("microseconds per batch of 8")
     return figure
 
@@ -48,8 +49,8 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], references: Seque
         tokens: sequence length -> candidate -> rate in each round.
         references: candidates that are no loaders, drawn in grey.
     """
-    figure = Figure(figsize=(11, 0.27 * max(map(len, tokens.values())) + 0.9), layout="constrained")
-    panels = figure.subplots(1, len(tokens), sharey=True, squeeze=False)[0]
+    height = 0.27 * max(map(len, tokens.values())) + 0.9
+    figure, panels = grid(11, height, columns=len(tokens), sharey=True)
     first = next(iter(tokens.values()))
     names = sorted(first, key=lambda name: statistics.median(first[name]))
     for axes, (length, candidates) in zip(panels, tokens.items(), strict=True):
@@ -59,12 +60,10 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], references: Seque
             axes.barh(row, middle, color=colour)
             axes.plot([low, high], [row, row], color="black", lw=0.8)
             axes.text(max(high, middle) * 1.1, row, f"{middle:,.0f}", va="center", size=7)
-        axes.set_xscale("log")
+        half_framed(axes, xscale="log", xlabel="million tokens per second")
         axes.set_title(f"sequence length {int(length):,}", size=9)
-        axes.set_xlabel("million tokens per second")
         axes.set_yticks(range(len(names)), names, size=8)
         axes.set_xlim(right=axes.get_xlim()[1] * 3)
-        axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -75,15 +74,14 @@ def memory(result: Mapping[str, Any]) -> Figure:
         result: of benchmarks.memory.
     """
     ways: Mapping[str, Sequence[Mapping[str, float]]] = result["ways"]
-    figure = Figure(figsize=(9, 2.8), layout="constrained")
-    for axes, (way, points) in zip(figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True):
+    figure, panels = grid(9, 2.8, columns=len(ways), sharey=True)
+    for axes, (way, points) in zip(panels, ways.items(), strict=True):
         seconds = [point["seconds"] for point in points]
         anonymous, files = ([point[kind] for point in points] for kind in ("anonymous_mib", "file_mib"))
         axes.stackplot(seconds, anonymous, files, colors=[OURS, OTHERS], labels=["anonymous", "file-backed"])
         axes.axhline(result["allowed_mib"], color="black", lw=0.8, ls="--")
         axes.set_title(f"{way}: {points[-1]['rows'] / seconds[-1]:,.0f} rows a second", size=9)
-        axes.set_xlabel("seconds")
-        axes.spines[["top", "right"]].set_visible(False)
+        half_framed(axes, xlabel="seconds")
     figure.axes[0].set_ylabel("MiB resident")
     figure.axes[0].text(0, result["allowed_mib"], " the memory allowed", va="bottom", size=8)
     figure.axes[-1].legend(loc="center right", fontsize=8, frameon=False)
@@ -96,8 +94,8 @@ def against_samples(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
     Args:
         panels: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
     """
-    figure = Figure(figsize=(5.2 * len(panels), 4), layout="constrained")
-    for axes, (title, ways) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    figure, places = grid(5.2 * len(panels), 4, columns=len(panels))
+    for axes, (title, ways) in zip(places, panels.items(), strict=True):
         colours = iter(LINES)
         for number, (name, points) in enumerate(ways.items()):
             ours = name.startswith("nanoset_ref")
@@ -113,8 +111,6 @@ def against_samples(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
                 zorder=3 if ours else 2,
             )
         axes.set_title(title, size=10)
-        axes.set_xlabel("samples")
-        axes.set_ylabel("seconds")
+        half_framed(axes, xlabel="samples", ylabel="seconds")
         axes.legend(fontsize=7, frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
     return figure

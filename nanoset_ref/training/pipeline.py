@@ -16,7 +16,7 @@ al., Efficient Large-Scale Language Model Training (2021) for the schedule, one 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -124,9 +124,9 @@ class DistributedModel:
                 *([torch.cat(inputs)] if inputs else []), target=torch.cat(labels) if labels else None, losses=losses
             )
         else:
-            assert isinstance(self.module, FSDPModule)
+            sharded = cast(FSDPModule, self.module)  # as it is where there are no pipeline stages
             for number, (values, target) in enumerate(zip(inputs, labels, strict=True)):
-                self.module.set_requires_gradient_sync(number == self.micro_batches - 1)
+                sharded.set_requires_gradient_sync(number == self.micro_batches - 1)
                 loss = token_loss(self.module(values), target)
                 (loss / self.micro_batches).backward()
                 losses.append(loss)
