@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders.interleave import counts, locate, locate_many, position
+from nanoset_ref.orders.bulk import locate_many
+from nanoset_ref.orders.interleave import counts, locate, position
 from nanoset_ref.orders.shares import build_shares
 
 shares_of_sources = st.lists(st.integers(0, 10**6), min_size=1, max_size=70).filter(any)
@@ -54,6 +55,15 @@ def test_many_and_rare_sources_come_in_order(shares):
     for source in range(len(shares)):
         assert np.array_equal(numbers[sources == source], np.arange(np.count_nonzero(sources == source)))
     assert counts(dealer, 20_000).tolist() == np.bincount(sources, minlength=len(shares)).tolist()
+
+
+@pytest.mark.parametrize(("shares", "block"), [([3, 1], 256), ([2**20, 1], 2**27), ([2**46 - 1, 1], 2**47)])
+def test_a_block_is_long_enough_for_the_rarest_source(shares, block):
+    dealer = build_shares(shares, 1, 64)
+    assert dealer.block == block
+    ends = np.array([0, block - 1, block, 2 * block - 1])
+    for t, source, number in zip(ends, *locate_many(dealer, ends), strict=True):
+        assert position(dealer, source, number) == t
 
 
 def test_neighbours_are_as_independent_as_exact_shares_allow():

@@ -141,20 +141,23 @@ def test_a_network_is_a_permutation_and_tells_who_comes_to_which_places(key, siz
     fill_switches(np.uint64(key), switches)
     places = [send(switches, item, size) for item in range(size)]
     assert sorted(places) == list(range(size))
-    assert as_set(fetch(switches, first, stop, size)) == {i for i, place in enumerate(places) if first <= place < stop}
+    wanted = {item for item, place in enumerate(places) if first <= place < stop}
+    assert as_set(fetch(switches, below(stop) ^ below(first), size)) == wanted
 
 
 def test_many_networks_are_what_each_is():
-    named = np.array([derive(np.uint64(5), number) for number in range(100)], dtype=np.uint64)
-    items = np.arange(100) % SIZE
-    places, masks = items.astype(np.uint64), np.array([below(20) ^ below(7)] * 100, dtype=np.uint64)
-    together, alone = np.empty((6, 100), dtype=np.uint64), np.empty(6, dtype=np.uint64)
-    send_many(named, together, places)
-    fetch_many(together, masks)
-    for number in range(100):
+    named = np.array([derive(np.uint64(5), number) for number in range(300)], dtype=np.uint64)
+    sizes = np.where(np.arange(300) % 3 == 0, SIZE, 1 + np.arange(300) % SIZE)
+    items = np.arange(300) % sizes
+    places = items.astype(np.uint64)
+    masks = np.array([below(size) ^ below(size // 3) for size in sizes], dtype=np.uint64)
+    wanted, together, alone = masks.copy(), np.empty((6, 300), dtype=np.uint64), np.empty(6, dtype=np.uint64)
+    send_many(named, together, places, sizes)
+    fetch_many(together, masks, sizes)
+    for number in range(300):
         fill_switches(named[number], alone)
-        assert send(alone, items[number], SIZE) == places[number]
-        assert fetch(alone, 7, 20, SIZE) == masks[number]
+        assert send(alone, items[number], sizes[number]) == places[number]
+        assert fetch(alone, wanted[number], sizes[number]) == masks[number]
 
 
 @pytest.mark.parametrize(("x", "y"), [(0, 1), (0, 32), (5, 16), (31, 32), (62, 63)])
@@ -164,7 +167,7 @@ def test_a_network_sends_two_items_to_all_pairs_of_places_alike(x, y):
     found = []
     for item in (x, y):
         found.append(np.full(len(named), item, dtype=np.uint64))
-        send_many(named, switches, found[-1])
+        send_many(named, switches, found[-1], np.full(len(named), SIZE))
     np.add.at(tally, (found[0].astype(int), found[1].astype(int)), 1)
     assert deviates(tally[~np.eye(SIZE, dtype=bool)]) < 4
 

@@ -11,21 +11,22 @@ there are dealt again among them, one level down.
     the network sends items 0 1 2 3 4 5 6 7 to places         6 0 3 7 1   2 5 4
     so the first source gets items 1 2 4 5 7; item 5 is its number 3 of this hand
 
-A lookup costs some 60 ns per level in bulk, its inverse and a count a microsecond; 28 sources fit into a level, and
-memory is a few numbers per source. The price of exact shares: two neighbours are of one source less often than by
-chance, by 1 in 63. The rejected alternatives: permuting whole blocks loses the order of a source's items within them,
-and with it the right to say "so many of this source are read"; a greedy choice such as Nanotron's has to be stored.
+A lookup costs some 20 to 40 ns per level in bulk (`bulk`), its inverse and a count a microsecond; 28 sources fit into a
+level, and memory is a few numbers per source and half a KiB per level. The price of exact shares: two neighbours are of
+one source less often than by chance, by 1 in 63. The rejected alternatives: permuting whole blocks loses the order of a
+source's items within them, and with it the right to say "so many of this source are read"; a greedy choice such as
+Nanotron's has to be stored.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import njit
 
-from nanoset_ref.orders.network import below, fetch, fetch_many, fill_switches, ones, select, send, send_many
-from nanoset_ref.orders.shares import HAND, Shares, before_hand, deal_in, edge_of, given, had, hand_key, owner
+from nanoset_ref.orders.bulk import locate_many
+from nanoset_ref.orders.network import below, fetch, fill_switches, ones, select
+from nanoset_ref.orders.shares import HAND, Shares, before_hand, deal_in, edge_of, given, had, hand_key
 
-_CHUNK = 256  # items that go through their networks together
 _DEPTH = 64
 
 
@@ -35,57 +36,6 @@ def locate(shares: Shares, t: int) -> tuple[int, int]:
     return int(sources[0]), int(numbers[0])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def locate_many(shares, items):
-    """`locate` for many: items int64 [n] -> sources and numbers, int64 [n]."""
-    found, numbers = np.full(len(items), shares.sources[0]), items.copy()
-    if len(shares.sources) == 1:
-        return found, numbers
-    blocks, rest, levels, slots, sizes, children, before, firsts, stops = np.empty((9, _CHUNK), dtype=np.int64)
-    keys, places, masks = np.empty((3, _CHUNK), dtype=np.uint64)
-    switches, alone = np.empty((6, _CHUNK), dtype=np.uint64), np.empty(6, dtype=np.uint64)
-    for start in range(0, len(items), _CHUNK):
-        count = min(_CHUNK, len(items) - start)
-        for p in range(count):
-            slots[p], levels[p] = start + p, 0
-            blocks[p] = np.int64(uint64(items[start + p]) // uint64(shares.block))
-            rest[p] = items[start + p] - blocks[p] * shares.block  # the item's number in its block and level
-        while count > 0:
-            # 1. the network of each item's hand, and the item's place in it
-            for p in range(count):
-                keys[p] = hand_key(shares, levels[p], blocks[p], rest[p] // HAND)
-                places[p] = uint64(rest[p] % HAND)
-            send_many(keys[:count], switches, places)
-            # 2. the child that the place belongs to, and its other places
-            for p in range(count):
-                dealer = deal_in(shares, levels[p], blocks[p])
-                sizes[p] = min(HAND, dealer.items - rest[p] // HAND * HAND)
-                if sizes[p] < HAND:
-                    fill_switches(keys[p], alone)
-                    places[p] = send(alone, rest[p] % HAND, sizes[p])
-                children[p], before[p], firsts[p], stops[p] = owner(
-                    shares, dealer, rest[p] // HAND, sizes[p], np.int64(places[p])
-                )
-                masks[p] = below(stops[p]) ^ below(firsts[p])
-            # 3. the items that come to these places: those before the item give its number in the child
-            fetch_many(switches, masks[:count])
-            grouped = 0
-            for p in range(count):
-                if sizes[p] < HAND:
-                    fill_switches(keys[p], alone)
-                    masks[p] = fetch(alone, firsts[p], stops[p], sizes[p])
-                number = before[p] + ones(masks[p] & below(rest[p] % HAND))
-                level = shares.levels[children[p]]
-                if level < 0:
-                    rank = shares.bounds[children[p]]
-                    found[slots[p]], numbers[slots[p]] = shares.sources[rank], number + had(shares, rank, blocks[p])
-                else:
-                    rest[grouped], levels[grouped], blocks[grouped], slots[grouped] = number, level, blocks[p], slots[p]
-                    grouped += 1
-            count = grouped
-    return found, numbers
-
-
 @njit(cache=True, error_model="numpy")
 def position(shares, source, number):
     """The item t with ``locate(shares, t) == (source, number)``, for a source with a share above 0."""
@@ -93,11 +43,11 @@ def position(shares, source, number):
     # 1. the block: the exact share tells all but the rounding
     share = shares.edges[rank + 1] - shares.edges[rank]
     block = np.int64(float(number) / float(share) * float(shares.edges[-1])) // shares.block
-    while had(shares, rank, block) > number:
+    while had(shares, rank, rank + 1, block) > number:
         block -= 1
-    while had(shares, rank, block + 1) <= number:
+    while had(shares, rank, rank + 1, block + 1) <= number:
         block += 1
-    t = number - had(shares, rank, block)
+    t = number - had(shares, rank, rank + 1, block)
     # 2. down to the level of the source, and up again from number to number
     path = np.zeros(_DEPTH, dtype=np.int64)
     depth = 0
@@ -133,7 +83,7 @@ def counts(shares, t):
             if within > 0:
                 number += ones(_items(shares, dealer, child, hand, switches) & below(within))
             level = shares.levels[child]
-        found[shares.sources[rank]] = had(shares, rank, block) + number
+        found[shares.sources[rank]] = had(shares, rank, rank + 1, block) + number
     return found
 
 
@@ -149,7 +99,7 @@ def _child(shares, level, rank):
 @njit(cache=True)
 def _items(shares, dealer, child, hand, switches):
     """The items of a hand that go to a child, as bits. switches: uint64 [6] to work in."""
-    fill_switches(hand_key(shares, dealer.level, dealer.block, hand), switches)
+    fill_switches(hand_key(shares.keys[dealer.level], dealer.block, hand), switches)
     first = given(shares, dealer, child, hand + 1) - given(shares, dealer, child, hand)
     stop = given(shares, dealer, child + 1, hand + 1) - given(shares, dealer, child + 1, hand)
-    return fetch(switches, first, stop, min(HAND, dealer.items - hand * HAND))
+    return fetch(switches, below(stop) ^ below(first), min(HAND, dealer.items - hand * HAND))

@@ -18,23 +18,23 @@ from numba import njit, uint64
 from nanoset_ref.orders.permutation import derive
 
 SIZE = 64
-_STRIDES = 6
+STRIDES = 6
 # The lower places of all pairs (i, i + 1), (i, i + 2), (i, i + 4), ..., as bits.
-_PAIRS = np.array([(2**64 - 1) // (2**2**i + 1) for i in range(_STRIDES)], dtype=np.uint64)
+_PAIRS = np.array([(2**64 - 1) // (2**2**i + 1) for i in range(STRIDES)], dtype=np.uint64)
 
 
 @njit(cache=True)
 def fill_switches(key, switches):
     """A word of random bits per stride: 32 for its first time, 32 for its second. switches: uint64 [6]."""
-    for stride in range(_STRIDES):
+    for stride in range(STRIDES):
         switches[stride] = derive(key, stride)
 
 
 @njit(cache=True)
 def exchanged(switches, stage):
     """A bit for each pair (i, i + stride) that changes places in a stage, at i."""
-    stride = stage % _STRIDES
-    return (switches[stride] >> (uint64(stage // _STRIDES) << uint64(stride))) & _PAIRS[stride]
+    stride = stage % STRIDES
+    return (switches[stride] >> (uint64(stage // STRIDES) << uint64(stride))) & _PAIRS[stride]
 
 
 @njit(cache=True)
@@ -42,8 +42,8 @@ def send(switches, item, size):
     """The place of an item among the first `size` places; an item sent further is sent again (cycle walking)."""
     place = uint64(item)
     while True:
-        for stage in range(2 * _STRIDES):
-            stride = uint64(stage % _STRIDES)
+        for stage in range(2 * STRIDES):
+            stride = uint64(stage % STRIDES)
             pair = place & ~(uint64(1) << stride)
             place ^= ((exchanged(switches, stage) >> pair) & uint64(1)) << stride
         if place < uint64(size):
@@ -51,50 +51,55 @@ def send(switches, item, size):
 
 
 @njit(cache=True)
-def fetch(switches, first, stop, size):
-    """The items that `send` sends to places [first, stop), as bits."""
-    mask = uint64(0)
-    if size < SIZE:
-        for item in range(size):
-            mask |= uint64(first <= send(switches, item, size) < stop) << uint64(item)
-        return mask
-    mask = below(stop) ^ below(first)
-    for stage in range(2 * _STRIDES - 1, -1, -1):
-        stride = uint64(1) << uint64(stage % _STRIDES)
-        moved = (mask ^ (mask >> stride)) & exchanged(switches, stage)
-        mask ^= moved | (moved << stride)
-    return mask
+def fetch(switches, mask, size):
+    """The items that `send` sends to a set of the first `size` places; both as bits."""
+    mask, items = uint64(mask), uint64(0)
+    while mask:
+        for stage in range(2 * STRIDES - 1, -1, -1):
+            distance = uint64(1) << uint64(stage % STRIDES)
+            moved = (mask ^ (mask >> distance)) & exchanged(switches, stage)
+            mask ^= moved | (moved << distance)
+        items |= mask & below(size)
+        mask &= ~below(size)
+    return items
 
 
 @njit(cache=True)
-def send_many(keys, switches, places):
-    """`send` for many whole sets of 64: each place, an item before, through the network of its key.
+def send_many(keys, switches, places, sizes):
+    """`send` for many: each place, an item before, through the network of its key.
 
-    keys, places: uint64 [n]. switches: uint64 [6, n or more], filled here and read by `fetch_many`.
+    keys, places: uint64 [n]. sizes: int64 [n]. switches: uint64 [6, n or more], filled here, read by `fetch_many`.
     """
-    for stride in range(_STRIDES):
+    for stride in range(STRIDES):
         for p in range(len(keys)):
             switches[stride, p] = derive(keys[p], stride)
-    for stage in range(2 * _STRIDES):
-        stride = uint64(stage % _STRIDES)
-        again = uint64(stage // _STRIDES) << stride
+    for stage in range(2 * STRIDES):
+        stride = uint64(stage % STRIDES)
+        again = uint64(stage // STRIDES) << stride
         pairs = _PAIRS[stride]
         for p in range(len(keys)):
             swaps = (switches[stride, p] >> again) & pairs
             places[p] ^= ((swaps >> (places[p] & ~(uint64(1) << stride))) & uint64(1)) << stride
+    for p in range(len(keys)):
+        if places[p] >= uint64(sizes[p]):
+            places[p] = send(switches[:, p], places[p], sizes[p])
 
 
 @njit(cache=True)
-def fetch_many(switches, masks):
+def fetch_many(switches, masks, sizes):
     """`fetch` for many: each mask of places (uint64 [n]) becomes one of items."""
-    for stage in range(2 * _STRIDES - 1, -1, -1):
-        stride = uint64(stage % _STRIDES)
-        again, distance = uint64(stage // _STRIDES) << stride, uint64(1) << stride
+    for stage in range(2 * STRIDES - 1, -1, -1):
+        stride = uint64(stage % STRIDES)
+        again, distance = uint64(stage // STRIDES) << stride, uint64(1) << stride
         pairs = _PAIRS[stride]
         for p in range(len(masks)):
             swaps = (switches[stride, p] >> again) & pairs
             moved = (masks[p] ^ (masks[p] >> distance)) & swaps
             masks[p] ^= moved | (moved << distance)
+    for p in range(len(masks)):
+        beyond = masks[p] & ~below(sizes[p])
+        if beyond:
+            masks[p] ^= beyond | fetch(switches[:, p], beyond, sizes[p])
 
 
 @njit(cache=True)

@@ -12,6 +12,7 @@ At level 0 it holds after every hand; for the sources in a group, after every bl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from nanoset_ref.orders.permutation import derive
 
 HAND = 64  # items dealt at once: the bits of a word
+MAX_BLOCK = 2**47
 LEAST_PART = 28  # sources of less than a 28th of their level are grouped: rounding cannot take their last place away
 
 
@@ -35,6 +37,8 @@ class Shares(NamedTuple):
         starts, bounds, levels: int64. Level l deals to its children starts[l] .. starts[l + 1] - 2; child c has the
             ranks bounds[c] .. bounds[c + 1] - 1, and levels[c] is its own level, or -1 where it is one source.
         keys: uint64 [levels].
+        likely: int64 [levels, 64], the last child that may begin at or before a place of a hand; rounding of the
+            shares may begin it one place later.
     """
 
     edges: NDArray[np.int64]
@@ -46,14 +50,15 @@ class Shares(NamedTuple):
     bounds: NDArray[np.int64]
     levels: NDArray[np.int64]
     keys: NDArray[np.uint64]
+    likely: NDArray[np.int64]
 
 
 def build_shares(shares: Sequence[int], key: int | np.uint64, block: int | None = None) -> Shares:
     """Prepare sources with integer shares (0 or more, in sum from 1 to 2**48); the key decides who gets which item.
 
     Args:
-        block: items per block, doubled until the smallest source gets two of them; None: sum(shares), so that a block
-            gives each source just its share.
+        block: items per block, doubled until the smallest source gets 64 of them (or it is 2**47 long); None:
+            sum(shares), so that a block gives each source just its share.
     """
     sources = sorted((i for i, share in enumerate(shares) if share > 0), key=lambda i: -shares[i])
     edges = np.cumsum([0, *(shares[i] for i in sources)], dtype=np.int64)
@@ -61,14 +66,15 @@ def build_shares(shares: Sequence[int], key: int | np.uint64, block: int | None 
     if block is None:
         block = total
     else:
-        while block * shares[sources[-1]] < 2 * total:
+        while block < MAX_BLOCK and block * shares[sources[-1]] < HAND * total:
             block *= 2
     ranks = np.full(len(shares), -1, dtype=np.int64)
     ranks[sources] = np.arange(len(sources))
     starts, bounds, levels = (np.array(values, dtype=np.int64) for values in _group(edges.tolist()))
     keys = np.array([derive(np.uint64(key), level) for level in range(len(starts) - 1)], dtype=np.uint64)
     ranked = np.array(sources, dtype=np.int64)
-    return Shares(edges, 1.0 / total, ranked, ranks, block, starts, bounds, levels, keys)
+    likely = _likely(edges[bounds].tolist(), starts.tolist())
+    return Shares(edges, 1.0 / total, ranked, ranks, block, starts, bounds, levels, keys, likely)
 
 
 def _group(edges: list[int]) -> tuple[list[int], list[int], list[int]]:
@@ -95,6 +101,16 @@ def _group(edges: list[int]) -> tuple[list[int], list[int], list[int]]:
     return [*starts, len(bounds)], bounds, levels
 
 
+def _likely(borders: list[int], starts: list[int]) -> NDArray[np.int64]:
+    """likely of `Shares`, from the running sum of shares at each border."""
+    found = np.empty((len(starts) - 1, HAND), dtype=np.int64)
+    for level, (start, stop) in enumerate(pairwise(starts)):
+        low, total = borders[start], borders[stop - 1] - borders[start]
+        places = [(border - low) * HAND // total for border in borders[start : stop - 1]]
+        found[level] = start + np.searchsorted(places, np.arange(HAND), side="right") - 1
+    return found
+
+
 class Dealer(NamedTuple):
     """A level in a block. low: items of the block that go to the ranks below the level's; items: to its own."""
 
@@ -113,8 +129,8 @@ def deal_in(shares, level, block):
 
 
 @njit(cache=True)
-def hand_key(shares, level, block, hand):
-    return derive(derive(shares.keys[level], block), hand)
+def hand_key(key, block, hand):
+    return derive(derive(key, block), hand)
 
 
 @njit(cache=True)
@@ -124,9 +140,9 @@ def dealt(shares, rank, items):
 
 
 @njit(cache=True)
-def had(shares, rank, block):
-    """Items that a rank has had before a block."""
-    return dealt(shares, rank + 1, block * shares.block) - dealt(shares, rank, block * shares.block)
+def had(shares, first, stop, block):
+    """Items that the ranks from first to before stop have had before a block."""
+    return dealt(shares, stop, block * shares.block) - dealt(shares, first, block * shares.block)
 
 
 @njit(cache=True)
@@ -157,31 +173,6 @@ def given(shares, dealer, border, hand):
 def before_hand(shares, dealer, child, hand):
     """Items of a child in the block before a hand."""
     return given(shares, dealer, child + 1, hand) - given(shares, dealer, child, hand)
-
-
-@njit(cache=True)
-def owner(shares, dealer, hand, size, place):
-    """The child that has a place of a hand, its items before the hand, its first place and the one after its last."""
-    start, stop = shares.starts[dealer.level], shares.starts[dealer.level + 1] - 1
-    low, high = shares.edges[shares.bounds[start]], shares.edges[shares.bounds[stop]]
-    share = low + np.int64((float(place) + 0.5) / float(size) * float(high - low))
-    child, rest = start, stop - start
-    while rest > 1:  # bisection without branches
-        half = rest >> 1
-        child += half * np.int64(shares.edges[shares.bounds[child + half]] <= share)
-        rest -= half
-    while True:  # rounding may have given the place to a neighbour
-        before = given(shares, dealer, child, hand)
-        first = given(shares, dealer, child, hand + 1) - before
-        if place < first:
-            child -= 1
-            continue
-        before_next = given(shares, dealer, child + 1, hand)
-        stop = given(shares, dealer, child + 1, hand + 1) - before_next
-        if place >= stop:
-            child += 1
-            continue
-        return child, before_next - before, first, stop
 
 
 @njit(cache=True)

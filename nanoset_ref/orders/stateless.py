@@ -5,8 +5,8 @@ its n-th reading, and pass n // length over the source is a permutation of its o
 weights reads every sample once; with weights no sample of a source repeats before all of them have been read, whatever
 the epochs do; every pass is shuffled anew; and the order of a longer run begins as that of a shorter one.
 
-What it costs. Half a KiB per source; in bulk some 20 ns a position for one source, 80 for a few, 200 for 40, the same
-for 10**12 samples as for ten. Starting anywhere is free, and so is the way back from a sample to its positions.
+What it costs. Half a KiB per source; in bulk some 20 ns a position for one source, 40 for a few, 100 for hundreds, the
+same for 10**12 samples as for ten. Starting anywhere is free, and so is the way back from a sample to its positions.
 
 The alternative it rejects. One permutation of a whole epoch over all sources would be quicker, but a run that changes
 its weights could not tell from a few numbers what it has read: here that is one count per source (`Ledger`).
@@ -24,7 +24,8 @@ import numpy.typing as npt
 from numba import njit, uint64
 
 from nanoset_ref.orders.base import Int64Array, Order
-from nanoset_ref.orders.interleave import counts, locate_many, position
+from nanoset_ref.orders.bulk import locate_many
+from nanoset_ref.orders.interleave import counts, position
 from nanoset_ref.orders.limits import Excess, limit_repetitions
 from nanoset_ref.orders.permutation import derive, permute_many, sides, unpermute
 from nanoset_ref.orders.shares import Shares, build_shares
@@ -201,7 +202,8 @@ def _units(weights: Sequence[float]) -> list[int]:
 def _read(lengths, domains, keys, reads, datasets, numbers):
     """The samples (int64 [n]) that numbered items of datasets read: steps 2 and 3."""
     samples = np.empty_like(numbers)
-    n, a, b, pass_keys = np.empty((4, _CHUNK), dtype=np.uint64)
+    n, a = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
+    b, pass_keys = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
     for start in range(0, len(numbers), _CHUNK):
         count = min(_CHUNK, len(numbers) - start)
         places = np.empty(count, dtype=np.uint64)
