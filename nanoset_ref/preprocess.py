@@ -127,9 +127,9 @@ def shared_options() -> argparse.ArgumentParser:
     return parser
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="nanoset_ref.preprocess",
+        prog=prog,
         description="Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document "
         "boundaries beside it. Start it with torchrun to share the work among processes; the result is the same.",
         parents=[shared_options()],
@@ -155,10 +155,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = vars(_parser().parse_args(arguments))
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
+    options = vars(_parser(prog).parse_args(arguments))
     options["config"] = options.pop("dataset_config")
-    counts = run_command("nanoset_ref.preprocess", lambda: preprocess(**options))
+    counts = run_command(prog, lambda: preprocess(**options))
     print_counts(f"{options['output_prefix']}_input_ids.npy", counts)
     return 0
 

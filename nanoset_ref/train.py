@@ -195,8 +195,8 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m nanoset_ref.train", description=(__doc__ or "").partition("\n")[0])
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
+    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--config", required=True, metavar="YAML", help="the run; see nanoset_ref.training.config")
     parser.add_argument("--log-samples", action="store_true", help="write into metrics.jsonl what each rank was given")
     options = parser.parse_args(arguments)
@@ -214,8 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.checkpoints.close()
     except (FileNotFoundError, ConfigError, WorldError, StageError, PlanMismatch, CheckpointError) as error:
         if speaks:
-            sys.stderr.write(f"{error}\n")
-        return 2
+            sys.stderr.write(f"{prog}: error: {error}\n")
+        return 1
     world.close()
     return 0
 

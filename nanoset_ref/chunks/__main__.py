@@ -19,22 +19,22 @@ from nanoset_ref.chunks.validation import validate
 from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
     """Run one command; returns the exit code, 1 if the input is at fault."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(_parser(prog).parse_args(arguments))
     level = logging.INFO if is_main_rank() else logging.ERROR
-    logging.basicConfig(level=level, format="nanoset_ref.chunks: %(levelname)s: %(message)s")
+    logging.basicConfig(level=level, format=f"{prog}: %(levelname)s: %(message)s")
     try:
         return int(options.pop("run")(**options) or 0)
     except StoppedError:
         return 1  # the rank that failed has said why
     except (OSError, ValueError, JobError) as error:
-        print(f"nanoset_ref.chunks: error: {error}", file=sys.stderr)
+        print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m nanoset_ref.chunks", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
 
     def command(name: str, run, text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def]

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = arguments[0] if arguments else ""
     try:
         if name in MODULES:
-            return int(importlib.import_module(MODULES[name][0]).main(arguments[1:]) or 0)
+            return int(importlib.import_module(MODULES[name][0]).main(arguments[1:], prog=f"nanoset-ref {name}") or 0)
         options, unknown = build_parser().parse_known_args(arguments)
         if unknown:
             options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")

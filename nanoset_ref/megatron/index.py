@@ -33,10 +33,8 @@ def parse_data_path(items: Sequence[str]) -> DataPath:
     return {name: float(weight) for name, _, weight in parts}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="nanoset_ref.megatron.index", description="Build the cached indexes of a Megatron-style dataset."
-    )
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:
+    parser = argparse.ArgumentParser(prog=prog, description="Build the cached indexes of a Megatron-style dataset.")
     add = parser.add_argument
     add("--data-path", required=True, nargs="+", help="prefix, several of them, or prefix=weight for each")
     add("--split", default="949,50,1", help="sizes of train, valid and test (default: %(default)s)")
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Path(options["path_to_cache"]).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
         return NanosetBuilder(NanosetConfig(data_path=parse_data_path(options.pop("data_path")), **options)).build()
 
-    for dataset in run_command("nanoset_ref.megatron.index", work):
+    for dataset in run_command(prog, work):
         if dataset is not None:
             sys.stdout.write(f"{dataset}\n")
     return 0
