@@ -27,7 +27,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks.peers import PEERS, Tokens, endless
+from benchmarks.peers import Tokens, endless, nanotron
 from benchmarks.record import command, machine, save
 from nanoset_ref.collator import to_device
 from nanoset_ref.dataloader import build_nanoset_dataloader
@@ -79,8 +79,8 @@ def open_loaders(tokens: Tokens, sequence_length: int, batch_size: int, pin: boo
         "no workers": ours(),
         "a thread": ours(read_ahead=2),
         "2 workers": ours(num_loading_workers=2),
-        "nanotron's way": endless(PEERS["nanotron"](tokens, sequence_length, batch_size, 0)),
-        "nanotron's way, 2 workers": endless(PEERS["nanotron"](tokens, sequence_length, batch_size, 2)),
+        "nanotron's way": endless(nanotron(tokens, sequence_length, batch_size, 0, pin)),
+        "nanotron's way, 2 workers": endless(nanotron(tokens, sequence_length, batch_size, 2, pin)),
     }
 
 

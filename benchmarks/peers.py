@@ -111,7 +111,9 @@ def nanotron_is_its_own() -> bool:
         return False
 
 
-def nanotron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
+def nanotron(
+    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int, pin_memory: bool = False
+) -> Batches:
     num_samples = (tokens.num_tokens - 1) // sequence_length
     dataset: Dataset[Any]
     collator: Callable[..., Any]
@@ -131,6 +133,7 @@ def nanotron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
         collate_fn=collator,
         drop_last=True,
         num_workers=num_workers,
+        pin_memory=pin_memory,
     )
 
 
