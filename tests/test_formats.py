@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import formats
 from nanoset_ref.formats import convert, open_documents, split
+from nanoset_ref.formats.verify import verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
 
@@ -41,7 +42,7 @@ def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_
 def test_a_token_file_keeps_its_description(source, tmp_path):
     manifest = TokenFile(convert([source], tmp_path / "b.npy").path).manifest
     assert (manifest.vocab_size, manifest.eos_token_id, manifest.tokenizer) == (500, 9, "t")
-    TokenFile(tmp_path / "b.npy").verify()
+    assert verify(tmp_path / "b.npy").endswith("ids below 500, checksum as in the manifest")
 
 
 def test_a_token_file_converted_twice_is_the_same_file(source, tmp_path):

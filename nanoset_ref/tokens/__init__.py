@@ -1,0 +1,32 @@
+"""Token files: raw little-endian token ids, and a manifest that says what they are.
+
+    <stem>.npy             the ids back to back, no header (the format Nanotron writes and reads)
+    <stem>.json            the manifest: dtype, counts, tokenizer, EOS id, checksum
+    <stem>.documents.npy   int64 [num_documents + 1], the offset in tokens at which each document begins, and the end
+
+A reader costs three system calls and no memory: the ids stay in the page cache. A file without a manifest is readable
+too, with the dtype given by the caller. The rejected alternative, a header inside the file, would make it unreadable
+for Nanotron; a pickled index would not be safe to open.
+"""
+
+from nanoset_ref.tokens.manifest import (
+    Manifest,
+    TokenFileError,
+    Windows,
+    documents_path,
+    manifest_path,
+    token_dtype_for,
+)
+from nanoset_ref.tokens.reader import TokenFile
+from nanoset_ref.tokens.writer import TokenFileWriter
+
+__all__ = [
+    "Manifest",
+    "TokenFile",
+    "TokenFileError",
+    "TokenFileWriter",
+    "Windows",
+    "documents_path",
+    "manifest_path",
+    "token_dtype_for",
+]

@@ -1,0 +1,111 @@
+"""What stands beside a token file, and under which names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+FORMAT_VERSION = 1
+TOKEN_DTYPES = ("uint16", "int32")
+# "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbours share one token, so every token is a label once.
+# "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)); rows that were cut to S + 1 tokens when the file was made.
+Windows = Literal["overlapping", "disjoint"]
+
+
+class TokenFileError(ValueError):
+    """A token file, its manifest or what was asked of them does not hold together."""
+
+
+def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
+    """The smallest dtype that Nanotron's readers know and that holds every id below `vocab_size`: uint16 up to 65,536
+    ids, else int32.
+    """
+    if not 1 <= vocab_size <= 2**31:
+        raise ValueError(f"vocab_size must be in [1, 2**31], got {vocab_size}")
+    return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What stands beside a token file.
+
+    Args:
+        dtype: "uint16" or "int32", little endian.
+        num_tokens: number of ids in the file.
+        num_documents: number of documents; the boundaries lie in `<stem>.documents.npy`.
+        checksum: "xxh3_128:<hex>" of the token file's bytes.
+        tokenizer: name or folder the tokenizer was loaded from, None if unknown.
+        vocab_size: len(tokenizer): every id is below it, None if unknown.
+        eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
+        appended_eod: whether an EOS id was written after each document.
+        added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.
+        windows: how samples are cut, "overlapping" or "disjoint" (see the top of this module).
+        row_length: for "disjoint", the tokens per row (sequence_length + 1) the file was cut to; else None.
+        format_version: 1.
+    """
+
+    dtype: str
+    num_tokens: int
+    num_documents: int
+    checksum: str
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    eos_token_id: int | None = None
+    appended_eod: bool = False
+    added_special_tokens: bool = False
+    windows: Windows = "overlapping"
+    row_length: int | None = None
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if self.format_version != FORMAT_VERSION:
+            raise TokenFileError(
+                f"format_version must be {FORMAT_VERSION}, got {self.format_version}; a newer nanoset_ref wrote it"
+            )
+        if self.dtype not in TOKEN_DTYPES:
+            raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype!r}")
+        if self.windows not in get_args(Windows):
+            raise TokenFileError(f"windows must be one of {get_args(Windows)}, got {self.windows!r}")
+        if (self.windows == "disjoint") != (self.row_length is not None):
+            raise TokenFileError(
+                f'row_length goes with windows="disjoint" and only with it, got {self.windows!r} and {self.row_length}'
+            )
+        for name in ("num_tokens", "num_documents"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
+        for name in ("vocab_size", "eos_token_id", "row_length"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise TokenFileError(f"{name} must be a non-negative integer or null, got {value!r}")
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Read and validate a manifest; every error names `path`."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(fields, dict):
+                raise TokenFileError(f"it must be an object, got {type(fields).__name__}")
+            if unknown := sorted(set(fields) - {field.name for field in dataclasses.fields(cls)}):
+                raise TokenFileError(f"it has unknown fields {unknown}; a newer nanoset_ref may have written it")
+            return cls(**fields)
+        except (TypeError, ValueError) as error:
+            raise TokenFileError(f"{path} is not a manifest of a token file: {error}") from error
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+def manifest_path(path: str | os.PathLike[str]) -> Path:
+    """datasets/a_input_ids.npy -> datasets/a_input_ids.json"""
+    return Path(path).with_suffix(".json")
+
+
+def documents_path(path: str | os.PathLike[str]) -> Path:
+    """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
+    return Path(path).with_suffix(".documents.npy")

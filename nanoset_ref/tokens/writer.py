@@ -1,0 +1,127 @@
+"""A token file, its manifest and its document boundaries, written so that all three are there or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from nanoset_ref.files import atomic_write
+from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
+
+
+class TokenFileWriter:
+    """Write a token file with its manifest and document boundaries; a context manager.
+
+    Nothing appears under the final names before a clean exit: boundaries, manifest and ids are renamed in this order,
+    so that whoever sees the ids sees all three. An exception, or a kill, leaves no token file.
+
+    Args:
+        path: the token file to write, `<prefix>_input_ids.npy` by convention.
+        dtype: "uint16" or "int32"; see `token_dtype_for`.
+        overwrite: whether an existing file may be replaced (it disappears when the new one is begun to be renamed).
+        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`,
+            `added_special_tokens`, `windows`, `row_length`.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False.
+        TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, dtype: DTypeLike, overwrite: bool = False, **description: Any
+    ) -> None:
+        self.path = Path(path)
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        if self.dtype.name not in TOKEN_DTYPES:
+            raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype.name}")
+        if self.path.exists() and not overwrite:
+            raise FileExistsError(f"{self.path} exists; remove it, or ask for overwriting")
+        self.num_tokens = 0
+        self.num_documents = 0
+        self._description = description
+        self._digest = xxhash.xxh3_128()
+        self._manifest()  # a wrong description is an error now, not after hours
+
+    def _manifest(self) -> Manifest:
+        return Manifest(
+            dtype=self.dtype.name,
+            num_tokens=self.num_tokens,
+            num_documents=self.num_documents,
+            checksum=f"xxh3_128:{self._digest.hexdigest()}",
+            **self._description,
+        )
+
+    def __enter__(self) -> TokenFileWriter:
+        self._session = self._write_all()
+        self._session.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._session.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _write_all(self) -> Iterator[None]:
+        with atomic_write(self.path) as self._ids:
+            with atomic_write(documents_path(self.path)) as self._offsets:
+                self._write_offsets_header()
+                self._offsets.write(np.zeros(1, dtype="<i8").tobytes())
+                yield
+                if self.num_tokens == 0:
+                    raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
+                self._offsets.seek(0)
+                self._write_offsets_header()
+                self.path.unlink(missing_ok=True)  # an old file goes before its boundaries and manifest do
+            with atomic_write(manifest_path(self.path), "w") as file:
+                file.write(self._manifest().to_json())
+
+    def write_document(self, ids: ArrayLike) -> None:
+        """Append one document: integers [n]; n may be 0."""
+        ids = np.asarray(ids)
+        self.write(ids, [ids.size])
+
+    def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
+        """Append several documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
+        ids = np.asarray(ids)
+        if ids.size == 0:
+            ids = ids.astype(self.dtype)
+        lengths = np.asarray(lengths, dtype=np.int64)
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+            raise TokenFileError(f"token ids must be a 1-d array of integers, got {ids.ndim}-d {ids.dtype}")
+        if lengths.sum() != ids.size or (lengths < 0).any():
+            raise TokenFileError(f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids")
+        _check_ids(
+            ids,
+            self._description.get("vocab_size"),
+            self.dtype,
+            where=f"{self.path}, documents from {self.num_documents} on",
+        )
+        data = np.ascontiguousarray(ids, dtype=self.dtype).data
+        self._digest.update(data)
+        self._ids.write(data)
+        self._offsets.write((np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes())
+        self.num_tokens += int(ids.size)
+        self.num_documents += len(lengths)
+
+    def _write_offsets_header(self) -> None:
+        """A .npy header; NumPy pads it so that the final number of documents takes the same room."""
+        header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
+        np.lib.format.write_array_header_1_0(self._offsets, header)
+
+
+def _check_ids(ids: NDArray[Any], vocab_size: int | None, dtype: np.dtype[Any], *, where: str) -> None:
+    if ids.size == 0:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    limit = np.iinfo(dtype).max + 1 if vocab_size is None else min(vocab_size, np.iinfo(dtype).max + 1)
+    if low < 0 or high >= limit:
+        raise TokenFileError(
+            f"{where}: token id {low if low < 0 else high} is outside [0, {limit}), the range of the vocabulary "
+            f"and of {dtype.name}; the ids come from another tokenizer, or a wider dtype is needed"
+        )
