@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import Documents
-from nanoset_ref.formats.describe import describe
+from nanoset_ref.formats import Documents, describe
 
 
 def of(lists, dtype=np.uint16):

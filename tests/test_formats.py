@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref import formats
-from nanoset_ref.formats import convert, open_documents, split
-from nanoset_ref.formats.verify import verify
+from nanoset_ref.formats import Documents, convert, open_documents, split, verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
 
@@ -110,7 +108,7 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
 
 
 def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(formats.Documents, "content_hash", lambda self: "something else")
+    monkeypatch.setattr(Documents, "content_hash", lambda self: "something else")
     with pytest.raises(TokenFileError, match="does not hold what was written"):
         convert([source], tmp_path / "b.npy")
     assert not list(tmp_path.glob("b.*"))
@@ -118,7 +116,8 @@ def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_what_cannot_be_opened_again_does_not_stay(source, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(formats, "open_documents", lambda path: open_documents(tmp_path / "nothing.npy"))
+    again = "nanoset_ref.formats.conversion.open_documents"
+    monkeypatch.setattr(again, lambda path: open_documents(tmp_path / "nothing.npy"))
     with pytest.raises(FileNotFoundError):
         convert([source], tmp_path / f"b{suffix}")
     assert not list(tmp_path.glob("b.*"))
@@ -200,7 +199,7 @@ def test_bad_requests(source, tmp_path):
 @given(st.integers(2, 40), st.floats(0.01, 0.99), st.integers(0, 5))
 def test_held_out_documents_and_the_rest_are_a_partition(tmp_path_factory, count, share, seed):
     offsets = np.arange(count + 1)
-    documents = formats.Documents(tmp_path_factory.getbasetemp(), np.arange(count), offsets, {})
+    documents = Documents(tmp_path_factory.getbasetemp(), np.arange(count), offsets, {})
     expected = round(share * count)
     if not 0 < expected < count:
         with pytest.raises(ValueError, match="can be held out"):
@@ -233,6 +232,7 @@ def test_rows_are_not_torn_apart(tmp_path):
 
 
 def test_small_pieces_give_the_same(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "PIECE", 3)
+    for module in ("documents", "conversion"):
+        monkeypatch.setattr(f"nanoset_ref.formats.{module}.PIECE", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
     assert [ids.tolist() for ids, _ in source.pieces(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]

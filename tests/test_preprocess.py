@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from nanoset_ref.formats.verify import verify
+from nanoset_ref.formats import verify
 from nanoset_ref.preprocess import main, preprocess
 from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats.verify import verify
+from nanoset_ref.formats import verify
 from nanoset_ref.tokens import (
     Manifest,
     TokenFile,

@@ -13,9 +13,7 @@ import numpy as np
 
 from nanoset_ref.cli.output import add_command, at_least, id_dtype, show, without_boundaries
 from nanoset_ref.files import atomic_write
-from nanoset_ref.formats import Documents, check_target, convert, open_documents, remove, split
-from nanoset_ref.formats.describe import describe
-from nanoset_ref.formats.verify import verify
+from nanoset_ref.formats import Documents, check_target, convert, describe, open_documents, remove, split, verify
 from nanoset_ref.tokenise.encode import load_tokenizer
 
 FORMATS = "a .npy token file, a .bin/.idx pair or a .ds file"

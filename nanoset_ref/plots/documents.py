@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from nanoset_ref.formats.describe import Description
+from nanoset_ref.formats import Description
 from nanoset_ref.plots._draw import canvas, half_framed
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from nanoset_ref.formats import Documents
+from nanoset_ref.formats.documents import Documents
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

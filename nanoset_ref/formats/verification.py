@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from nanoset_ref.formats import PIECE, Documents, open_documents
+from nanoset_ref.formats.documents import PIECE, Documents, open_documents
 from nanoset_ref.tokens import TokenFileError
 
 
