@@ -8,7 +8,8 @@ from test_nanoset import write_range
 
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import audit as module
-from nanoset_ref.provenance.audit import Leg, audit
+from nanoset_ref.provenance.audit import audit
+from nanoset_ref.provenance.legs import Leg
 from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.samplers import ResumableBatchSampler
 

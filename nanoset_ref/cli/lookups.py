@@ -12,8 +12,9 @@ from nanoset_ref.cli.output import add_command, at_least, show
 from nanoset_ref.cli.runs import leg_at, legs_of, run_arguments, tokenizer_of
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import origin, when, where
-from nanoset_ref.provenance.audit import Leg, audit
+from nanoset_ref.provenance.audit import audit
 from nanoset_ref.provenance.continuation import Continuation, compare, loader_state
+from nanoset_ref.provenance.legs import Leg
 from nanoset_ref.provenance.schedule import Schedule, Slot
 from nanoset_ref.provenance.search import find_text
 from nanoset_ref.provenance.sources import document_starts, raw_path, sources

@@ -15,7 +15,7 @@ from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance.audit import Leg, legs_of_config
+from nanoset_ref.provenance.legs import Leg, legs_of_config
 from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
