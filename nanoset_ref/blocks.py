@@ -1,7 +1,7 @@
 """Blocks: what travels from those who read to the training loop, instead of single batches.
 
-Copying a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing out
-any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
+Reading a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing
+out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
 `batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered. The
 first blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
 

@@ -4,7 +4,7 @@
 
 1. read and check the config, before a process talks to another
 2. lay out the processes, draw the model, spread it over them
-3. continue behind the newest valid checkpoint, if there is one
+3. continue after the newest valid checkpoint, if there is one
 4. each step: its micro-batches, forward and backward, clip, optimizer, a line of metrics
 5. every checkpoint_interval steps and after the last one, a checkpoint
 
@@ -87,7 +87,7 @@ class Run:
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
             (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
-        logger.info("continuing behind step %d, %d samples", step, self.loader.consumed_train_samples)
+        logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
         state = {

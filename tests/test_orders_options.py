@@ -82,7 +82,7 @@ def test_skipping_leaves_every_other_position_in_its_place(name, spans, until):
         assert order.positions(*pair, until=until).tolist() == [k for k, found in enumerate(upto) if found == pair]
 
 
-def test_ranges_ahead_change_nothing_behind_them():
+def test_ranges_ahead_change_nothing_before_them():
     whole = StatelessOrder([50], None, 100, 3)
     order = SkippingOrder(whole, [(40, 45), (10, 12)])
     assert [order[k] for k in range(10)] == [whole[k] for k in range(10)]

@@ -133,7 +133,7 @@ def test_consumption_is_counted_per_stage_and_in_total(make):
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
-def test_a_run_stopped_behind_any_step_continues_exactly(make, order):
+def test_a_run_stopped_after_any_step_continues_exactly(make, order):
     config = make([(*stage[:3], {"order": order, "reuse": "restart"}) for stage in THREE], dp=2)
     whole, end = run(config, 30)
     for stop in range(31):
@@ -157,7 +157,7 @@ def test_reading_draws_nothing_from_the_random_state_of_the_process(make):
     assert torch.get_rng_state().equal(before)
 
 
-def test_a_stage_can_be_added_extended_and_moved_behind_the_last_step_done(make):
+def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
     short = make([("one", 1, "a", {})], train_steps=10)
     longer = make([("one", 1, "a", {}), ("two", 21, "b", {})])
     whole, _ = run(longer, 30)
@@ -200,7 +200,7 @@ def test_files_added_to_or_taken_from_a_stage_that_has_begun_are_refused(make):
         run(make([("one", 1, "b", order), ("two", 4, "ab", order)]), 0, state)
 
 
-def test_a_stage_behind_the_last_step_has_no_plan_to_keep(make):
+def test_a_stage_after_the_last_step_has_no_plan_to_keep(make):
     before, state = run(make([("one", 1, "a", {}), ("two", 4, "b", {})]), 3)
     taken, _ = run(make([("one", 1, "a", {}), ("two", 4, "a", {})]), 1, state)
     assert taken[0][0] == "two" and taken[0][1] == before[0][1]  # nanotron's order restarts

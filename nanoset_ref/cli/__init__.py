@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-# Commands with a parser of their own: everything behind the name is theirs.
+# Commands with a parser of their own: everything after the name is theirs.
 MODULES = {
     "preprocess": ("nanoset_ref.preprocess", "text to a token file; the same as python -m nanoset_ref.preprocess"),
     "index": ("nanoset_ref.megatron.index", "build the cached indexes of a Megatron-style dataset ahead of a run"),

@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
     add(
         "--eos-token-id",
         type=at_least(0),
-        help="the end-of-document id, where the file does not say it; a .npy file without a manifest is cut behind it",
+        help="the end-of-document id, where the file does not say it; a .npy file without a manifest is cut after it",
     )
 
     add = add_command(

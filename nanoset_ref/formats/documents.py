@@ -128,7 +128,7 @@ def _open_token_file(path: Path, token_dtype: DTypeLike | None, eos_token_id: in
         if eos_token_id is None:
             raise TokenFileError(
                 f"{path} has no manifest beside it, so its document boundaries are not known; "
-                "give the end-of-document id, and it is cut behind each of them"
+                "give the end-of-document id, and it is cut after each of them"
             )
         ends = np.flatnonzero(file.tokens == eos_token_id) + 1
         closed = len(ends) > 0 and int(ends[-1]) == file.num_tokens

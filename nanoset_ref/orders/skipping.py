@@ -18,7 +18,7 @@ from nanoset_ref.orders.base import Int64Array, Order
 class SkippingOrder(Order):
     """The positions of another order in which some ranges are left out.
 
-    Position k here is the k-th position there that lies in no range. So ranges behind the samples consumed so far
+    Position k here is the k-th position there that lies in no range. So ranges after the samples consumed so far
     change nothing in what has been read, and `consumed_train_samples` stays what it was; a range added before them
     would shift it.
 
@@ -82,5 +82,5 @@ class SkippingOrder(Order):
         return found
 
     def _end(self, until: int) -> int:
-        """The position there behind position until - 1 here."""
+        """The position there after position until - 1 here."""
         return int(self.original(np.array([until - 1], dtype=np.int64))[0]) + 1 if until else 0

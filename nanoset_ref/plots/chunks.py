@@ -69,8 +69,9 @@ def _draw_row(axes: Axes, row: int, pieces: list[Piece], row_length: int) -> Non
         inside = max(0, min(tokens, row_length - begin)) if whole else 0
         shown = min(tokens - inside, row_length * 0.52)  # a long rest is not drawn to its end
         name = str(document) if (inside or shown) > row_length / 16 else ""
+        rest = f"{tokens - inside} cut" if shown > row_length / 6 else ""
         cell(axes, begin, row, inside, 0.8, DOCUMENTS[document % len(DOCUMENTS)], name if inside else "", lw=0.8)
-        cell(axes, begin + inside, row, shown, 0.8, IDLE, "" if inside else name, lw=0.8, ls=":")
+        cell(axes, begin + inside, row, shown, 0.8, IDLE, rest if inside else name, lw=0.8, ls=":")
         begin += tokens
 
 

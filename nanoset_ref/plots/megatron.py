@@ -123,8 +123,11 @@ def shuffles(panels: Mapping[str, ArrayLike], asked: int, samples_per_epoch: flo
             axes.axhline(epoch, color=SEPARATOR, lw=0.8, ls="--")
         half_framed(axes, xlabel="position in the run", xlim=(0, len(index)), ylim=(0, len(index)))
         axes.set_title(title, size=10, loc="left")
-    figure.axes[0].set_ylabel("sample of the stream")
-    figure.axes[0].legend(loc="lower right", fontsize=8)
+    first, end = figure.axes[0], figure.axes[0].get_xlim()[1]  # what is kept apart leaves room for words
+    first.text(1.01 * asked, 0.3 * end, "the run ends", color=LINES[1], size=9)
+    first.text(0.02 * end, 1.03 * samples_per_epoch, "epoch 2 begins", color=SEPARATOR, size=9)
+    first.set_ylabel("sample of the stream")
+    first.legend(loc="lower right", fontsize=8)
     return figure
 
 

@@ -47,10 +47,14 @@ def text_to_batch(
             _token(axes, left + offset, height, *tokens[sample * sequence_length + offset])
         axes.text(left - 0.3, height + 0.5, f"k = {k} → sample {sample}", ha="right", va="center", size=9)
         bottom = 4.0 + 0.62 * (sample % 2)
-        tip = (left + (sequence_length + 1) * (k + 1) / (batch_size + 1), 5.7)
-        arrow = FancyArrowPatch(
-            ((sample + 0.5) * sequence_length + 0.5, bottom), tip, arrowstyle="-|>", mutation_scale=9
-        )
+        centre = (sample + 0.5) * sequence_length + 0.5
+        if k == 0:
+            tip = (left + (sequence_length + 1) / 2, 5.7)
+        elif centre < left + sequence_length / 2:
+            tip = (left - 3.5, height + 0.4)  # where the row's name begins
+        else:
+            tip = (left + sequence_length + 1.05, height + 0.4)
+        arrow = FancyArrowPatch((centre, bottom), tip, arrowstyle="-|>", mutation_scale=9)
         arrow.set(color=INK, alpha=0.5, lw=0.9, zorder=0)
         axes.add_patch(arrow)
     for height, name in (

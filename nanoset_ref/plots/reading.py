@@ -9,10 +9,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nanoset_ref.plots._draw import grid, half_framed
+from nanoset_ref.plots._draw import grid, half_framed, swatches
 
 OURS, OTHERS, LIMIT = "#e6550d", "#9ecae1", "#d9d9d9"
-STEPS = ("#756bb1", "#bcbddc", "#3182bd", "#9ecae1", "#31a354", "#d9d9d9")
+STEPS = ("#756bb1", "#9ecae1", "#fdae6b", "#bcbddc", "#a1d99b", "#bdbdbd", "#3182bd", "#e6550d", "#31a354")
 LINES = ("#3182bd", "#31a354", "#756bb1", "#636363", "#9ecae1", "#fdae6b", "#a1d99b")
 
 
@@ -22,16 +22,15 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
     Args:
         microseconds: sequence length -> reader -> step -> microseconds per batch.
     """
-    figure, panels = grid(9, 1.35 * len(microseconds) + 0.5, rows=len(microseconds))
+    figure, panels = grid(9, 1.2 * len(microseconds) + 1, rows=len(microseconds))
+    named = [step for readers in microseconds.values() for costs in readers.values() for step in costs]
+    colours = dict(zip(dict.fromkeys(named), STEPS, strict=False))
     for axes, (length, readers) in zip(panels, microseconds.items(), strict=True):
         names = sorted(readers, key=lambda name: sum(readers[name].values()))
         for row, name in enumerate(names):
             left = 0.0
-            for colour, (step, cost) in zip(STEPS if row else STEPS[::-1], readers[name].items(), strict=False):
-                axes.barh(row, cost, left=left, color=colour, edgecolor="white", lw=0.6)
-                if cost > 0.085 * max(sum(costs.values()) for costs in readers.values()):
-                    words = step.replace(", ", ",\n").replace(" the", "\nthe")
-                    axes.text(left + cost / 2, row, words, ha="center", va="center", size=7)
+            for step, cost in readers[name].items():
+                axes.barh(row, cost, left=left, color=colours[step])
                 left += cost
             axes.text(left, row, f"  {left:.0f} µs", va="center", size=9)
         axes.set_yticks(range(len(names)), names)
@@ -39,6 +38,7 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
         axes.margins(x=0.1)
         half_framed(axes)
     panels[-1].set_xlabel("microseconds per batch of 8")
+    figure.legend(swatches(*colours.values()), list(colours), loc="outside lower center", ncols=4, fontsize=8)
     return figure
 
 
@@ -103,12 +103,12 @@ def against_samples(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
                 [int(samples) for samples in points],
                 list(points.values()),
                 marker="o",
-                ms=4,
-                lw=2.4 if ours else 1.2,
-                ls="-" if number == 0 or not ours else "--",
+                ms=7 if ours else 3.5,
+                lw=4 if ours else 1.2,
+                ls="-" if number == 0 or not ours else ":",
                 color=OURS if ours else next(colours),
+                alpha=0.6 if ours else 1,
                 label=name,
-                zorder=3 if ours else 2,
             )
         axes.set_title(title, size=10)
         half_framed(axes, xlabel="samples", ylabel="seconds")

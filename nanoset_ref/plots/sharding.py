@@ -45,8 +45,9 @@ def machine(layouts: Sequence[ParallelLayout], reads: Sequence[str]) -> Figure:
         left, top = layout.dp_rank * (tp + 0.3) + layout.tp_rank, layout.pp_rank
         colour, edge = (COLOURS[layout.dp_rank % len(COLOURS)], "-") if text else (IDLE, ":")
         cell(axes, left, top, 0.95, 0.86, colour, ls=edge)
-        label(axes, left + 0.47, top + 0.2, f"process {rank}", weight="bold")
-        label(axes, left + 0.47, top + 0.56, text or "no data")
+        label(axes, left + 0.47, top + 0.16, f"process {rank}", weight="bold")
+        label(axes, left + 0.47, top + 0.33, f"tp rank {layout.tp_rank}", size=7)
+        label(axes, left + 0.47, top + 0.61, text or "no data")
     for dp_rank in range(dp):
         label(axes, dp_rank * (tp + 0.3) + tp / 2, -0.2, f"dp rank {dp_rank}", size=10)
     for pp_rank in range(pp):

@@ -17,7 +17,7 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
 
     Args:
         attempts: per start, its first and its last step. Steps that a later start did again are drawn as lost.
-        checkpoints: steps behind which one was written.
+        checkpoints: steps after which one was written.
         last: of the run.
     """
     figure, axes = canvas(0.34 * last + 1.6, 0.62 * len(attempts) + 1.0)
@@ -58,7 +58,7 @@ def losses(
     Args:
         runs: per name, steps and losses.
         stages: per name, first and last step: shaded.
-        events: steps behind which something happened: dashed lines.
+        events: steps after which something happened: dashed lines.
     """
     figure, axes = canvas(8.5, 3.8)
     for (name, (first, last)), colour in zip(stages.items(), STAGES * len(stages), strict=False):

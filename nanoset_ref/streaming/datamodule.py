@@ -1,7 +1,7 @@
 """A Lightning data module out of adapters. Needs the extra `lightning`; nothing else here imports this module.
 
 Adapters become MapDatasets or, with hparams.iterable, IterableDatasets; these become DataLoaders. A checkpoint in the
-middle of an epoch records how many batches were trained on, and the resumed run continues behind them, workers or not.
+middle of an epoch records how many batches were trained on, and the resumed run continues after them, workers or not.
 
 The state is kept here and not by the DataLoader: Lightning asks a loader without a length for one batch more than it
 trains on, so the loader's own state is a batch ahead, and that batch would be lost.

@@ -75,7 +75,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
 
 
 class _WithCursors:
-    """Collates, and adds where the stream of this process stands behind the batch."""
+    """Collates, and adds where the stream of this process stands after the batch."""
 
     def __init__(self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any]) -> None:
         self.stream, self.collate_fn = stream, collate_fn

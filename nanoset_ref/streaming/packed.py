@@ -94,7 +94,7 @@ class PackedRows:
         return row
 
     def _fill(self) -> bool:
-        """Put the next batch of documents behind the tokens that are left; False if there is none."""
+        """Put the next batch of documents after the tokens that are left; False if there is none."""
         ids, lengths = next(self._encoded, (None, None))
         if ids is None or lengths is None:
             return False

@@ -55,7 +55,7 @@ class Shard:
         self._fruitful = cursor is not None  # this pass has had rows
 
     def row(self, index: int) -> Row | None:
-        """Row `index`, not before the window; None behind the last one. A view: copy what you keep."""
+        """Row `index`, not before the window; None after the last one. A view: copy what you keep."""
         while index >= self._first + len(self._window):
             self._first += len(self._window)
             self._window = self._next_window()

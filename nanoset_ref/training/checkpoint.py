@@ -87,7 +87,7 @@ class Checkpoints:
             files = {path.name: [path.stat().st_size, checksum(path)] for path in sorted(temporary.iterdir())}
             with atomic_write(temporary / STATE, "w") as file:
                 json.dump({"step": step, "files": files, "state": state}, file, indent=1)
-            if target.exists():  # it was broken, or this run would have begun behind it
+            if target.exists():  # it was broken, or this run would have begun after it
                 shutil.rmtree(target)
             os.replace(temporary, target)
             sync_folder(self.folder)

@@ -1,8 +1,8 @@
 """What a run says of itself: one JSON line per step, and on demand the samples that every rank was given.
 
-The file holds each step once: a run that continues behind step s first cuts off what lies behind s, as those steps are
+The file holds each step once: a run that continues after step s first cuts off what comes after s, as those steps are
 done again, and a last line that a kill cut short. Lines are flushed one by one, not synced: what a power cut costs lies
-behind the last checkpoint and is written again. The alternative it rejects, to append for ever, leaves two lines for a
+after the last checkpoint and is written again. The alternative it rejects, to append for ever, leaves two lines for a
 repeated step.
 """
 

@@ -2,7 +2,7 @@
 
 Within a stage, step after step delivers the next global batch of the stage's order. What a resume needs is a count per
 stage that has begun (law 3): so a run goes on exactly inside a stage, on a boundary, with stages added, moved or taken
-away behind the last step done, and on any number of ranks. The alternative it rejects, to work out from steps and batch
+away after the last step done, and on any number of ranks. The alternative it rejects, to work out from steps and batch
 size what a stage has read, is wrong once a part of the run had another batch size.
 """
 
@@ -19,7 +19,7 @@ from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch, build_nanose
 from nanoset_ref.orders import Ledger
 from nanoset_ref.training.config import Config
 from nanoset_ref.training.parallel import ParallelLayout
-from nanoset_ref.training.stages import StageError, continued_stage, open_stage, stage_spans, start_behind
+from nanoset_ref.training.stages import StageError, continued_stage, open_stage, stage_spans, start_after
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -136,7 +136,7 @@ class StagedLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue behind the step of `state`, with any number of ranks, any micro-batch and any later stages.
+        """Continue after the step of `state`, with any number of ranks, any micro-batch and any later stages.
 
         Raises:
             StageError: the stages of the steps already done are not those of the config.
@@ -151,7 +151,7 @@ class StagedLoader:
         if done != begun:
             raise StageError(
                 f"the saved run did its {step} steps in the stages (name, start_training_step) {done}, now they would "
-                f"be {begun}: stages may be added, moved and removed behind step {step}, not before"
+                f"be {begun}: stages may be added, moved and removed after step {step}, not before"
             )
         self.step, self.records, self._loader = step, records, None
         if 0 < step < last and self._index(step + 1) < len(records):
@@ -165,7 +165,7 @@ class StagedLoader:
     def _open(self, index: int) -> None:
         """Read on in a stage.
 
-        1. a new stage gets a record: it begins at 0, or behind the stage it continues
+        1. a new stage gets a record: it begins at 0, or after the stage it continues
         2. its Nanoset is as long as its last step needs: where it is, and the steps left x the global batch
         3. its plan must be that of the record
         """
@@ -202,7 +202,7 @@ class StagedLoader:
         start = Ledger(0, ())
         if before is not None:
             record = self.records[before]
-            start = start_behind(self.config, self.spans, index, record.start, record.position)
+            start = start_after(self.config, self.spans, index, record.start, record.position)
         return StageRecord(
             name=self.spans[index].stage.name,
             start_training_step=self.spans[index].first_step,

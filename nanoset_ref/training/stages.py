@@ -9,7 +9,7 @@ begins:
                "stateless": each file where it was left, in any blend; the earlier stages' counts are its `Ledger`
 
 What it costs: opening the files of the earlier stages that are continued. The alternative it rejects, one dataset that
-knows all stages, would build the orders of stages that are days away, and could not be changed behind the present step.
+knows all stages, would build the orders of stages that are days away, and could not be changed after the present step.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def stage_files(spans: Sequence[StageSpan], index: int) -> dict[str, str | None]
     return files | dict.fromkeys(dataset.paths, dataset.token_dtype)
 
 
-def start_behind(config: Config, spans: Sequence[StageSpan], index: int, start: Ledger, stop: int) -> Ledger:
+def start_after(config: Config, spans: Sequence[StageSpan], index: int, start: Ledger, stop: int) -> Ledger:
     """Where a stage begins that continues another.
 
     Args:
@@ -148,4 +148,4 @@ def _planned_start(config: Config, spans: Sequence[StageSpan], index: int) -> Le
         return Ledger(0, ())
     start = _planned_start(config, spans, before)
     steps = spans[before].last_step - spans[before].first_step + 1
-    return start_behind(config, spans, index, start, start.position + steps * config.global_batch_size)
+    return start_after(config, spans, index, start, start.position + steps * config.global_batch_size)
