@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.chunks.manifest import ManifestError
+from nanoset_ref.chunks.manifest import ManifestError, require_complete
 from nanoset_ref.chunks.records import read_records, record_files
 from nanoset_ref.chunks.validation import manifest_of, problems
 from nanoset_ref.tokens import TokenFileWriter, token_dtype_for
@@ -48,7 +48,8 @@ def chunks_to_tokens(
     Raises:
         ValueError: a line that is no record, another row length, an id outside the vocabulary (all with file and line),
             or nothing that tells the vocabulary.
-        ManifestError: the files were made with different tokenizers. FileExistsError: `output` exists.
+        ManifestError: the files were made with different tokenizers, or their folder is not finished.
+        FileExistsError: `output` exists.
     """
     files = record_files(paths)
     facts = _facts(files, vocab_size)
@@ -88,6 +89,8 @@ def chunks_to_megatron(
 
 def _facts(files: list[Path], vocab_size: int | None) -> dict[str, Any]:
     """What the manifests above the files say of the tokenizer; they must say the same."""
+    for folder in {folder for path in files for folder in path.resolve().parents}:
+        require_complete(folder)
     found = [listed[0].settings or {} for path in files if (listed := manifest_of(path)) is not None]
     facts: dict[str, Any] = {} if vocab_size is None else {"vocab_size": vocab_size}
     for key in ("tokenizer", "vocab_size", "eos_token_id"):

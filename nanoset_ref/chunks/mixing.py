@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError, SampleConservation, begin, require_complete
 from nanoset_ref.chunks.records import line_blocks
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import atomic_write, checksum
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def mix(
         subfolders: the subsets, comma separated or a sequence; slashes and a leading `input_root` are fine. Their order
             is that in the chunks.
         num_chunks: number of chunks. num_valid_samples_per_subfolder: samples held out of each subset.
-        random_seed: of the held-out samples and of the shuffle. shuffle: whether each chunk is shuffled.
+        random_seed: in [0, 2**32), of the held-out samples and of the shuffle. shuffle: whether each chunk is shuffled.
         overwrite: whether what another call made in out_root may be replaced.
         progress: whether to draw a bar on stderr.
 
@@ -101,6 +101,8 @@ def mix(
             "num_chunks must be at least 1 and num_valid_samples_per_subfolder at least 0, "
             f"got {num_chunks} and {num_valid_samples_per_subfolder}"
         )
+    if not 0 <= random_seed < 2**32:
+        raise ValueError(f"random_seed must be in [0, 2**32), got {random_seed}")
     input_root, out_root = Path(input_root), Path(out_root)
     names = [
         _subset_name(name, input_root)
@@ -174,6 +176,8 @@ def _plan(
     lines = len(line_starts) - 1
     if manifest is not None and (listed := manifest.files["train.jsonl"].lines) != lines:
         raise ManifestError(f"{path} has {lines} lines, its manifest says {listed}: it was changed; tokenise it again")
+    if manifest is not None and manifest.files["train.jsonl"].checksum != checksum(path):
+        raise ManifestError(f"{path} has not the checksum that its manifest says: it was changed; tokenise it again")
     if lines < num_valid:
         raise ValueError(
             f"{name} has {lines} samples, fewer than the {num_valid} for validation: "

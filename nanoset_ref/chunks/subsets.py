@@ -108,7 +108,13 @@ def find_subsets(input_root: str | os.PathLike[str], out_root: str | os.PathLike
         below[:] = [] if prepared else sorted(name for name in below if name[0] not in "._" and here / name != out)
         files = sorted(here / name for name in names if name.endswith(SUFFIXES) and name[0] not in "._")
         if files and not prepared:
-            subsets[here.relative_to(root).as_posix() if here != root else root.name] = files
+            name = here.relative_to(root).as_posix() if here != root else root.name
+            if name in subsets:
+                raise InputError(
+                    f"{root} holds text files itself and a folder of its name {name!r}, so two subsets would have one "
+                    "name; move its own files into a folder"
+                )
+            subsets[name] = files
     if not subsets:
         raise InputError(f"{input_root} and its folders hold no file ending in {', '.join(SUFFIXES)}")
     return dict(sorted(subsets.items()))

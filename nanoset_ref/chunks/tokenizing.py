@@ -156,8 +156,9 @@ class _Job:
         """The column given, or the first of `COLUMNS` that the first document has."""
         for column in () if self.config.column else COLUMNS:
             with contextlib.suppress(InputError):
-                next(open_text(self.files, column=column).documents(), None)
-                return column
+                source = open_text(self.files, column=column, on_error=self.config.on_error)
+                if next(source.documents(), None) is not None:
+                    return column
         return self.config.column or COLUMNS[0]
 
     @cached_property

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from nanoset_ref.chunks.manifest import Manifest
+from nanoset_ref.chunks.manifest import FileEntry, Manifest
 from nanoset_ref.chunks.records import Records, read_records, record_files
+from nanoset_ref.files import checksum
 
 DEFAULT_TOKENS = 2049
 
@@ -72,25 +73,43 @@ def validate(
         progress: whether to draw a bar on stderr.
 
     Returns:
-        A report per file. A file that its manifest lists must also have the number of lines that stands there.
+        A report per file, and one for each file that is listed in a given folder's manifest and is missing, or folder
+        that is not finished. A file that its manifest lists must have the lines and the checksum that stand there.
 
     Raises:
         FileNotFoundError: a file does not exist. ValueError: no file.
     """
-    files = record_files(paths)
+    given = [Path(path) for path in paths]
+    files = record_files(given)
     settings = next((found[0].settings for path in files[:1] if (found := manifest_of(path)) and found[0].settings), {})
     num_tokens = num_tokens or settings.get("concat_tokens") or DEFAULT_TOKENS
     vocab_size = vocab_size or settings.get("vocab_size")
     with tqdm(total=sum(path.stat().st_size for path in files), unit="B", unit_scale=True, disable=not progress) as bar:
-        return [_validate_file(path, num_tokens, vocab_size, sources, bar) for path in files]
+        return [_validate_file(path, num_tokens, vocab_size, sources, bar) for path in files] + _absent(given)
 
 
-def manifest_of(path: Path) -> tuple[Manifest, int] | None:
-    """The manifest of a folder above `path` that lists it, and the lines it says the file has; None without one."""
+def _absent(paths: Sequence[Path]) -> list[FileReport]:
+    """A report for every unfinished folder that `paths` are of, and for every file that a folder among them lacks."""
+    errors: dict[Path, str] = {}
+    for path in paths:
+        for folder in (path.resolve(), *path.resolve().parents):
+            manifest = Manifest.read(folder)
+            if manifest is None:
+                continue
+            if not manifest.complete:
+                errors[folder] = "not finished: run the command that makes it once more"
+            listed = [folder / name for name in manifest.files]
+            lacking = [file for file in listed if path.resolve() in file.parents and not file.exists()]
+            errors |= dict.fromkeys(lacking, "missing, though the manifest lists it")
+    return [FileReport(path=path, lines=0, sources=Counter(), errors={what: []}) for path, what in errors.items()]
+
+
+def manifest_of(path: Path) -> tuple[Manifest, FileEntry] | None:
+    """The manifest of a folder above `path` that lists it, and what it says of the file; None without one."""
     for folder in path.resolve().parents:
         manifest = Manifest.read(folder)
         if manifest is not None and (entry := manifest.files.get(path.resolve().relative_to(folder).as_posix())):
-            return manifest, entry.lines
+            return manifest, entry
     return None
 
 
@@ -123,8 +142,10 @@ def _validate_file(
         lines += len(records)
         bar.update(records.num_bytes)
     listed = manifest_of(path)
-    if listed is not None and listed[1] != lines:
-        errors[f"the manifest says {listed[1]:,} lines"] = []
+    if listed is not None and listed[1].lines != lines:
+        errors[f"the manifest says {listed[1].lines:,} lines"] = []
+    elif listed is not None and listed[1].checksum != checksum(path):
+        errors["changed: it has not the checksum that the manifest says"] = []
     return FileReport(path=path, lines=lines, sources=sources, errors=errors)
 
 

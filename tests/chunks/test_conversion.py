@@ -106,3 +106,12 @@ def test_chunks_of_different_tokenizers_are_not_joined(tmp_path):
     write_chunks(tmp_path / "b", [2], settings=SETTINGS | {"tokenizer": "other"})
     with pytest.raises(ManifestError, match="different tokenizers: tokenizer is one of"):
         chunks_to_tokens([tmp_path / "a", tmp_path / "b"], tmp_path / "x_input_ids.npy")
+
+
+@pytest.mark.parametrize("convert", [chunks_to_tokens, chunks_to_megatron])
+def test_chunks_of_an_unfinished_mix_are_not_converted(tmp_path, convert):
+    write_chunks(tmp_path / "mixed", [2, 2])
+    Manifest(settings=SETTINGS).write(tmp_path / "mixed")
+    with pytest.raises(ManifestError, match="is not finished"):
+        convert([tmp_path / "mixed/train"], tmp_path / "x_input_ids.npy", vocab_size=300)
+    assert not list(tmp_path.glob("x*"))

@@ -228,3 +228,22 @@ def test_the_training_lines_are_those_that_are_not_held_out(tmp_path):
         name="a", path=tmp_path, line_starts=np.arange(11), valid_lines=np.array([2, 5]), per_chunk=2, num_chunks=4
     )
     assert [subset.train_lines(chunk).tolist() for chunk in range(4)] == [[0, 6], [1, 7], [3, 8], [4, 9]]
+
+
+def test_a_subset_that_was_changed_keeping_its_lines_is_refused(tmp_path):
+    write_subset(tmp_path / "in", "a", 6)
+    path = tmp_path / "in/a/train.jsonl"
+    settings = {"concat_tokens": 2, "tokenizer": "t", "vocab_size": 9, "eos_token_id": 0}
+    Manifest(settings=settings, complete=True, files={"train.jsonl": FileEntry.of(path, 6)}).write(path.parent)
+    path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))
+    with pytest.raises(ManifestError, match="has not the checksum that its manifest says: it was changed"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_cannot_shuffle_is_refused_before_anything_is_written(tmp_path, seed):
+    write_subset(tmp_path / "in", "a", 6)
+    with pytest.raises(ValueError, match=r"random_seed must be in \[0, 2\*\*32\)"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 2, 1, random_seed=seed, shuffle=True)
+    assert not (tmp_path / "out").exists()

@@ -272,3 +272,19 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 def test_configurations_are_checked_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         TokenizeConfig(tokenizer="t", **options)
+
+
+def test_the_root_and_a_folder_in_it_may_not_be_one_subset(tmp_path):
+    write_subsets(tmp_path / "data", {"data": ["below"]})
+    (tmp_path / "data/top.jsonl").write_text(json.dumps({"text": "above"}) + "\n")
+    with pytest.raises(InputError, match="two subsets would have one name"):
+        find_subsets(tmp_path / "data", tmp_path / "out")
+
+
+def test_a_broken_first_line_does_not_hide_the_column(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]}, column="content")
+    path = next((root / "a").iterdir())
+    path.write_text("{broken\n" + path.read_text())
+    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4, on_error="skip")
+    [manifest] = tokenize(root, tmp_path / "out", config).values()
+    assert (manifest.conservation[0].documents, manifest.conservation[0].skipped_documents) == (2, 1)

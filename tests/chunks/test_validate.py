@@ -92,3 +92,38 @@ def test_no_file_is_an_error(tmp_path):
         validate([])
     with pytest.raises(FileNotFoundError):
         validate([tmp_path / "missing.jsonl"])
+
+
+def finished(root, count=2):
+    """A finished folder of `count` files of two rows."""
+    paths = [write(root / f"train/train_{i}.jsonl", [record(3), record(3, first=i)]) for i in range(count)]
+    files = {f"train/{path.name}": FileEntry.of(path, 2) for path in paths}
+    Manifest(settings={"concat_tokens": 3}, complete=True, files=files).write(root)
+    return paths
+
+
+def test_what_was_changed_keeping_its_lines_is_found_by_its_checksum(tmp_path):
+    first, second = finished(tmp_path)
+    assert all(report.ok for report in validate([tmp_path]))
+    first.write_bytes(second.read_bytes())
+    changed, unchanged = validate([tmp_path])
+    assert changed.errors == {"changed: it has not the checksum that the manifest says": []}
+    assert unchanged.ok
+
+
+def test_a_file_that_is_gone_is_missed_in_its_folder_only(tmp_path):
+    first, second = finished(tmp_path)
+    first.unlink()
+    for folder in (tmp_path, tmp_path / "train"):
+        there, gone = validate([folder])
+        assert (there.path.name, there.ok) == (second.name, True)
+        assert (gone.path, gone.errors) == (first, {"missing, though the manifest lists it": []})
+    assert [report.ok for report in validate([second])] == [True]
+
+
+def test_an_unfinished_folder_is_not_good(tmp_path):
+    finished(tmp_path)
+    Manifest(settings={"concat_tokens": 3}).write(tmp_path)
+    *files, folder = validate([tmp_path / "train"], num_tokens=3)
+    assert all(report.ok for report in files)
+    assert (folder.path, list(folder.errors)) == (tmp_path, ["not finished: run the command that makes it once more"])
