@@ -96,7 +96,7 @@ class MMapIndexedDatasetBuilder:
         """Append a whole pair, its sequences and documents in their order.
 
         Raises:
-            IndexedDatasetError: another dtype, modes missing, or a .bin of another size than its index says.
+            IndexedDatasetError: another dtype, modes on one side only, or a .bin of another size than its index says.
         """
         index = read_index(idx_path(path_prefix))
         if index.dtype != self.dtype:
@@ -106,6 +106,8 @@ class MMapIndexedDatasetBuilder:
             )
         if self.multimodal and index.sequence_modes is None:
             raise IndexedDatasetError(f"cannot merge {path_prefix} into a multimodal corpus: it has no modes")
+        if not self.multimodal and index.sequence_modes is not None:
+            raise IndexedDatasetError(f"cannot merge {path_prefix} into a corpus without modes: its own would be lost")
         expected = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
         size = bin_path(path_prefix).stat().st_size
         if size != expected:

@@ -17,8 +17,15 @@ def locate(document_index, sample_index, shuffle_index, lengths, positions, extr
     """The parts of each sample; one row of -1 if they leave the corpus."""
     count = 0
     for n in range(len(positions)):
-        j = shuffle_index[positions[n]]
-        count += sample_index[j + 1, 0] - sample_index[j, 0] + 1
+        if positions[n] < 0 or positions[n] >= len(shuffle_index):  # a damaged blend
+            return np.full((1, 4), -1, dtype=np.int64)
+        j = np.int64(shuffle_index[positions[n]])
+        if j < 0 or j + 1 >= len(sample_index):
+            return np.full((1, 4), -1, dtype=np.int64)
+        first, last = sample_index[j, 0], sample_index[j + 1, 0]
+        if first < 0 or last < first or last >= len(document_index):
+            return np.full((1, 4), -1, dtype=np.int64)
+        count += last - first + 1
     parts = np.empty((count, 4), dtype=np.int64)
     part = 0
     for n in range(len(positions)):

@@ -286,3 +286,13 @@ def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus: Any) -> 
     spoil(two, "bin", 7, b"\x55")
     assert MMapIndexedDataset(two).fingerprint != first
     assert MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint != first
+
+
+def test_modes_are_not_lost_in_a_merge(tmp_path: Path) -> None:
+    for name, modes in (("plain", False), ("modes", True)):
+        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.int32, multimodal=modes) as builder:
+            builder.add_document(np.arange(3), [3], **({"modes": [1]} if modes else {}))
+            builder.finalize(tmp_path / f"{name}.idx")
+    with pytest.raises(IndexedDatasetError, match="into a corpus without modes"):
+        merge_corpora([tmp_path / "plain", tmp_path / "modes"], tmp_path / "all")
+    assert not list(tmp_path.glob("all*"))

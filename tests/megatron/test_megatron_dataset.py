@@ -25,6 +25,7 @@ from nanoset_ref.megatron import (
     Span,
 )
 from nanoset_ref.megatron.config import parse_split
+from nanoset_ref.megatron.parts import locate
 
 
 def build(data_path: Any, **fields: Any) -> Any:
@@ -365,3 +366,25 @@ def test_split_strings() -> None:
     assert parse_split("949,50,1") == ((0.0, 0.949), (0.949, 0.999), (0.999, 1.0))
     assert parse_split(" 99 , 1 ") == ((0.0, 0.99), (0.99, 1.0), None)
     assert parse_split("0,1,0") == (None, (0.0, 1.0), None)
+
+
+def test_an_index_that_leads_out_of_the_corpus_is_told_not_followed() -> None:
+    """Whatever is wrong, `locate` answers -1, which readers turn into an error; followed, it would end the process."""
+    sound = {"document_index": [0, 1], "sample_index": [[0, 0], [0, 4], [1, 3]], "shuffle_index": [1, 0]}
+    damages = [
+        {"shuffle_index": [2, 0]},
+        {"shuffle_index": [2**32 - 1, 0]},
+        {"sample_index": [[0, 0], [-7, 4], [1, 3]]},
+        {"sample_index": [[0, 0], [0, 4], [2, 3]]},
+        {"sample_index": [[0, 0], [1, 4], [0, 3]]},
+        {"sample_index": [[0, 0], [0, 4], [1, 9]]},
+        {"document_index": [0, 9]},
+        {"positions": [2]},
+        {"positions": [-1]},
+    ]
+    dtypes = {"document_index": np.int32, "sample_index": np.int32, "shuffle_index": np.uint32, "positions": np.int64}
+    for damage in [{}, *damages]:
+        given = sound | {"positions": [0]} | damage
+        documents, samples, shuffle, positions = (np.array(given[name], dtype=dtypes[name]) for name in dtypes)
+        parts = locate(documents, samples, shuffle, np.array([6, 5], dtype=np.int32), positions, 1).tolist()
+        assert parts == ([[0, 0, 4, 6], [0, 1, 0, 4]] if not damage else [[-1] * 4]), damage
