@@ -105,7 +105,7 @@ class LinesAdapter(Adapter):
 
 
 class JSONLinesAdapter(LinesAdapter):
-    """A JSON value per line; blank lines are none. The parsing happens in `preprocess_line`.
+    """A JSON value per line; empty lines are none. The parsing happens in `preprocess_line`.
 
     Raises:
         ValueError: on preprocessing a line that is not JSON.
@@ -116,7 +116,7 @@ class JSONLinesAdapter(LinesAdapter):
     def preprocess_line(self, line: str) -> Any:
         try:
             return json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{self.filepath}: a line is not JSON ({error}): {line[:80]!r}") from None
 
 

@@ -74,9 +74,11 @@ class SuperDataModule(LightningDataModule):
         if self.trainer is None:
             return dict(self._start)
         done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
+        # current_epoch is one further as soon as fit has ended; epochs begun are not
+        epoch = max(0, self.trainer.fit_loop.epoch_progress.current.ready - 1)
         if done.is_last_batch:
-            return {"epoch": self.trainer.current_epoch + 1, "batches": 0}
-        return {"epoch": self.trainer.current_epoch, "batches": done.current.processed}
+            return {"epoch": epoch + 1, "batches": 0}
+        return {"epoch": epoch, "batches": done.current.processed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._start = {"epoch": state_dict["epoch"], "batches": state_dict["batches"]}

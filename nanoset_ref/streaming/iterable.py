@@ -52,8 +52,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             torch.distributed's, else 0 and 1.
 
     Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a generator function makes
-    several elements of one line; to skip such elements they have to be made. `state_dict` and `load_state_dict` work
-    in a plain loop and through torchdata's StatefulDataLoader; the state is the same on every rank.
+    several elements of one line; to skip such elements they have to be made, and from the step on at which the first of
+    several workers has no more, `start_from_step` is not exact (it warns). `state_dict` and `load_state_dict` are, in a
+    plain loop and through torchdata's StatefulDataLoader; the state is the same on every rank.
 
     Raises:
         ValueError: hparams without a name or with a value below 1, a negative step or epoch, a state of another layout.
@@ -143,7 +144,21 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(epoch)
         elements = self._elements(self._position, skips=resume is None and line > 0)
-        return islice(elements, to_make, None) if to_make else elements
+        return self._after(elements, to_make) if to_make else elements
+
+    def _after(self, elements: Iterator[Any], skipped: int) -> Iterator[Any]:
+        """The elements that come after the first ones, which have to be made to be skipped."""
+        made = sum(1 for _ in islice(elements, skipped))
+        if self._position["num_workers"] > 1 and -(-made // self.batch_size) < skipped // self.batch_size:
+            logger.warning(
+                "start_from_step=%d: part %d ended after %d of %d elements to skip, so other parts were read in its "
+                "turns: rows come again or are left out; resume with state_dict, or without workers",
+                self.start_from_step,
+                self._position["part"],
+                made,
+                skipped,
+            )
+        yield from elements
 
     def _elements(self, position: dict[str, int], *, skips: bool) -> Iterator[Any]:
         """The elements of one part from a position on, which moves with them."""

@@ -185,7 +185,12 @@ def _too_large(limit: int) -> ValueError:
 
 
 def recompressed(payload: bytes, old: str, new: str, limit: int) -> bytes:
-    return payload if old == new else COMPRESS[new](_decompress(payload, old, limit))
+    if old == new:
+        return payload
+    try:
+        return COMPRESS[new](_decompress(payload, old, limit))
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise CompressedFormatError(f"a value is not {old}: {error}") from None
 
 
 def write_header(file: IO[bytes], compression: str) -> None:

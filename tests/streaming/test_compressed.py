@@ -258,3 +258,9 @@ def test_a_decompression_bomb_is_an_error_before_it_goes_off(tmp_path, compressi
     with pytest.raises(CompressedFormatError, match="grows beyond 1000000 bytes"):
         loaded[7]
     assert CompressedDictionary.load(tmp_path / "bomb.cd")[7] == "0" * 3_000_000
+
+
+def test_a_damaged_value_cannot_be_compressed_anew(tmp_path):
+    (tmp_path / "a.cd").write_bytes(header("zstd") + record(struct.pack("<i", 0) + b"nothing compressed"))
+    with pytest.raises(CompressedFormatError, match="is not zstd"):
+        of([(1, "b")], "xz").merge_(CompressedDictionary.load(tmp_path / "a.cd"))

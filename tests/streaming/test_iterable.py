@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -315,3 +316,18 @@ def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
         assert resumed == whole[3:]
     assert sorted(e for whole, _ in results for batch in whole for e in batch) == list(range(96))
     assert len(results[0][0]) == len(results[1][0]) == math.ceil(48 / 3)
+
+
+def test_a_step_after_the_end_of_one_worker_is_warned_of(caplog):
+    class Uneven(Numbers):
+        """Odd lines make three elements, even ones one: worker 0 of 2 comes to its end first."""
+
+        def preprocess_line(self, line):
+            yield from range(3 if line % 2 else 1)
+
+    for step, warned in ((4, False), (8, True)):
+        dataset = IterableDataset(hparams(1), Uneven(6), start_from_step=step)
+        caplog.clear()
+        with mock.patch("nanoset_ref.streaming.iterable.worker_and_workers", return_value=(0, 2)):
+            list(dataset)
+        assert ("ended after 3 of 4 elements to skip" in caplog.text) is warned

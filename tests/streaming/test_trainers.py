@@ -30,8 +30,10 @@ folder = Path(sys.argv[1])
 class Numbers(Adapter):
     def __iter__(self):
         return iter(range(49))
+    def set_epoch(self, epoch):
+        self.epoch = epoch
     def preprocess_line(self, line):
-        return float(line)
+        return float(line + 1000 * self.epoch)
 
 class Model(LightningModule):
     def __init__(self):
@@ -46,22 +48,26 @@ class Model(LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.01)
 
-def fit(start=None):
+def fit(start=None, steps=9, keeps=False):
     model = Model()
     hparams = SimpleNamespace(batch_size=3, num_workers=int(sys.argv[2]), iterable=True)
     module = SuperDataModule(hparams, Numbers(), Numbers())
     keep = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
     trainer = Trainer(
-        max_steps=9, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
-        callbacks=[] if start else [keep], enable_checkpointing=not start, enable_progress_bar=False,
+        max_steps=steps, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
+        callbacks=[keep] if keeps else [], enable_checkpointing=keeps, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0,
     )
     trainer.fit(model, module, ckpt_path=start and folder / f"step={start}.ckpt")
+    if steps < 9:
+        trainer.save_checkpoint(folder / "step=after 7.ckpt")
     at = [trainer.global_step, trainer.current_epoch]
     return model.global_rank, {"seen": model.seen, "weight": model.weight.item(), "at": at}
 
 if __name__ == "__main__":
-    results = {str(start): fit(start) for start in (None, 3, 4, 6)}
+    results = {"None": fit(keeps=True)}
+    fit(steps=7)
+    results |= {str(start): fit(start) for start in (3, 4, 6, "after 7")}
     rank = results["None"][0]
     (folder / f"{rank}.json").write_text(json.dumps({start: result for start, (_, result) in results.items()}))
 """
@@ -81,7 +87,10 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
         epoch = list(DataLoader(dataset, 3, num_workers=workers, collate_fn=list))
         assert len(epoch) == 8  # four steps of two batches
         assert whole["at"][0] == 9
-        assert whole["seen"] == (3 * epoch)[:18]
+        epochs = [[[number + 1000 * turn for number in batch] for batch in epoch] for turn in range(3)]
+        assert whole["seen"] == sum(epochs, [])[:18]
+        after = results.pop("after 7")  # saved when `fit` had returned: Lightning has counted that epoch as done
+        assert (after["seen"], after["weight"], after["at"][0]) == (whole["seen"][14:], whole["weight"], 9)
         for start, resumed in results.items():  # in the first epoch, at its end, in the second one
             assert resumed["seen"] == whole["seen"][2 * int(start) :]
             assert {**resumed, "seen": whole["seen"]} == whole
