@@ -192,3 +192,12 @@ def test_broken_folders_are_named(golden, tmp_path):
     path.with_name(path.name + ".metadata").unlink()
     with pytest.raises(TokenFileError, match="2 or 4 bytes, got 3"):
         DatatroveFile(path, token_size=3)
+
+
+def test_files_are_sorted_as_texts_and_a_nanoset_reads_none_below(tmp_path):
+    for name in ("a/0.ds", "a-1/0.ds", "a.b/0.ds", "a.ds"):
+        write_ds(tmp_path / name, np.arange(10), [10])
+    found = [str(file.path.relative_to(tmp_path)) for file in datatrove_files(tmp_path)]
+    assert found == ["a-1/0.ds", "a.b/0.ds", "a.ds", "a/0.ds"]
+    nanoset = DatatroveNanoset([tmp_path], None, 4, 2)
+    assert [file.path.name for file in nanoset.files] == ["a.ds"]

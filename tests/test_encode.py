@@ -249,8 +249,8 @@ def test_ids_that_do_not_fit_the_dtype(golden, monkeypatch):
     vocabulary = {"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    encoder = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True)
-    assert encoder.dtype == np.uint16
+    assert Encoder(wrapped(backend)).dtype == np.int32, "as the largest id wants, though there are four"
+    encoder = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True, dtype="uint16")
     texts = ["a a", "a", "", "a b a", "a", "b"]
     with pytest.raises(EncodeError, match="token id 70000 does not fit uint16, whose largest is 65535") as caught:
         encoder.encode_batch(texts)

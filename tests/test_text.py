@@ -203,3 +203,30 @@ def test_a_parquet_file_that_is_none_or_lacks_the_column(tmp_path):
         texts_of(open_text(path, column="x"))
     with pytest.raises(DocumentError, match=r"a.parquet:1: column 'text' must hold a string, got NoneType"):
         texts_of(open_text(path))
+
+
+def test_parquet_without_rows_and_of_bytes(tmp_path):
+    schema = pa.schema([("text", pa.string())])
+    pq.write_table(pa.table({"text": []}, schema=schema), tmp_path / "a.parquet")  # as Spark leaves them
+    pq.write_table(pa.table({"text": ["b"]}, schema=schema), tmp_path / "b.parquet")
+    assert texts_of(open_text(tmp_path)) == ["b"]
+    pq.write_table(pa.table({"text": pa.array([b'{"text": "inner"}'])}), tmp_path / "c.parquet")
+    with pytest.raises(DocumentError, match="c.parquet:1: column 'text' must hold a string, got bytes"):
+        texts_of(open_text(tmp_path / "c.parquet"))
+
+
+def test_a_damaged_page_of_parquet_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[60:200] = b"\xff" * 140
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.parquet: row group 0 cannot be read"):
+        texts_of(open_text(path))
+
+
+def test_what_is_hidden_is_no_data(tmp_path):
+    write_lines(tmp_path / "a.jsonl", ["a"])
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    write_lines(tmp_path / ".ipynb_checkpoints/a-checkpoint.jsonl", ["a"])
+    assert texts_of(open_text(tmp_path)) == ["a"]

@@ -103,7 +103,7 @@ def datatrove_files(
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted((Path(folder).rglob if recursive else Path(folder).glob)(filename_pattern))
+    paths = sorted((Path(folder).rglob if recursive else Path(folder).glob)(filename_pattern), key=str)
     if not paths:
         raise FileNotFoundError(
             f"{folder} holds no file {filename_pattern!r}; datatrove's DocumentTokenizer writes them"

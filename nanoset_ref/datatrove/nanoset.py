@@ -72,8 +72,8 @@ class DatatroveNanoset(Nanoset):
         dataset_folders: the folders. dataset_weights, sequence_length, train_split_num_samples, random_seed, order: as
             in `Nanoset`, a weight per folder.
         eos_token_id: documents end with this id; None: they end where the index says.
-        **files: of `datatrove_files`. `shuffle` is True unless given: today's Nanotron shuffles the files of a folder
-            with datatrove's own seed, 42.
+        **files: of `datatrove_files`. Unless given, `shuffle` is True and `recursive` False: today's Nanotron shuffles
+            the files of a folder, not of those below it, with datatrove's own seed, 42.
 
     A sample is {"input_ids": int32 [S + 1], "positions": int64 [S + 1]}. The order, the samples and the positions are
     those of the Nanoset in Nanotron's main branch, bit for bit, if `windows` is left at "disjoint".
@@ -91,7 +91,8 @@ class DatatroveNanoset(Nanoset):
         order: str = "nanotron",
         **files: Any,
     ) -> None:
-        folders = [datatrove_files(folder, **({"shuffle": True} | files)) for folder in dataset_folders]
+        files = {"shuffle": True, "recursive": False} | files
+        folders = [datatrove_files(folder, **files) for folder in dataset_folders]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
         totals = [sum(folder) for folder in lengths]
         inner = build_order(order, totals, dataset_weights, train_split_num_samples, random_seed)  # type: ignore[arg-type]

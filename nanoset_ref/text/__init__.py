@@ -101,12 +101,17 @@ def open_text(
     return TextSource(column, on_error, parts)
 
 
+def _hidden(path: Path) -> bool:
+    """Whether a file or a folder above it is named as what is not data: .ipynb_checkpoints, _SUCCESS."""
+    return any(name.startswith((".", "_")) for name in path.parts)
+
+
 def _parts(input: str, split: str | None, config: str | None) -> Iterator[Part]:
     path = Path(input)
     saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
     if path.is_dir() and not saved and split is None:
-        files = sorted(str(file) for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
-        files = [file for file in files if not Path(file).name.startswith((".", "_"))]
+        found = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+        files = sorted(str(file) for file in found if not _hidden(file.relative_to(path)))
         if not files:
             raise FileNotFoundError(f"{input}: the folder holds no file ending in {', '.join(SUFFIXES)}")
     elif path.is_file():

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from nanoset_ref.text.lines import DocumentError, InputError, checked_text, read_lines, text_of_line
 
@@ -102,9 +102,18 @@ class _ListBlock(Block):
     """Rows that were read, or are to be read, as a whole: `first` is the number of the first one in its file."""
 
     def __init__(
-        self, path: str, column: str, on_error: OnError, first: int, read: Callable[[], Iterable[Any]], num_bytes: int
+        self,
+        path: str,
+        column: str,
+        on_error: OnError,
+        first: int,
+        read: Callable[[], Iterable[Any]],
+        num_bytes: int,
+        *,
+        lines: bool = False,
     ) -> None:
         super().__init__(path, column, on_error)
+        self._lines = lines  # of JSON; else the values of a column
         self._first, self._read, self._size = first, read, num_bytes
 
     def rows(self) -> Iterator[Any]:
@@ -112,7 +121,7 @@ class _ListBlock(Block):
         yield from self._read()
 
     def text_of(self, row: bytes | str | None) -> str | None:
-        return text_of_line(row, self.column) if isinstance(row, bytes) else checked_text(row, self.column)
+        return text_of_line(cast(bytes, row), self.column) if self._lines else checked_text(row, self.column)
 
     def locate(self, number: int) -> str:
         return f"{self.path}:{self._first + number}"
@@ -138,7 +147,7 @@ class LineFile:
         try:
             stream = io.BufferedReader(pyarrow.CompressedInputStream(file, packed), BLOCK_BYTES)
             while lines := stream.readlines(BLOCK_BYTES):
-                yield _ListBlock(self.path, column, on_error, first, lines.__iter__, file.tell() - consumed)
+                yield _ListBlock(self.path, column, on_error, first, lines.__iter__, file.tell() - consumed, lines=True)
                 first, consumed = first + len(lines), file.tell()
         except OSError as error:
             raise InputError(f"{self.path}: damaged after line {first - 1}: {error}") from None
@@ -160,13 +169,16 @@ class ParquetFile:
         require_column(column, file.schema_arrow.names, self.path)
 
         def read(group: int) -> Iterator[Any]:
-            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
-                yield from batch.column(0).to_pylist()
+            try:
+                for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
+                    yield from batch.column(0).to_pylist()
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(f"{self.path}: row group {group} cannot be read: {error}") from None
 
         first = 1
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
-            size = self.num_bytes * rows // file.metadata.num_rows
+            size = self.num_bytes * rows // max(1, file.metadata.num_rows)
             yield _ListBlock(self.path, column, on_error, first, partial(read, group), size)
             first += rows
 

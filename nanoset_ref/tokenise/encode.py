@@ -93,7 +93,7 @@ class Encoder:
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
         self.tokenizer = tokenizer
         self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
-        self.dtype = token_dtype_for(len(tokenizer)) if dtype is None else np.dtype(dtype)
+        self.dtype = token_dtype_for(self.vocab_size) if dtype is None else np.dtype(dtype)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self.prefix, self.suffix = self._special_ids() if add_special_tokens else ([], [])
         if append_eod:
