@@ -119,6 +119,10 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
                 f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, "
                 f"these files have {self.dataset_lengths}"
             )
+        if len(order) != self.train_split_num_samples:
+            raise ValueError(
+                f"the order has {len(order)} positions, train_split_num_samples is {self.train_split_num_samples}"
+            )
         self.order = order
         self._gather = Gatherer(self.files)
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count

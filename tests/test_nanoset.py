@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
 
 GOLDEN = ["u16_single", "u16_three_none", "i32_two_weighted"]
@@ -240,3 +241,10 @@ def test_a_reused_buffer_is_filled_in_place(tmp_path):
     ring = np.full((3, 5), -1, dtype=np.int32)
     assert nanoset.read(np.array([0, 1, 2]), out=ring) is ring
     assert np.array_equal(ring, nanoset.__getitems__([0, 1, 2]).rows)
+
+
+@pytest.mark.parametrize("length", [9, 11])
+def test_an_order_of_another_length_is_refused(tmp_path, length):
+    path = write_range(tmp_path / "a.npy", 41)
+    with pytest.raises(ValueError, match=f"the order has {length} positions, train_split_num_samples is 10"):
+        Nanoset(path, None, 4, 10, order=StatelessOrder([10], None, length))

@@ -170,3 +170,20 @@ def test_nanotron_positions_and_counts_are_what_a_search_finds(lengths, until, s
         for sample in {0, length - 1}:
             expected = [k for k, pair in enumerate(found) if pair == (source, sample)]
             assert order.positions(source, sample, until=until).tolist() == expected
+
+
+def test_a_source_that_was_read_out_can_be_dropped():
+    start = StatelessOrder([10, 1000], [1, 1], 40).ledger(40)
+    assert start.reads[0] >= 10
+    for excess in ("raise", "renormalise"):
+        order = StatelessOrder([10, 1000], [0, 1], 100, start=start, max_repetitions=1, excess=excess)
+        assert order.counts().tolist() == [start.reads[0], start.reads[1] + 60]
+    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, "nothing is left to read"
+
+
+def test_no_limit_may_be_said_and_what_is_not_read_gives_nothing():
+    free = StatelessOrder([10, 1000], [1, 1], 400)
+    assert StatelessOrder([10, 1000], [1, 1], 400, max_repetitions=[np.inf, 1]).fingerprint == free.fingerprint
+    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=np.inf).counts().tolist() == [0, 10]
+    with pytest.raises(ValueError, match="may give 10 more samples .* the run asks for 15"):
+        StatelessOrder([10, 10], [1, 0], 15, max_repetitions=1, excess="renormalise")

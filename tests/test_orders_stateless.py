@@ -202,3 +202,14 @@ def test_what_cannot_be_dealt_is_refused():
         StatelessOrder([4], None, 2**48 + 1)
     with pytest.raises(ValueError, match="dataset 1 has no samples but a positive weight"):
         StatelessOrder([4, 0], [1, 1], 10)
+
+
+def test_a_source_of_almost_no_weight_has_its_positions_far_beyond_the_run():
+    """Its next reading may lie beyond 2**48, where positions are not computed; the search ends before."""
+    for lengths, weights in (([10**6, 10**6], [1e-11, 1]), ([10**9, 10], [1e-9, 1])):
+        order = StatelessOrder(lengths, weights, 10**6, 5)
+        datasets, samples = order[:1000]
+        for sample in (0, 1, lengths[0] - 1):
+            assert order.positions(0, sample, until=1000).tolist() == np.flatnonzero(
+                (datasets == 0) & (samples == sample)
+            ).tolist()

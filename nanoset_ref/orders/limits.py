@@ -47,7 +47,10 @@ def limit_repetitions(
     limits = np.broadcast_to(np.asarray(max_repetitions, dtype=np.float64), lengths.shape)
     if not (limits >= 0).all():
         raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
-    caps = np.maximum(limits * lengths - np.asarray(reads), 0) / max(num_samples, 1)
+    if num_samples <= 0:
+        return weights
+    room = np.multiply(limits, lengths, out=np.zeros(len(lengths)), where=lengths > 0) - np.asarray(reads)
+    caps = np.clip(room, 0, num_samples) / num_samples
     tolerance = 1 + 1e-12  # of the rounding in weights that just reach their limit
     over = np.flatnonzero(weights > caps * tolerance)
     if not over.size:
@@ -65,7 +68,7 @@ def limit_repetitions(
         free = ~capped & (weights > 0)
         rest = 1 - caps[capped].sum()
         if not free.any() and rest > 1e-12:
-            available = int((caps * max(num_samples, 1)).sum())
+            available = int((caps[weights > 0] * num_samples).sum() + 1e-6)
             raise ValueError(
                 f"all sources together may give {available} more samples under max_repetitions, the run asks for "
                 f"{num_samples}: shorten it, or allow more repetitions"

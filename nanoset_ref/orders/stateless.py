@@ -28,7 +28,7 @@ from nanoset_ref.orders.bulk import locate_many
 from nanoset_ref.orders.interleave import counts, position
 from nanoset_ref.orders.limits import Excess, limit_repetitions
 from nanoset_ref.orders.permutation import derive, permute_many, sides, unpermute
-from nanoset_ref.orders.shares import Shares, build_shares
+from nanoset_ref.orders.shares import Shares, build_shares, had
 
 MAX_SAMPLES = 2**48
 WEIGHT_UNITS = 2**46  # weights are rounded to this many parts of the whole
@@ -124,12 +124,14 @@ class StatelessOrder(Order):
         aim = np.asarray(max_repetitions, dtype=np.float64)
         limits = np.broadcast_to(aim, self.dataset_lengths.shape)
         weights, left = self.dataset_weights, self.num_samples - self.start.position
+        most = np.multiply(limits, self.dataset_lengths, out=np.zeros(len(limits)), where=self.dataset_lengths > 0)
+        most = np.maximum(most, self._reads)  # what was read before stays read
         while True:
             limited = limit_repetitions(self.dataset_lengths, weights, self.start.reads, left, aim, excess)
             if not np.array_equal(limited, self.dataset_weights):
                 self.dataset_weights, self.weighted = limited, True
                 self._shares = self._deal()
-            over = np.maximum(self.counts() - limits * self.dataset_lengths, 0)
+            over = np.maximum(self.counts() - most, 0)
             if not over.any():
                 return
             if excess == "raise":
@@ -139,7 +141,7 @@ class StatelessOrder(Order):
                     f"max_repetitions allows {limits[source] * self.dataset_lengths[source]:,.0f}: lower its weight a "
                     'little, or take excess="renormalise"'
                 )
-            aim = aim - over / np.maximum(self.dataset_lengths, 1)
+            aim = np.maximum(aim - over / np.maximum(self.dataset_lengths, 1), 0)
 
     @property
     def block(self) -> int:
@@ -195,7 +197,8 @@ def _units(weights: Sequence[float]) -> list[int]:
     0.
     """
     exact = [Fraction(weight) for weight in weights]
-    return [max(round(weight / sum(exact) * WEIGHT_UNITS), int(weight > 0)) for weight in exact]
+    total = sum(exact)
+    return [max(round(weight / total * WEIGHT_UNITS), int(weight > 0)) for weight in exact]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -226,11 +229,15 @@ def _find(shares, lengths, keys, reads, first, source, sample, until):
     found = [np.int64(0) for _ in range(0)]
     length = lengths[source]
     turn = reads[source] // length
+    rank, blocks = shares.ranks[source], -(-max(until - first, 0) // shares.block)
+    stop = reads[source] + had(shares, rank, rank + 1, blocks)  # readings up to the end of the block of `until`
     while True:
         reading = turn * length + unpermute(sample, length, derive(keys[source], turn))
         turn += 1
         if reading < reads[source]:
             continue
+        if reading >= stop:
+            break
         k = first + position(shares, source, reading - reads[source])
         if k >= until:
             break
