@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,3 +47,9 @@ def test_the_eos_may_be_given():
     found = describe(of([[1, 7], [7]]), eos_token_id=7)
     assert (found.eos_token_id, found.documents_ending_in_eos) == (7, 2)
     assert "EOS (id 7): 66.6667% of the tokens, at the end of 2 documents" in str(found)
+
+
+@pytest.mark.parametrize("ids", [[3, -1], [2**45]])
+def test_what_is_no_token_id_is_refused(ids):
+    with pytest.raises(ValueError, match="which are no token ids"):
+        describe(of([ids], np.int64))

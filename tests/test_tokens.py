@@ -264,3 +264,14 @@ def test_repr_says_what_one_wants_to_know(path):
 def test_manifest_lists_every_field_in_its_json():
     manifest = Manifest(dtype="int32", num_tokens=1, num_documents=1, checksum="x")
     assert json.loads(manifest.to_json())["windows"] == "overlapping"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
+    text = tmp_path / "corpus.json"
+    text.write_text('{"text": "a document"}')
+    with pytest.raises(FileExistsError, match=r"corpus\.json is no manifest, and one would replace it"):
+        write(tmp_path / "corpus.npy", overwrite=overwrite)
+    assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
+    text.unlink()
+    write(write(tmp_path / "corpus.npy"), overwrite=True)

@@ -15,6 +15,8 @@ import xxhash
 
 from nanoset_ref.formats.documents import Documents
 
+MAX_ID = 1 << 28  # a flag per id is kept up to the largest
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
@@ -79,7 +81,12 @@ def describe(documents: Documents, eos_token_id: int | None = None) -> Descripti
     ending = eos_ids = duplicates = duplicate_tokens = 0
     seen: set[bytes] = set()
     for ids, sizes in documents.pieces():
-        highest = int(ids.max(initial=0))
+        lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
+        if lowest < 0 or highest >= MAX_ID:
+            raise ValueError(
+                f"{documents.path} holds {ids.dtype.name} values from {lowest} to {highest}, which are no token ids: "
+                "is their dtype another one?"
+            )
         if highest >= len(used):
             used = np.concatenate([used, np.zeros(highest + 1 - len(used), dtype=np.bool_)])
         used[ids] = True

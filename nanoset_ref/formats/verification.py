@@ -34,7 +34,8 @@ def verify(documents: str | os.PathLike[str] | Documents, vocab_size: int | None
         if int(piece.min()) < 0 or (limit is not None and int(piece.max()) >= limit):
             wrong = start + int(np.flatnonzero((piece < 0) | (piece >= (np.inf if limit is None else limit)))[0])
             raise TokenFileError(
-                f"{path}: token {wrong} has the id {documents.tokens[wrong]}, outside the vocabulary of {limit} ids"
+                f"{path}: token {wrong} has the id {documents.tokens[wrong]}, outside the vocabulary"
+                + ("" if limit is None else f" of {limit} ids")
             )
     ids = (
         f"ids below {limit:,}"

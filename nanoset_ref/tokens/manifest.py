@@ -109,3 +109,12 @@ def manifest_path(path: str | os.PathLike[str]) -> Path:
 def documents_path(path: str | os.PathLike[str]) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
     return Path(path).with_suffix(".documents.npy")
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file beside a token file may be replaced by a manifest: it is one itself, of whatever version."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size < 1 << 16 else None
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and fields.keys() >= {"dtype", "num_tokens", "num_documents", "checksum"}

@@ -88,6 +88,11 @@ class TokenFile:
         """How samples are cut from this file: what the manifest says, else "overlapping"."""
         return "overlapping" if self.manifest is None else self.manifest.windows
 
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether something beside the file tells where its documents begin."""
+        return self.manifest is not None
+
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """int64 [num_documents + 1], memory-mapped: document d is tokens[offsets[d]:offsets[d + 1]]. None without a

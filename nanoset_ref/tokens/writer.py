@@ -13,7 +13,14 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.files import atomic_write
-from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
+from nanoset_ref.tokens.manifest import (
+    TOKEN_DTYPES,
+    Manifest,
+    TokenFileError,
+    documents_path,
+    is_manifest,
+    manifest_path,
+)
 
 
 class TokenFileWriter:
@@ -30,7 +37,7 @@ class TokenFileWriter:
             `added_special_tokens`, `windows`, `row_length`.
 
     Raises:
-        FileExistsError: the file exists and `overwrite` is False.
+        FileExistsError: the file exists and `overwrite` is False, or what stands where its manifest belongs is none.
         TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
     """
 
@@ -43,6 +50,11 @@ class TokenFileWriter:
             raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype.name}")
         if self.path.exists() and not overwrite:
             raise FileExistsError(f"{self.path} exists; remove it, or ask for overwriting")
+        beside = manifest_path(self.path)
+        if beside.exists() and not is_manifest(beside):
+            raise FileExistsError(
+                f"{beside} is no manifest, and one would replace it: remove it, or give {self.path} another name"
+            )
         self.num_tokens = 0
         self.num_documents = 0
         self._description = description
