@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
+from nanoset_ref.datatrove.nanoset import DatatroveNanoset
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.provenance import audit as module
 from nanoset_ref.provenance.audit import audit
 from nanoset_ref.provenance.legs import Leg
@@ -130,3 +132,24 @@ def test_an_empty_run_is_refused(paths):
         audit([])
     with pytest.raises(ValueError, match="run: num_steps must be at least 1, got 0"):
         audit([leg(paths, num_steps=0)])
+
+
+def test_a_run_that_goes_on_from_a_ledger_passes(paths):
+    before = Nanoset(paths, [1, 1], 4, 60, order="stateless")
+    order = StatelessOrder(before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60))
+    dataset = Nanoset(paths, [3, 1], 4, 300, order=order)
+    schedule = Schedule(dp_size=3, micro_batch_size=2, consumed_train_samples=60)
+    report = audit([Leg(name="run", dataset=dataset, schedule=schedule, num_steps=40)])
+    assert report.ok, str(report)
+    reads = np.array([[30, 30], [30 + 180, 30 + 60]])
+    found = report.legs[0].sources
+    assert [source.read for source in found] == (reads[1] - reads[0]).tolist()
+    assert [source.repetitions for source in found] == [3, 3], "210 readings of 100 samples, 90 of 40"
+
+
+def test_a_file_without_a_sample_is_no_error(tmp_path):
+    for name, tokens in (("a", 40), ("b", 3)):
+        np.arange(tokens, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
+    dataset = DatatroveNanoset([tmp_path], None, 4, 8)
+    report = audit([Leg(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
+    assert sorted((source.num_samples, source.read) for source in report.legs[0].sources) == [(0, 0), (8, 8)]

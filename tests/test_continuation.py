@@ -62,7 +62,7 @@ def test_the_same_plan_is_exact(tmp_path):
     nanoset = Nanoset([write(tmp_path, "a", 61)], None, 4, 40)
     found = compare(state_of(nanoset, 7), nanoset)
     assert found.exact
-    assert str(found) == "continuing at 7 reads exactly what the saved plan would have read"
+    assert str(found) == "continuing at 7 reads the same tokens as the saved plan would, each as often"
     assert found.until == 15, "the end of the epoch"
 
 
@@ -112,3 +112,20 @@ def test_an_order_given_as_an_object_may_not_be_built_again(tmp_path):
     order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
         ledger_of(state_of(Nanoset([path], None, 4, 38, order=order), 5))
+
+
+def test_a_file_that_a_plan_names_twice_counts_twice(tmp_path):
+    a, b = write(tmp_path, "a", 41), write(tmp_path, "b", 41, 100)
+    old, new = Nanoset([a, a], None, 4, 20), Nanoset([a, b], None, 4, 20)
+    kept, added = compare(state_of(old, 4), new, until=20).files
+    before, saved, ours = labels(old, 0, 4), labels(old, 4, 20), labels(new, 4, 20)
+    assert (kept.read_before, kept.saved, kept.new) == (before.total(), saved.total(), sum(ours[t] for t in range(41)))
+    assert kept.lost == sum(max(0, saved[t] - ours[t]) for t in range(41))
+    assert (added.saved, added.new) == (0, sum(ours[t] for t in range(100, 141)))
+
+
+def test_a_plan_that_begins_after_the_state_is_refused(tmp_path):
+    a = write(tmp_path, "a", 41)
+    order = StatelessOrder([10], None, 20, start={"position": 8, "reads": [8]})
+    with pytest.raises(ValueError, match="begins at position 8, the run that was saved had read up to 4"):
+        compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=order))

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.datatrove import DatatroveFile
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where
 from nanoset_ref.provenance.schedule import Schedule
-from nanoset_ref.provenance.search import find
+from nanoset_ref.provenance.search import find, find_text
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
@@ -254,3 +255,28 @@ def test_find_gives_every_place_within_one_document(tmp_path):
 def test_find_in_a_megatron_corpus(blend):
     corpus = blend.datasets[1].corpus
     assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
+
+
+def test_a_ds_file_without_its_index_names_no_document(tmp_path):
+    np.arange(41, dtype=np.uint16).tofile(tmp_path / "a.ds")
+    nanoset = Nanoset(DatatroveFile(tmp_path / "a.ds"), None, 4, 8)
+    (origin,) = where(nanoset, Schedule(), 1)
+    (part,) = origin.parts
+    assert part.document is None
+    assert list(range(part.start, part.stop)) == nanoset[0]["input_ids"].tolist()
+
+
+def test_a_text_that_ends_within_several_tokens_is_found_to_its_end(tmp_path):
+    class Bytes:
+        """A token per byte of UTF-8."""
+
+        def encode(self, text, **options):
+            return list(text.encode())
+
+        def decode(self, ids, **options):
+            return bytes(ids).decode(errors="replace")
+
+    text = "one two three 😀"
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        writer.write_document(list(f"zero {text} four".encode()))
+    assert find_text(TokenFile(tmp_path / "a.npy"), Bytes(), text) == [(0, 5, 5 + len(text.encode()))]

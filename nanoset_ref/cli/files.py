@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.cli.output import add_command, at_least, id_dtype, show, without_boundaries
+from nanoset_ref.cli.output import add_command, at_least, id_dtype, show, without_companions
 from nanoset_ref.files import atomic_write
 from nanoset_ref.formats import Documents, check_target, convert, describe, open_documents, remove, split, verify
 from nanoset_ref.tokenise.encode import load_tokenizer
@@ -87,7 +87,7 @@ def _inspect(options: argparse.Namespace) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     results = []
-    for file in without_boundaries(options.files):
+    for file in without_companions(options.files):
         try:
             detail = verify(_open(options, file), options.vocab_size)
             results.append({"file": file, "ok": True, "detail": detail})
@@ -99,7 +99,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> None:
-    sources = [_open(options, source) for source in without_boundaries(options.sources)]
+    sources = [_open(options, source) for source in without_companions(options.sources)]
     check_target(options.target, sources, overwrite=options.overwrite)
     if options.tokenizer:
         sources = [it if it.description.get("tokenizer") else _described(it, options.tokenizer) for it in sources]

@@ -48,10 +48,16 @@ def id_dtype(text: str) -> str:
     raise argparse.ArgumentTypeError(f"must be a dtype of integers, such as uint16 or int32, got {text!r}")
 
 
-def without_boundaries(paths: Sequence[str]) -> list[str]:
-    """The paths without the boundaries (<stem>.documents.npy) of token files among them, which a glob names, too."""
-    end = ".documents.npy"
-    return [path for path in paths if not path.endswith(end) or path.removesuffix(end) + ".npy" not in paths]
+def without_companions(paths: Sequence[str]) -> list[str]:
+    """The paths without those that a glob names, too: the boundaries (<stem>.documents.npy) of token files among them,
+    and the .idx of a .bin.
+    """
+    beside = ((".documents.npy", ".npy"), (".idx", ".bin"))
+    return [
+        path
+        for path in paths
+        if not any(path.endswith(end) and path.removesuffix(end) + file in paths for end, file in beside)
+    ]
 
 
 def show(options: argparse.Namespace, value: Any, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.cli.output import at_least, id_dtype, without_boundaries
+from nanoset_ref.cli.output import at_least, id_dtype, without_companions
 from nanoset_ref.datatrove import DatatroveFile
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
@@ -72,7 +72,7 @@ def legs_of(options: argparse.Namespace) -> list[Leg]:
         return legs_of_config(load_config(options.config))
     if not options.data:
         raise ValueError("say which run is meant: --config FILE.yaml, or --data FILE[=WEIGHT] ... with a layout")
-    paths, weights = _paths_and_weights(without_boundaries(options.data))
+    paths, weights = _paths_and_weights(without_companions(options.data))
     pairs = [Path(path).suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path) for path in paths]
     if any(pairs) and not all(pairs):
         raise ValueError(
@@ -116,8 +116,11 @@ def leg_at(legs: Sequence[Leg], step: int) -> Leg:
 
 def tokenizer_of(options: argparse.Namespace, file: Any) -> Any:
     """The tokenizer that --tokenizer names, else the one that the file's manifest names."""
-    manifest = getattr(file, "manifest", None)
-    name = options.tokenizer or (manifest and manifest.tokenizer)
+    name = (
+        options.tokenizer
+        or getattr(file, "tokenizer", None)
+        or getattr(getattr(file, "manifest", None), "tokenizer", None)
+    )
     if not name:
         raise ValueError("the file does not say its tokenizer; give --tokenizer")
     return load_tokenizer(name)

@@ -70,10 +70,14 @@ class DatatroveFile(TokenFile):
     def windows(self) -> Windows:
         return self._windows
 
+    @property
+    def has_boundaries(self) -> bool:
+        return Path(f"{self.path}.index").is_file()
+
     @cached_property
     def document_offsets(self) -> NDArray[np.int64]:
         """int64 [documents + 1], from the index."""
-        if not Path(f"{self.path}.index").is_file():
+        if not self.has_boundaries:
             raise TokenFileError(f"{self.path}.index is missing, so the document boundaries are not known")
         ends = np.fromfile(f"{self.path}.index", dtype="<u8").astype(np.int64)
         if not len(ends) or ends[-1] != self.num_tokens or (np.diff(ends) < 0).any():

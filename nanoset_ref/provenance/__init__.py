@@ -124,7 +124,7 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
     file = dataset.files[source]
     first = sample * file.stride(dataset.sequence_length)
     last = first + dataset.sequence_length + 1
-    offsets = file.document_offsets
+    offsets = file.document_offsets if file.has_boundaries else None
     parts = []
     if offsets is None:
         parts.append(Part(None, first, last, first * file.dtype.itemsize, last * file.dtype.itemsize))

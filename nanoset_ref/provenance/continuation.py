@@ -68,7 +68,9 @@ class FileDifference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """The comparison, file by file. `exact`: nothing would be read otherwise than by the saved plan."""
+    """The comparison, file by file. `exact`: every token would be read as often as by the saved plan, though perhaps
+    elsewhere in the order.
+    """
 
     consumed_train_samples: int
     until: int
@@ -77,7 +79,8 @@ class Continuation:
 
     def __str__(self) -> str:
         if self.exact:
-            return f"continuing at {self.consumed_train_samples:,} reads exactly what the saved plan would have read"
+            at = f"{self.consumed_train_samples:,}"
+            return f"continuing at {at} reads the same tokens as the saved plan would, each as often"
         lines = [
             f"from position {self.consumed_train_samples:,} to {self.until:,}, in tokens, against going on as saved:"
         ]
@@ -112,13 +115,16 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
     saved = _order_of(plan, until)
     first = saved.start.position if isinstance(saved, StatelessOrder) else 0
     new = _order_of(dataset.plan, until)
+    if isinstance(new, StatelessOrder) and new.start.position > consumed:
+        raise ValueError(
+            f"the new plan begins at position {new.start.position}, the run that was saved had read up to {consumed}"
+        )
     _, new_strides = _shape(dataset.plan)
     files = []
-    theirs = {_key(file): index for index, file in enumerate(plan["files"])}
-    ours = {_key(file): index for index, file in enumerate(dataset.plan["files"])}
+    theirs, ours = _places(plan), _places(dataset.plan)
     for key, file in {_key(file): file for file in [*plan["files"], *dataset.plan["files"]]}.items():
-        old_index, new_index = theirs.get(key), ours.get(key)
-        unit = math.gcd(*(s[i] for s, i in ((strides, old_index), (new_strides, new_index)) if i is not None))
+        old_index, new_index = theirs.get(key, []), ours.get(key, [])
+        unit = math.gcd(*(strides[i] for i in old_index), *(new_strides[i] for i in new_index))
         size = -(-file["num_tokens"] // unit)
         before = _readings(saved, old_index, strides, first, consumed, unit, size)
         as_saved = _readings(saved, old_index, strides, consumed, until, unit, size)
@@ -127,11 +133,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         files.append(
             FileDifference(
                 file=file["name"],
-                status="kept"
-                if old_index is not None and new_index is not None
-                else "added"
-                if old_index is None
-                else "dropped",
+                status="kept" if old_index and new_index else "added" if not old_index else "dropped",
                 read_before=int(before.sum()) * unit,
                 saved=int(as_saved.sum()) * unit,
                 new=int(as_new.sum()) * unit,
@@ -190,17 +192,26 @@ def _shape(plan: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     ], strides
 
 
+def _places(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], list[int]]:
+    """The numbers under which a plan reads each file: more than one where it names a file twice."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for index, file in enumerate(plan["files"]):
+        places.setdefault(_key(file), []).append(index)
+    return places
+
+
 def _readings(
-    order: Order, dataset: int | None, strides: Sequence[int], start: int, stop: int, unit: int, size: int
+    order: Order, places: Sequence[int], strides: Sequence[int], start: int, stop: int, unit: int, size: int
 ) -> NDArray[np.int64]:
     """How often each stretch of `unit` tokens of a file is read in positions [start, stop)."""
     edges = np.zeros(size + 1, dtype=np.int64)
-    if dataset is None:
+    if not places:
         return edges[:-1]
-    width = strides[dataset] // unit
     for first in range(start, stop, PIECE):
         datasets, samples = order[np.arange(first, min(first + PIECE, stop), dtype=np.int64)]
-        begins = samples[datasets == dataset] * width
-        np.add.at(edges, begins, 1)
-        np.add.at(edges, begins + width, -1)
+        for dataset in places:
+            width = strides[dataset] // unit
+            begins = samples[datasets == dataset] * width
+            np.add.at(edges, begins, 1)
+            np.add.at(edges, begins + width, -1)
     return np.cumsum(edges)[:-1]

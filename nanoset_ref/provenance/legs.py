@@ -85,7 +85,7 @@ def sources_of(leg: Leg) -> list[Source]:
                 path=str(file.path),
                 num_samples=samples,
                 read=read,
-                epochs=read / samples,
+                epochs=read / max(samples, 1),
                 distinct=distinct,
                 repetitions=most,
                 weight=float(order.dataset_weights[index]),
@@ -135,12 +135,13 @@ def _megatron_sources(leg: Leg, dataset: MegatronNanoset | BlendedNanoset) -> li
 def _coverage(order: Order, dataset: int, stop: int) -> tuple[int, int]:
     """(different samples of a dataset read before position `stop`, readings of the one that is read most).
 
-    Runs of up to 2**24 positions, and Nanotron's order over one epoch, are counted. Of a longer stateless run it is
-    known that a source is read through before a sample of it repeats, exact to the order's block (a few thousand
-    positions).
+    Of a stateless order it is known that a source is read through before a sample of it repeats, what its ledger counts
+    included; of Nanotron's, one epoch is counted, of others all.
     """
     length = int(order.dataset_lengths[dataset])
-    if isinstance(order, StatelessOrder) and stop > 1 << 24:
+    if length == 0:
+        return 0, 0
+    if isinstance(order, StatelessOrder):
         read = int(order.counts(stop)[dataset])
         return min(read, length), -(-read // length)
     epochs, rest = divmod(stop, order.samples_per_epoch) if isinstance(order, NanotronOrder) else (0, stop)

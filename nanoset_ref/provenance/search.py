@@ -83,7 +83,7 @@ def find_text(source: Source, tokenizer: Any, text: str) -> list[tuple[int, int,
         start, stop = at - low, at - low + len(middle)
         while len(decode(start)) > begin:
             start -= 1
-        while len(decode(stop)) < begin + len(text):
+        while not decode(stop).startswith(text, begin):  # by length alone, half a character would count as one
             stop += 1
         found.append((document, low + start, low + stop))
     return sorted(found)

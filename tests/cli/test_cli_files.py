@@ -105,3 +105,10 @@ def test_split_targets_may_not_exist(run, corpus, tmp_path):
     code, _, error = run("split", ids_of(corpus), tmp_path / "train.npy", tmp_path / "valid.npy", "--held-out", "3")
     assert code == 1
     assert "train.npy exists; remove it" in error
+
+
+def test_a_pair_that_a_glob_names_by_both_files_is_one(run, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "a.bin")
+    assert run("merge", *sorted(tmp_path.glob("a.*")), tmp_path / "b.npy")[0] == 0
+    assert TokenFile(tmp_path / "b.npy").num_tokens == TokenFile(ids_of(corpus)).num_tokens
+    assert len(json.loads(run("verify", *sorted(tmp_path.glob("a.*")), "--json")[1])) == 1

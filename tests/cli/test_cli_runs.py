@@ -124,7 +124,7 @@ def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp
     state = {"consumed_train_samples": 64, "plan": nanoset.plan}
     (tmp_path / "state.json").write_text(json.dumps(state))
     _, text, _ = run("audit", *data, "--state", tmp_path / "state.json")
-    assert text.endswith("continuing at 64 reads exactly what the saved plan would have read\n")
+    assert text.endswith("continuing at 64 reads the same tokens as the saved plan would, each as often\n")
     _, text, _ = run("audit", *data, "--order", "stateless", "--state", tmp_path / "state.json", "--json")
     assert json.loads(text)["continuation"]["exact"] is False
 
@@ -146,7 +146,7 @@ def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
     assert code == 0
     assert "first: 3 steps" in text and "second: 3 steps" in text
     record = {"first_position": 0, "consumed_train_samples": 4, "plan": Nanoset(ids_of(corpus), None, 32, 12, 1).plan}
-    for name, expected in (("second", "continuing at 4 reads exactly"), ("third", "saved in the stage 'third'")):
+    for name, expected in (("second", "reads the same tokens"), ("third", "saved in the stage 'third'")):
         state = {
             "step": 4,
             "state": {"data": {"step": 4, "stages": [record | {"name": "first"}, record | {"name": name}]}},
@@ -167,3 +167,10 @@ def test_a_ds_file_is_read_with_its_own_width_of_ids(run, corpus, tmp_path):
     document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
     _, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3, *tokenizer)
     assert document in text
+
+
+def test_a_ds_file_says_its_tokenizer(run, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "a.ds")
+    document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
+    code, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3)
+    assert code == 0 and document in text
