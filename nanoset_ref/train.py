@@ -17,6 +17,7 @@ rank's random state in the checkpoint, a learning rate that is a function of the
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 import os
@@ -70,7 +71,7 @@ class Run:
         if found is None:
             return
         step, state = found
-        if state["model"] != self.config.model.model_config:
+        if state["model"] != json.loads(json.dumps(self.config.model.model_config)):  # JSON has no integer keys
             raise CheckpointError(
                 f"the checkpoints in {self.checkpoints.folder} are of the model {state['model']}, the config has "
                 f"{self.config.model.model_config}: continue with that one, or take another checkpoints_path"
@@ -212,7 +213,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train"
         run = Run(config, world)
         run.train(log_samples=options.log_samples)
         run.checkpoints.close()
-    except (FileNotFoundError, ConfigError, WorldError, StageError, PlanMismatch, CheckpointError) as error:
+    except (OSError, ConfigError, WorldError, StageError, PlanMismatch, CheckpointError) as error:
         if speaks:
             sys.stderr.write(f"{prog}: error: {error}\n")
         return 1

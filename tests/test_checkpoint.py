@@ -1,5 +1,6 @@
 """Checkpoints: complete or absent, broken ones skipped, tensors for any layout, no pickle."""
 
+import errno
 import json
 import logging
 import pickletools
@@ -53,6 +54,9 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: (path / STATE).unlink(), "FileNotFoundError"),
         (lambda path: (path / STATE).write_text("{"), "JSONDecodeError"),
         (lambda path: (path / STATE).write_text("{}"), "KeyError"),
+        (lambda path: (path / STATE).write_text('{"files": {}}'), "KeyError"),
+        (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
+        (lambda path: path.rename(path.with_name(f"{path.name}.bak")), "it holds step 10; give it its name back"),
         (lambda path: next(path.glob("*.safetensors")).unlink(), "FileNotFoundError"),
         (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has 5 bytes instead of"),
         (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another checksum"),
@@ -68,6 +72,10 @@ def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(checkpo
     assert "skipping the checkpoint" in caplog.text and problem in caplog.text
     checkpoints.save(10, tensors(3.0), {"n": 11})
     assert checkpoints.newest() == (10, {"n": 11})
+
+
+def count_on(path):
+    path.write_text(path.read_text().replace('"n": 10', '"n": 11'))
 
 
 def flip_a_bit(path):
@@ -115,3 +123,18 @@ def test_sharded_tensors_load_on_any_number_of_ranks(tmp_path):
 def test_one_job_at_a_time(checkpoints, tmp_path, monkeypatch):
     Ranks(1, hold_lock, (str(checkpoints.folder),), tmp_path / "log").wait()
     assert f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()
+
+
+def test_keys_that_json_makes_strings_are_told_as_they_are_read(checkpoints):
+    checkpoints.save(5, tensors(), {"names": {2: "b", 10: "a"}})
+    assert checkpoints.newest() == (5, {"names": {"2": "b", "10": "a"}})
+
+
+def test_a_filesystem_without_locks_is_no_other_job(world, tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with caplog.at_level(logging.WARNING):
+        Checkpoints(tmp_path / "run", world).close()
+    assert "cannot be locked" in caplog.text

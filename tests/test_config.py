@@ -1,5 +1,7 @@
 """The YAML of a run: what is right is read, what is wrong is named with its path."""
 
+import os
+
 import numpy as np
 import pytest
 import yaml
@@ -7,6 +9,7 @@ import yaml
 from nanoset_ref.corpus import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.training.config import Config, load_config
+from nanoset_ref.training.pipeline import check_cut
 from nanoset_ref.training.strict_yaml import ConfigError
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 300}
@@ -140,6 +143,15 @@ DATASET = (*STAGE, "data", "dataset")
         (("model", "model_config", "hiden_size"), 8, "model.model_config.hiden_size: unknown key, did you mean 'hid"),
         (("checkpoints", "checkpoint_interval"), 0, "checkpoints.checkpoint_interval: must be at least 1, got 0"),
         (("optimizer", "clip_grad"), "1", "optimizer.clip_grad: must be a number, got '1'"),
+        (("optimizer", "clip_grad"), -1, "optimizer.clip_grad: must be above 0 or null, got -1"),
+        (("optimizer", "clip_grad"), float("nan"), "clip_grad: must be above 0 or null, got nan"),
+        (("optimizer", "weight_decay"), -1, "weight_decay: must be at least 0, got -1"),
+        (("optimizer", "optimizer_factory"), {"adam_beta1": 1.5}, "adam_beta1: must lie in [0, 1), got 1.5"),
+        (("optimizer", "learning_rate_scheduler", "learning_rate"), float("inf"), "learning_rate: must be below 2**63"),
+        (("general",), {"seed": 10**30}, "seed: must fit 64 bits, got 1000"),
+        (("tokens", "train_steps"), 10**30, "train_steps: must be below 2**63, got 1000"),
+        (("model", "model_config", "model_type"), ["llama"], "model_config.model_type: ['llama'] is not one that"),
+        (("model", "model_config", "vocab_size"), None, "model_config: "),
         (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
         (("zzz",), 1, "zzz: unknown key; known are checkpoints, data_stages"),
     ],
@@ -187,3 +199,37 @@ def test_configs_are_frozen(load):
     assert isinstance(config, Config)
     with pytest.raises(AttributeError):
         config.tokens.train_steps = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: {{ one }}", "cannot be a key; quote braces"),
+        ("? [a, b]\n: 1", "cannot be a key"),
+        ("name: 2024-13-45", "month must be in 1..12"),
+        ("name: !!int abc", "invalid literal for int"),
+        ("name: !!bool abc", "abc"),
+        ("name: 1" + 400 * "0" + ".5e400", "config.yaml: "),
+        ("name: " + "[" * 3000, "recursion"),
+    ],
+)
+def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
+    (tmp_path / "config.yaml").write_text(text + "\n")
+    with pytest.raises(ConfigError) as error:
+        load_config(tmp_path / "config.yaml")
+    assert "config.yaml: " in str(error.value) and message in str(error.value)
+
+
+def test_a_file_has_one_name_however_it_is_spelt(load, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    near = os.path.relpath(files["a"])
+    config = load(put(("data_stages", 0, "data", "dataset", "dataset_path"), f"./{near}"))
+    assert config.data_stages[0].data.dataset.dataset_path == files["a"]
+    with pytest.raises(ConfigError, match="a file may stand here once"):
+        load(put((*DATASET, "dataset_path"), [files["a"], near]))
+
+
+def test_pipeline_stages_want_as_many_micro_batches(load):
+    config = load(lambda tree: (tree["parallelism"].update(pp=2), tree["tokens"].pop("batch_accumulation_per_replica")))
+    with pytest.raises(ConfigError, match=r"per_replica: must be at least parallelism\.pp = 2, got 1"):
+        check_cut(config)

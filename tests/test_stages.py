@@ -333,3 +333,16 @@ def test_states_are_copies(make):
     loader.next_step()
     assert kept == state
     assert loader.records[0].consumed_train_samples == 4
+
+
+@pytest.mark.parametrize(
+    ("order", "before", "after"),
+    [("nanotron", "ab", "ba"), ("stateless", {"a": 1, "b": 1}, {"a": 9, "b": 1})],
+)
+def test_a_finished_stage_that_is_continued_must_be_as_it_was(make, order, before, after):
+    def stages(data):
+        return [("one", 1, data, {"order": order}), ("two", 4, data, {"order": order, "reuse": "continue"})]
+
+    _, state = run(make(stages(before)), 3)
+    with pytest.raises(PlanMismatch, match=r"stage 'one': this state was saved under another plan"):
+        run(make(stages(after)), 1, state)

@@ -12,6 +12,7 @@ saving and when loading. The alternative it rejects is torch's default format, w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import xxhash
 from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -86,7 +88,8 @@ class Checkpoints:
         if self.world.is_first:
             files = {path.name: [path.stat().st_size, checksum(path)] for path in sorted(temporary.iterdir())}
             with atomic_write(temporary / STATE, "w") as file:
-                json.dump({"step": step, "files": files, "state": state}, file, indent=1)
+                told = json.loads(json.dumps({"step": step, "files": files, "state": state}))
+                json.dump(told | {"checksum": _digest(told)}, file, indent=1)
             if target.exists():  # it was broken, or this run would have begun after it
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -100,7 +103,9 @@ class Checkpoints:
             problem = find_problem(path)
             if problem is None:
                 found = read_state(path)["step"]
-                break
+                if path == self._path(found):
+                    break
+                found, problem = 0, f"it holds step {read_state(path)['step']}; give it its name back"
             logger.warning("skipping the checkpoint %s: %s", path, problem)
         found = self.world.agree(found)
         return (found, read_state(self._path(found))["state"]) if found else None
@@ -133,10 +138,18 @@ def read_state(path: Path) -> dict[str, Any]:
     return json.loads((path / STATE).read_text(encoding="utf-8"))
 
 
+def _digest(told: dict[str, Any]) -> str:
+    """Of what state.json says, as it is read back."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+
 def find_problem(path: Path) -> str | None:
     """Why a checkpoint cannot be used, or None."""
     try:
-        files = read_state(path)["files"]
+        told = read_state(path)
+        files, expected, _ = told["files"], told.pop("checksum", None), (told["step"], told["state"])
+        if expected is not None and expected != _digest(told):
+            return f"{STATE} has changed: another checksum"
         for name, (size, expected) in files.items():
             found = (path / name).stat().st_size
             if found != size:
@@ -157,6 +170,9 @@ def _lock(path: Path) -> int:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
         except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                logger.warning("%s cannot be locked (%s): see to it that no other job trains there", path.parent, error)
+                return descriptor
             if time.monotonic() > last_try:
                 os.close(descriptor)
                 raise CheckpointError(f"another job trains in {path.parent}; wait for its end or stop it") from error

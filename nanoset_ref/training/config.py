@@ -27,7 +27,9 @@ def _require(condition: bool, message: str) -> None:
 
 def _at_least(low: int, config: Any, *names: str) -> None:
     for name in names:
-        _require(getattr(config, name) >= low, f"{name}: must be at least {low}, got {getattr(config, name)}")
+        value = getattr(config, name)
+        _require(value >= low, f"{name}: must be at least {low}, got {value}")
+        _require(value < 2**63, f"{name}: must be below 2**63, got {value}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,11 @@ class DatasetConfig:
             number = isinstance(weight, (int, float)) and not isinstance(weight, bool) and math.isfinite(weight)
             _require(number and weight >= 0, f"dataset_path: the weight of {path!r} must be from 0 on, got {weight!r}")
         _require(sum(weights.values()) > 0, f"dataset_path: one weight at least must be above 0, got {given!r}")
+        # one file has one name, however it is spelt: stages that share it are found by it
+        names = {path: os.path.abspath(path) for path in self.paths}
+        _require(len(set(names.values())) == len(names), f"dataset_path: a file may stand here once, got {given!r}")
+        one = {names[path]: weight for path, weight in given.items()} if isinstance(given, Mapping) else None
+        object.__setattr__(self, "dataset_path", one or ([*names.values()] if len(names) > 1 else names.popitem()[1]))
         if self.reuse is None:
             object.__setattr__(self, "reuse", "continue" if self.order == "stateless" else "restart")
 
@@ -162,12 +169,15 @@ class ModelConfig:
         model_type = fields.pop("model_type", None)
         try:
             known = AutoConfig.for_model(model_type)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ConfigError(f"model_config.model_type: {model_type!r} is not one that transformers knows") from error
         names = known.to_dict().keys() | known.attribute_map.keys() | {"rope_theta", "rope_scaling"}
         for name in fields:
             _require(name in names, unknown_key(f"model_config.{name}", name, names))
-        return AutoConfig.for_model(model_type, **fields)
+        try:
+            return AutoConfig.for_model(model_type, **fields)
+        except Exception as error:  # each kind of transformers config has errors of its own
+            raise ConfigError(f"model_config: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,6 +213,11 @@ class AdamWConfig:
     adam_beta2: float = 0.95
     adam_eps: float = 1e-8
 
+    def __post_init__(self) -> None:
+        for name in ("adam_beta1", "adam_beta2"):
+            _require(0 <= getattr(self, name) < 1, f"{name}: must lie in [0, 1), got {getattr(self, name)}")
+        _at_least(0, self, "adam_eps")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
@@ -213,12 +228,20 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     clip_grad: float | None = 1.0
 
+    def __post_init__(self) -> None:
+        _at_least(0, self, "weight_decay")
+        clip = self.clip_grad
+        _require(clip is None or clip > 0, f"clip_grad: must be above 0 or null, got {clip}")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneralConfig:
     """seed: of the initial weights, of dropout and of the loading workers."""
 
     seed: int = 42
+
+    def __post_init__(self) -> None:
+        _require(-(2**63) <= self.seed < 2**63, f"seed: must fit 64 bits, got {self.seed}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -198,6 +198,11 @@ def check_cut(config: Config) -> None:
         raise ConfigError("model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1")
     if pp > model.num_hidden_layers:
         raise ConfigError(f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs one at least")
+    if config.tokens.batch_accumulation_per_replica < pp:
+        raise ConfigError(
+            f"tokens.batch_accumulation_per_replica: must be at least parallelism.pp = {pp}, "
+            f"got {config.tokens.batch_accumulation_per_replica}: as many micro-batches are under way at once"
+        )
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
         if getattr(model, name) % tp:
             raise ConfigError(f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}")

@@ -177,10 +177,7 @@ class StagedLoader:
         left = (span.last_step - self.step) * self.config.global_batch_size
         nanoset = open_stage(self.config, span.stage, record.position + left, record.start)
         if resumed:
-            try:
-                check_plan(record.plan, nanoset.plan)
-            except PlanMismatch as error:
-                raise PlanMismatch(f"stage {span.stage.name!r}: {error}") from error
+            self._check_plan(record, nanoset.plan)
         record.plan = nanoset.plan
         self._loader = build_nanoset_dataloader(
             nanoset,
@@ -197,11 +194,20 @@ class StagedLoader:
         )
         self._batches = iter(self._loader)
 
+    @staticmethod
+    def _check_plan(record: StageRecord, plan: dict[str, Any]) -> None:
+        try:
+            check_plan(record.plan, plan)
+        except PlanMismatch as error:
+            raise PlanMismatch(f"stage {record.name!r}: {error}") from error
+
     def _begin(self, index: int) -> StageRecord:
         before = self._continued[index]
         start = Ledger(0, ())
         if before is not None:
             record = self.records[before]
+            done = open_stage(self.config, self.spans[before].stage, record.position, record.start)
+            self._check_plan(record, done.plan)  # its files and weights decide where this stage goes on
             start = start_after(self.config, self.spans, index, record.start, record.position)
         return StageRecord(
             name=self.spans[index].stage.name,

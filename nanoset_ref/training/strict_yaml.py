@@ -16,7 +16,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -34,6 +34,8 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise ConfigError(f"line {key_node.start_mark.line + 1}: {key!r} cannot be a key; quote braces")
             if key in seen:
                 raise ConfigError(f"line {key_node.start_mark.line + 1}: the key {key!r} stands twice")
             seen.add(key)
@@ -55,7 +57,7 @@ def load_yaml(path: str | os.PathLike[str], kind: type[T]) -> T:
     with open(path, encoding="utf-8") as file:
         try:
             return read_value(kind, yaml.load(file, _Loader), "")
-        except (ConfigError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (ValueError, OverflowError, KeyError, RecursionError, yaml.YAMLError) as error:
             raise ConfigError(f"{os.fspath(path)}: {error}") from error
 
 
