@@ -41,12 +41,17 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
     remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        file = open(temporary, mode.replace("w", "x"), **text)  # noqa: SIM115 - closed below
+        with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink > 0:
+            break
+        file.close()  # before it was locked, another writer has taken it for a leftover
     try:
-        with open(temporary, mode.replace("w", "x"), **text) as file:
-            with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -1,5 +1,6 @@
 """Files are complete or absent, also when the writer is killed."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -75,3 +76,19 @@ def test_checksum_is_xxh3_of_the_content(tmp_path):
     assert checksum(tmp_path / "a") == "xxh3_128:99aa06d3014798d86001c324468d497f"  # the published value for no input
     (tmp_path / "a").write_bytes(b"x" * (1 << 22) + b"y")
     assert checksum(tmp_path / "a") != checksum(__file__)
+
+
+def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
+    """Between its making and its lock another writer may remove it."""
+    lock, taken = fcntl.flock, []
+
+    def late(file, how):
+        if not taken and how == fcntl.LOCK_EX:
+            taken.extend(remove_leftovers(tmp_path / "a"))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with atomic_write(tmp_path / "a", "w") as file:
+        file.write("whole")
+    assert len(taken) == 1
+    assert (tmp_path / "a").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1

@@ -1,5 +1,6 @@
 """Token files: what is written comes back, and what does not hold together is refused."""
 
+import errno
 import json
 import os
 import pickle
@@ -275,3 +276,25 @@ def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
     assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
     text.unlink()
     write(write(tmp_path / "corpus.npy"), overwrite=True)
+
+
+def test_a_full_disk_leaves_the_old_file(path, monkeypatch):
+    write(path)
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(path, documents=[[9] * 3000], overwrite=True)
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_a_file_that_came_meanwhile_is_left_as_it_is(path):
+    meanwhile = pytest.raises(FileExistsError, match="was written by somebody else meanwhile")
+    with meanwhile, TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write_document([1, 2, 3])
+        write(path)
+    assert TokenFile(path).tokens.tolist() == [0, 1, 2, 3, 4]
+    assert "checksum as in the manifest" in verify(path)

@@ -55,6 +55,7 @@ class TokenFileWriter:
             raise FileExistsError(
                 f"{beside} is no manifest, and one would replace it: remove it, or give {self.path} another name"
             )
+        self._overwrite = overwrite
         self.num_tokens = 0
         self.num_documents = 0
         self._description = description
@@ -89,6 +90,11 @@ class TokenFileWriter:
                     raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
                 self._offsets.seek(0)
                 self._write_offsets_header()
+                for file in (self._ids, self._offsets):  # a full disk shows while the old file is still there
+                    file.flush()
+                    os.fsync(file.fileno())
+                if self.path.exists() and not self._overwrite:
+                    raise FileExistsError(f"{self.path} was written by somebody else meanwhile; it is left as it is")
                 self.path.unlink(missing_ok=True)  # an old file goes before its boundaries and manifest do
             with atomic_write(manifest_path(self.path), "w") as file:
                 file.write(self._manifest().to_json())
