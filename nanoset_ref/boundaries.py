@@ -43,6 +43,11 @@ class DocumentBlock(SampleBlock):
         super().__init__(rows)
         self.starts = starts
 
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return DocumentBlock(self.rows[index], self.starts[index])
+        return super().__getitem__(index)
+
 
 class WithDocumentStarts(Dataset[dict[str, NDArray[Any]]]):
     """A dataset whose batches come with the beginnings of their documents.

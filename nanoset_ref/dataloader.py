@@ -79,6 +79,8 @@ class NanosetDataLoader(DataLoader[Any]):
     ) -> None:
         if read_ahead < 0:
             raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
+        if not options.get("in_order", True):
+            raise ValueError("in_order must be True: what comes out of order cannot be counted for a resume")
         super().__init__(dataset, batch_sampler=cast(Any, batch_sampler), **options)
         self.plan = plan
         self.read_ahead = read_ahead
@@ -144,6 +146,9 @@ class NanosetDataLoader(DataLoader[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers.
+
+        The dataset may have another length by now, which is no part of its plan; epochs are counted by the length it
+        has, so a state from beyond the first epoch belongs to a dataset of the same one.
 
         Raises:
             PlanMismatch: the state belongs to another plan; the message lists what differs.

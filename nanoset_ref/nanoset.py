@@ -188,6 +188,12 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         datasets, samples = self.order[positions]
         if out is None:
             out = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
+        shape = len(positions), self.row_length
+        if out.shape != shape or out.dtype != self.row_dtype or not out.flags.c_contiguous:
+            raise ValueError(
+                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {out.dtype} {list(out.shape)} with "
+                f"strides {out.strides}"
+            )
         self._gather(datasets, samples * self._strides[datasets], out)
         return out
 

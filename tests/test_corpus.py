@@ -72,6 +72,8 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
     (tmp_path / "corpus.json").unlink()
     corpus.domains["stories"].write_text("half a file")
     assert digests(prepare_corpus(tmp_path)) == DIGESTS
+    corpus.domains["programs"].unlink()
+    assert digests(prepare_corpus(tmp_path)) == DIGESTS
 
 
 def test_columns_and_sizes(documents: dict[str, list[dict]]) -> None:

@@ -295,3 +295,9 @@ def test_documents_within_a_sample_are_told_apart(tmp_path, by):
     (batch,) = build_nanoset_dataloader(dataset, micro_batch_size=1, documents=options)
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7]]
     assert [k for k, kept in enumerate(batch["label_mask"][0].tolist()) if not kept] == [2, 7]
+
+
+def test_batches_out_of_order_are_refused(tmp_path):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
+    with pytest.raises(ValueError, match="in_order must be True"):
+        build_nanoset_dataloader(nanoset, micro_batch_size=2, num_loading_workers=2, in_order=False)

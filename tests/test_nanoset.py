@@ -248,3 +248,18 @@ def test_an_order_of_another_length_is_refused(tmp_path, length):
     path = write_range(tmp_path / "a.npy", 41)
     with pytest.raises(ValueError, match=f"the order has {length} positions, train_split_num_samples is 10"):
         Nanoset(path, None, 4, 10, order=StatelessOrder([10], None, length))
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.empty((3, 5), np.int64),
+        np.empty((4, 5), np.int32),
+        np.empty((3, 4), np.int32),
+        np.empty((5, 3), np.int32).T,
+    ],
+)
+def test_a_buffer_that_does_not_fit_is_refused(tmp_path, out):
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
+    with pytest.raises(ValueError, match=r"out must be int32 \[3, 5\] in C order, got"):
+        nanoset.read(np.arange(3), out=out)

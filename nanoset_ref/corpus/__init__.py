@@ -55,7 +55,9 @@ def prepare_corpus(folder: str | Path) -> Corpus:
     corpus = Corpus(domains={name: folder / f"{name}.jsonl" for name in WRITERS}, tokenizer=folder / "tokenizer")
     done = folder / "corpus.json"  # written last: whoever sees it sees everything
     stamp = json.dumps({"format": FORMAT, "domains": list(WRITERS), "tokenizer": "tokenizer"}) + "\n"
-    if done.is_file() and done.read_bytes() == stamp.encode():
+    tokenizer, settings = corpus.tokenizer / "tokenizer.json", corpus.tokenizer / "tokenizer_config.json"
+    there = all(file.is_file() for file in [*corpus.domains.values(), tokenizer, settings, done])
+    if there and done.read_bytes() == stamp.encode():
         return corpus
     corpus.tokenizer.mkdir(parents=True, exist_ok=True)
     texts: list[str] = []
@@ -63,9 +65,9 @@ def prepare_corpus(folder: str | Path) -> Corpus:
         documents = list(write_documents(name))
         texts += [document["text"] for document in documents]
         write_text(path, "".join(json.dumps(document) + "\n" for document in documents))
-    write_text(corpus.tokenizer / "tokenizer.json", train_tokenizer(texts).to_str(pretty=True) + "\n")
+    write_text(tokenizer, train_tokenizer(texts).to_str(pretty=True) + "\n")
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS_TOKEN}
-    write_text(corpus.tokenizer / "tokenizer_config.json", json.dumps(config) + "\n")
+    write_text(settings, json.dumps(config) + "\n")
     write_text(done, stamp)
     return corpus
 
