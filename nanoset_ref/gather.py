@@ -25,6 +25,7 @@ Files are immutable while they are open: truncating one under a mapping ends the
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
@@ -49,13 +50,26 @@ class Gatherer:
 
     Args:
         files: the files, of uint16 or int32.
+
+    Raises:
+        OSError: more files than this process may open.
     """
 
     def __init__(self, files: list[TokenFile]) -> None:
-        self._descriptors = np.array([os.open(file.path, os.O_RDONLY) for file in files], dtype=np.int64)
-        for descriptor in self._descriptors.tolist():
-            weakref.finalize(self, os.close, descriptor)
-        self._mappings = [_map(descriptor) for descriptor in self._descriptors.tolist()]
+        descriptors: list[int] = []
+        self._mappings: list[mmap.mmap] = []
+        try:
+            for file in files:
+                descriptors.append(os.open(file.path, os.O_RDONLY))
+                weakref.finalize(self, os.close, descriptors[-1])
+                self._mappings.append(_map(descriptors[-1]))
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            what = f"{len(files)} token files want two descriptors each, this process may have {limit}"
+            raise OSError(error.errno, f"{what}: raise the limit (ulimit -n)") from error
+        self._descriptors = np.array(descriptors, dtype=np.int64)
         self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         windows = [-(-len(mapping) // WINDOW) for mapping in self._mappings]

@@ -3,9 +3,11 @@
 import gc
 import mmap
 import os
+import resource
 import types
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,3 +152,19 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, mon
         (1, mmap.MADV_WILLNEED, 4092 // page * page, 4132 - 4092 // page * page),
     ]
     assert out.tolist() == [list(range(5000, 5010)), list(range(1023, 1033))]
+
+
+def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
+    files = token_files(tmp_path, *[([1, 2, 3], "<u2")] * 60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(tmp_path, os.O_RDONLY)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 60, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"60 token files want two descriptors each.*raise the limit \(ulimit -n\)"):
+            Gatherer(files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    gc.collect()
+    assert os.open(tmp_path, os.O_RDONLY) == highest, "all are closed again"
+    os.close(highest)

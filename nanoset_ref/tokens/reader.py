@@ -59,7 +59,11 @@ class TokenFile:
                 f"{self.path} holds {self.num_tokens} ids, its manifest {manifest.name} says "
                 f"{self.manifest.num_tokens}: the file is truncated or not this manifest's; write it again"
             )
-        self.tokens: NDArray[Any] = np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
+
+    @functools.cached_property
+    def tokens(self) -> NDArray[Any]:
+        """The ids, [num_tokens]; mapped at the first access, as whoever only gathers rows has no need of it."""
+        return np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
 
     def _resolve_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
         given = None if token_dtype is None else np.dtype(token_dtype).newbyteorder("<")
