@@ -233,3 +233,16 @@ def test_pipeline_stages_want_as_many_micro_batches(load):
     config = load(lambda tree: (tree["parallelism"].update(pp=2), tree["tokens"].pop("batch_accumulation_per_replica")))
     with pytest.raises(ConfigError, match=r"per_replica: must be at least parallelism\.pp = 2, got 1"):
         check_cut(config)
+
+
+@pytest.mark.parametrize(("text", "value"), [("100", 100), ("1_000", 1000), ("0x64", 100)])
+def test_integers_are_what_they_look_like(files, tmp_path, text, value):
+    (tmp_path / "config.yaml").write_text(SEEDS.format(**files).replace("train_steps: 30", f"train_steps: {text}"))
+    assert load_config(tmp_path / "config.yaml").tokens.train_steps == value
+
+
+@pytest.mark.parametrize("text", ["0100", "1:30", "1__:0"])
+def test_what_yaml_once_took_for_an_octal_or_sexagesimal_number_is_none(files, tmp_path, text):
+    (tmp_path / "config.yaml").write_text(SEEDS.format(**files).replace("train_steps: 30", f"train_steps: {text}"))
+    with pytest.raises(ConfigError, match=f"train_steps: must be an integer, got '{text}'"):
+        load_config(tmp_path / "config.yaml")

@@ -39,7 +39,7 @@ def run_arguments() -> argparse.ArgumentParser:
     add("--sequence-length", type=at_least(1), default=2048, help="tokens per sample (default: %(default)s)")
     add("--num-samples", type=int, help="samples of the run (default: one epoch)")
     add("--seed", type=int, default=1234, help="of the order (default: %(default)s)")
-    add("--order", default="nanotron", help="nanotron or stateless (default: %(default)s)")
+    add("--order", help="nanotron or stateless, of token files (default: nanotron)")
     add("--token-dtype", type=id_dtype, help="of files without a manifest (default: uint16)")
     add(
         "--split",
@@ -134,11 +134,14 @@ def _nanoset(options: argparse.Namespace, paths: Sequence[str], weights: Sequenc
     ]
     epoch = sum(file.num_samples(options.sequence_length) for file in files)
     num_samples = epoch if options.num_samples is None else options.num_samples
-    return Nanoset(files, weights, options.sequence_length, num_samples, options.seed, order=options.order)
+    order = options.order or "nanotron"
+    return Nanoset(files, weights, options.sequence_length, num_samples, options.seed, order=order)
 
 
 def _megatron(options: argparse.Namespace, paths: Sequence[str], weights: Sequence[float] | None) -> Any:
     paths = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
+    if options.order is not None:
+        raise ValueError(f"--order {options.order} is for token files; .bin/.idx pairs have Megatron's order")
     if weights and options.num_samples is None:
         raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
     data_path = dict(zip(paths, weights, strict=True)) if weights else paths

@@ -30,6 +30,12 @@ class ConfigError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
+    # not YAML 1.1's integers, to which 0100 is 64 and 1:30 is 90
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:int"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
@@ -42,6 +48,9 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"([-+]?(0|[1-9][\d_]*)|0x[\da-fA-F]+)$"), list("-+0123456789")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )

@@ -20,6 +20,7 @@ from nanoset_ref.cli import build_parser, files, main
         (["where", "--data", "nothing.npy", "--step", "1"], "no token file at nothing.npy"),
         (["where", "--data", "raw.npy", "m.bin", "--step", "1"], "token files or .bin/.idx pairs, not both"),
         (["where", "--data", "m.bin=1", "--step", "1"], "give --num-samples"),
+        (["where", "--data", "m.bin", "--order", "stateless", "--step", "1"], "--order stateless is for token files"),
         (["where", "--data", "raw.npy=x", "--step", "1"], "the weight of raw.npy must be a number"),
         (["where", "--data", "raw.npy", "--sequence-length", "50", "--step", "1"], "one sample of sequence_length=50"),
         (["where", "--data", "raw.npy", "--sequence-length", "9", "--dp-size", "9", "--step", "1"], "has no steps"),
