@@ -211,6 +211,7 @@ def test_configs_are_frozen(load):
         ("name: !!bool abc", "abc"),
         ("name: 1" + 400 * "0" + ".5e400", "config.yaml: "),
         ("name: " + "[" * 3000, "recursion"),
+        ('{"text": "a"}\n{"text": "b"}', "expected '<document start>', but found '{' in "),
     ],
 )
 def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
@@ -218,6 +219,7 @@ def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         load_config(tmp_path / "config.yaml")
     assert "config.yaml: " in str(error.value) and message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_has_one_name_however_it_is_spelt(load, files, tmp_path, monkeypatch):

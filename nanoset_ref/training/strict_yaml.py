@@ -67,7 +67,8 @@ def load_yaml(path: str | os.PathLike[str], kind: type[T]) -> T:
         try:
             return read_value(kind, yaml.load(file, _Loader), "")
         except (ValueError, OverflowError, KeyError, RecursionError, yaml.YAMLError) as error:
-            raise ConfigError(f"{os.fspath(path)}: {error}") from error
+            what = " ".join(str(error).split())  # the parser's own errors are of several lines
+            raise ConfigError(f"{os.fspath(path)}: {what}") from error
 
 
 def read_value(kind: Any, value: Any, where: str) -> Any:
