@@ -35,8 +35,10 @@ class _Round(NamedTuple):
             level 0, where shares hold from the first item of all, they are of all shares.
         first, sizes: the first item of its hand, counted likewise, and the items of the hand.
         keys, places: uint64, the key of the hand's network; the item's number in the hand, then its place.
-        children, before, left: the child with this place, its items before the hand, and its first place in it.
-        next_children, next_before, right: the same of the child after it.
+        children, before, left: a child near the place, the items of those before it before the hand, and the place in
+            the hand where it begins; at last the child with the place, its own items before the hand, its first place.
+        next_children, next_before, right: the same of the neighbour on the other side of the place; `right` at last the
+            place after the child's last one.
         masks: uint64, the child's places as bits, then the items that come to them.
         switches: uint64 [6, items], see `send_many`.
     """

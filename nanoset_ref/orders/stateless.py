@@ -205,6 +205,7 @@ def _units(weights: Sequence[float]) -> list[int]:
 def _read(lengths, domains, keys, reads, datasets, numbers):
     """The samples (int64 [n]) that numbered items of datasets read: steps 2 and 3."""
     samples = np.empty_like(numbers)
+    # arrays of their own, see `bulk`
     n, a = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
     b, pass_keys = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
     for start in range(0, len(numbers), _CHUNK):

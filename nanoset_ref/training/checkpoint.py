@@ -102,10 +102,11 @@ class Checkpoints:
         for path in sorted(self.folder.glob("step-*"), reverse=True) if self.world.is_first else ():
             problem = find_problem(path)
             if problem is None:
-                found = read_state(path)["step"]
-                if path == self._path(found):
+                step = read_state(path)["step"]
+                if path == self._path(step):
+                    found = step
                     break
-                found, problem = 0, f"it holds step {read_state(path)['step']}; give it its name back"
+                problem = f"it holds step {step}; give it its name back"
             logger.warning("skipping the checkpoint %s: %s", path, problem)
         found = self.world.agree(found)
         return (found, read_state(self._path(found))["state"]) if found else None
