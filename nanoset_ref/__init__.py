@@ -25,7 +25,7 @@ _PUBLIC = {
     "NanosetDataLoader": "dataloader",
     "NanotronOrder": "orders",
     "ResumableBatchSampler": "samplers",
-    "Schedule": "provenance.schedule",
+    "Schedule": "schedule",
     "SkipBatchSampler": "samplers",
     "StatelessOrder": "orders",
     "TensorPointer": "collator",

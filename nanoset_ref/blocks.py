@@ -1,20 +1,17 @@
-"""Blocks: what travels from those who read to the training loop, instead of single batches.
+"""The fast road: blocks of many batches, instead of single ones, travel from those who read to the training loop.
 
 Reading a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing
 out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
 `batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered. The
 first blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
 
-    1. `BlockSampler` (main process) puts the positions of the next batches together, with the number of a free slot
+    1. `BlockSampler` (main process) takes the positions of the next batches together, with the number of a free slot
     2. `BlockReader` (worker or main process) fills that slot and answers with its number
-    3. `Slots.tensor` (main process) shows the slot as a tensor, without a copy; the collator cuts it
+    3. `BlockRoad` (main process) shows the slot as a tensor, without a copy, and the collator cuts it
 
 A slot is free when nothing refers to it any more: neither the loader, nor a batch, nor whatever was made from a batch
-without copying. That is what reference counts tell, so there is no rule for the user to keep, and a batch never changes
-under its owner. Who keeps every batch gets fresh memory for each block. The rejected alternatives: a ring that is
-overwritten after a fixed number of batches (silently wrong for whoever keeps one longer), fresh shared memory for each
-item (what torch does: a file, a mapping and page faults every time), and arrays sent through the workers' pipes (two
-more copies).
+without copying. Reference counts tell us, so users need no rule, and a batch never changes under its owner. Who keeps
+every batch gets fresh memory for each block.
 
 It costs the slots: one block for every read under way, and three that are being delivered.
 """
@@ -22,38 +19,21 @@ It costs the slots: one block for every read under way, and three that are being
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
+from nanoset_ref.ahead import ahead
+from nanoset_ref.collator import Batch, Collator
+from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler
 
 BLOCK_BYTES = 4 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all slots together: in containers shared memory often ends at 64 MiB
-
-T = TypeVar("T")
-
-
-@runtime_checkable
-class RowReader(Protocol):
-    """A dataset whose samples are rows of one length, read many at a time (`Nanoset`, `MegatronNanoset`).
-
-    `read(positions, out)` fills `out` [n, row_length] of `row_dtype` with the rows at `positions`, int64 [n].
-    """
-
-    @property
-    def row_length(self) -> int: ...
-
-    @property
-    def row_dtype(self) -> np.dtype[Any]: ...
-
-    def read(self, positions: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]: ...
 
 
 class Request(NamedTuple):
@@ -64,11 +44,12 @@ class Request(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What a reader answers: how many rows it wrote into `slot`, or else the `rows` themselves."""
+    """What a reader answers: how many rows it put into `slot`, or else the `rows`; `starts` if they are needed."""
 
     num_rows: int
     slot: int | None
-    rows: torch.Tensor | None
+    rows: torch.Tensor | None = None
+    starts: torch.Tensor | None = None
 
 
 class Slots:
@@ -107,18 +88,14 @@ class Slots:
         """What was requested will not arrive: its reader has been stopped."""
         self._requested.clear()
 
-    def tensor(self, block: Block, *, pin: bool = False) -> torch.Tensor:
-        """[rows, row_length]: a view of the block's slot, which is free again when all that was made from it is gone.
-
-        With `pin` a copy in pinned memory: one for the whole block, from torch's cache of such memory, which knows what
-        the device has yet to read.
+    def rows(self, block: Block) -> torch.Tensor:
+        """[num_rows, row_length]: a view of the block's slot, which is free again when all that was made from it is
+        gone.
         """
         if block.slot is None:
-            rows = cast(torch.Tensor, block.rows)
-        else:
-            rows = torch.from_numpy(self.arrays[block.slot][: block.num_rows])
-            self._requested.discard(block.slot)
-        return rows.pin_memory() if pin else rows
+            return block.rows  # type: ignore[return-value]
+        self._requested.discard(block.slot)
+        return torch.from_numpy(self.arrays[block.slot][: block.num_rows])
 
 
 class BlockSampler(Sampler[Request]):
@@ -135,54 +112,89 @@ class BlockSampler(Sampler[Request]):
 
     def __iter__(self) -> Iterator[Request]:
         self.slots.forget_requests()  # runs with the first request: torch has stopped an earlier iteration by then
-        sampler = self.batch_sampler
-        size, end = sampler.global_batch_size, (sampler.epoch + 1) * sampler.num_samples
-        # Full batches of an epoch differ by multiples of the global batch: [1, 3], [5, 7], [9, 11] for rank 1 of 2.
-        first = np.array(sampler._batch(0, size))
-        few = 1
-        while batches := min(few, self.batches_per_block, (end - sampler.consumed_train_samples) // size):
-            few *= 2
-            starts = sampler.consumed_train_samples % sampler.num_samples + size * np.arange(batches)
-            sampler.consumed_train_samples += batches * size
-            yield Request((starts[:, None] + first).ravel(), self.slots.request())
-        if sampler.consumed_train_samples < end:
-            for batch in sampler:  # what the end of the epoch leaves, as `tail` has it: one batch or none
-                yield Request(np.array(batch), self.slots.request())
+        sampler, end, batches = self.batch_sampler, self.batch_sampler.epoch_end, 1
+        while len(positions := sampler.take(min(batches, self.batches_per_block))):
+            batches *= 2
+            yield Request(positions.ravel(), self.slots.request())
+            if sampler.consumed_train_samples == end:
+                return
+        for batch in sampler:  # what the end of the epoch leaves, as `tail` has it: one batch or none
+            yield Request(np.array(batch), self.slots.request())
 
 
 class BlockReader(Dataset[Block]):
     """The dataset as torch's DataLoader sees it: a `Request` for index, a `Block` for item."""
 
-    def __init__(self, dataset: RowReader, slots: Slots) -> None:
-        self.dataset, self.slots = dataset, slots
+    def __init__(self, dataset: Rows, slots: Slots, *, needs_starts: bool = False) -> None:
+        self.dataset, self.slots, self.needs_starts = dataset, slots, needs_starts
 
     def __getitem__(self, request: Request) -> Block:
         positions, slot = request
+        starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
         if slot is None:
-            return Block(len(positions), None, torch.from_numpy(self.dataset.read(positions)))
+            return Block(len(positions), None, torch.from_numpy(self.dataset.read(positions)), starts)
         self.dataset.read(positions, out=self.slots.arrays[slot][: len(positions)])
-        return Block(len(positions), slot, None)
+        return Block(len(positions), slot, None, starts)
+
+
+class BlockRoad:
+    """The batches of one rank, read in blocks; each iteration reads the rest of the sampler's epoch.
+
+    Args:
+        dataset: the rows.
+        batch_sampler: which of them this rank reads.
+        collator: cuts blocks into batches.
+        num_workers, read_ahead, pin_memory: as in `NanosetDataLoader`.
+        **options: of torch's DataLoader, for the workers.
+    """
+
+    def __init__(
+        self,
+        dataset: Rows,
+        batch_sampler: ResumableBatchSampler,
+        collator: Collator,
+        *,
+        num_workers: int = 0,
+        read_ahead: int = 0,
+        pin_memory: bool = False,
+        **options: Any,
+    ) -> None:
+        self.collator, self.read_ahead, self.pin_memory = collator, read_ahead, pin_memory
+        self.micro_batch_size = batch_sampler.micro_batch_size
+        under_way = num_workers * (options.get("prefetch_factor") or 2) + read_ahead
+        batch_bytes = self.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
+        batches = batches_per_block(batch_bytes, under_way + 3)
+        shape = batches * self.micro_batch_size, dataset.row_length
+        self._slots = Slots(under_way + 3, shape, dataset.row_dtype, shared=num_workers > 0)
+        requests = BlockSampler(batch_sampler, batches, self._slots)
+        reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
+        if num_workers == 0:  # torch's way would do the same, and take longer over it than the reading takes
+            self._blocks: Iterable[Block] = _Mapped(reader, requests)
+        else:
+            self._blocks = DataLoader(reader, batch_size=None, sampler=requests, num_workers=num_workers, **options)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for rows, starts in ahead(map(self._arrived, self._blocks), self.read_ahead):
+            yield from self.collator.split(rows, self.micro_batch_size, starts)
+
+    def _arrived(self, block: Block) -> tuple[torch.Tensor, NDArray[np.bool_] | None]:
+        """With `pin_memory` one copy of the whole block, into torch's cache of pinned memory."""
+        rows = self._slots.rows(block)
+        if self.pin_memory and torch.accelerator.is_available():
+            rows = rows.pin_memory()
+        return rows, None if block.starts is None else block.starts.numpy()
+
+
+class _Mapped:
+    """The blocks for an iterable of requests, anew at each iteration."""
+
+    def __init__(self, reader: BlockReader, requests: Iterable[Request]) -> None:
+        self.reader, self.requests = reader, requests
+
+    def __iter__(self) -> Iterator[Block]:
+        return map(self.reader.__getitem__, self.requests)
 
 
 def batches_per_block(batch_bytes: int, num_slots: int = 1) -> int:
     """How many batches of `batch_bytes` a block takes, if there are so many slots: at least one."""
     return max(1, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // num_slots) // batch_bytes)
-
-
-def ahead(items: Iterable[T], depth: int) -> Iterator[T]:
-    """The same items in the same order, up to `depth` of them made ahead of time by a thread.
-
-    A reader that leaves the interpreter's lock alone (`gather`, file access, copies) runs beside the training loop. An
-    exception is raised at the item that it came instead of. A generator that is closed or collected waits for the item
-    under way and starts no other.
-    """
-    end = object()
-    iterator = iter(items)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-ahead")
-    try:
-        coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
-        while (item := coming.popleft().result()) is not end:
-            coming.append(thread.submit(next, iterator, end))
-            yield item  # type: ignore[misc]
-    finally:
-        thread.shutdown(cancel_futures=True)

@@ -1,22 +1,26 @@
-"""From samples to what one pipeline rank needs of a batch.
+"""From rows to what one pipeline rank needs of a batch.
 
-A sample of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). They are views of
-one buffer: a batch that arrives as a `SampleBlock` is not copied at all, many batches that arrive as one block are cut
-by `split`, and `to_device` moves the buffer below both views once. The rejected alternative, to cut inputs and labels
-in the dataset, would make the dataset differ by pipeline rank.
+A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Both are views of one
+buffer: rows that arrive as a `SampleBlock` are not copied, many batches that arrive as one block are cut by `split`,
+and `to_device` moves the buffer below both views once.
+
+`Collator` is the engine: it takes samples or blocks, checks them, and cuts them. A subclass is a dialect, which names
+the fields of a batch: `DataCollatorForCLM` here (Nanotron's), `MegatronCollator` in `nanoset_ref.megatron`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nanoset_ref.documents import DocumentOptions, Starts
-from nanoset_ref.nanoset import SampleBlock
+from nanoset_ref.rows import SampleBlock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +34,64 @@ class TensorPointer:
     group_rank: int
 
 
+Batch = dict[str, Any]
+
+
+class Collator(ABC):
+    """Turns samples, or whole blocks of rows, into batches.
+
+    Called with B samples {"input_ids": [row_length] integers} or a `SampleBlock`, it returns one batch, a dict.
+
+    Raises:
+        ValueError: no samples, another key than input_ids, another length than row_length.
+    """
+
+    @property
+    @abstractmethod
+    def row_length(self) -> int:
+        """Tokens that a row must have."""
+
+    @property
+    def needs_starts(self) -> bool:
+        """Whether `split` has to be told where documents begin."""
+        return False
+
+    @abstractmethod
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """Cut a block of rows, integers [n, row_length], into batches of `batch_size`, the last one maybe shorter.
+
+        `starts`, bool [n, row_length], says where documents begin, for a dialect that `needs_starts`.
+        """
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
+        block = examples if isinstance(examples, SampleBlock) else SampleBlock(self._stack(examples))
+        if block.rows.shape[1] != self.row_length:
+            raise self._wrong_length([block.rows.shape[1]])
+        starts = block.starts if self.needs_starts else None
+        return next(self.split(torch.from_numpy(block.rows), len(block), starts))
+
+    def _stack(self, examples: Sequence[dict[str, Any]]) -> NDArray[Any]:
+        if len(examples) == 0:
+            raise ValueError("a batch holds at least one sample, got none")
+        for example in examples:
+            if list(example) != ["input_ids"]:
+                raise ValueError(
+                    f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}"
+                )
+        lengths = {len(example["input_ids"]) for example in examples}
+        if len(lengths) > 1:
+            raise self._wrong_length(sorted(lengths))
+        return np.stack([example["input_ids"] for example in examples])
+
+    def _wrong_length(self, lengths: list[int]) -> ValueError:
+        return ValueError(
+            f"samples must have {self.row_length} tokens, got {lengths}; dataset and collator need the same "
+            "sequence_length"
+        )
+
+
 @dataclasses.dataclass
-class DataCollatorForCLM:
+class DataCollatorForCLM(Collator):
     """Collate samples for causal language modelling under pipeline parallelism.
 
     Args:
@@ -41,8 +101,8 @@ class DataCollatorForCLM:
         current_pp_rank: this rank.
         documents: fields about documents to add (see DocumentOptions); None: the model need not know of them.
 
-    Called with a list of {"input_ids": [S + 1] integers} (or a `SampleBlock`), of length B; on a rank that is neither
-    input nor output, with a list of empty dicts. Returns a dict of
+    Called with samples as `Collator` says; on a rank that is neither input nor output, with a list of empty dicts.
+    Returns a dict of
 
         input_ids   int32 [B, S]    on the input rank
         input_mask  bool [B, S]     on the input rank, all True
@@ -51,11 +111,10 @@ class DataCollatorForCLM:
 
     with position_ids on the input rank, attention_mask, cu_seqlens and max_seqlen on both, where `documents` asks for
     them, and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory; the
-    masks are one constant that batches of a shape share, so clone a mask before writing into it (see `all_true`).
+    masks are one constant that batches of a shape share, so clone a mask before writing into it (see `shared`).
 
     Raises:
-        ValueError: another key than input_ids, another length than S + 1, an empty list, data on a rank that takes
-            none.
+        ValueError: as `Collator`; sequence_length below 1; data on a rank that takes none.
     """
 
     sequence_length: int
@@ -64,27 +123,32 @@ class DataCollatorForCLM:
     current_pp_rank: int
     documents: DocumentOptions | None = None
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor | TensorPointer]:
-        if self.current_pp_rank not in (self.input_pp_rank, self.output_pp_rank):
-            if any(examples):
-                raise ValueError(
-                    f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, "
-                    f"labels to {self.output_pp_rank}): give it empty samples "
-                    f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
-                )
-            return self._pointers()
-        rows = torch.from_numpy(self._rows(examples))
-        return next(self.split(rows, len(rows), getattr(examples, "starts", None)))
+    def __post_init__(self) -> None:
+        if self.sequence_length < 1:
+            raise ValueError(f"sequence_length must be at least 1 token, got {self.sequence_length}")
 
-    def split(
-        self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None
-    ) -> Iterator[dict[str, torch.Tensor | TensorPointer]]:
-        """Cut a block of rows, integers [n, S + 1], into batches of `batch_size` rows, the last one maybe shorter.
+    @property
+    def row_length(self) -> int:
+        return self.sequence_length + 1
 
-        `starts`, bool [n, S + 1], says where documents begin, if that is known. All batches are views. For ranks that
-        take data; the loader calls it where a block of many batches is delivered.
-        """
-        if rows.shape[1] != self.sequence_length + 1:
+    @property
+    def needs_starts(self) -> bool:
+        return self.documents is not None and self.documents.needs_starts
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
+        if self.current_pp_rank in (self.input_pp_rank, self.output_pp_rank):
+            return super().__call__(examples)
+        if any(examples):
+            raise ValueError(
+                f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, "
+                f"labels to {self.output_pp_rank}): give it empty samples "
+                f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
+            )
+        return self._pointers()
+
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """As `Collator.split`, for ranks that take data. All batches are views of the block."""
+        if rows.shape[1] != self.row_length:
             raise self._wrong_length([rows.shape[1]])
         pointers, feeds = self._pointers(), self.current_pp_rank == self.input_pp_rank
         judges = self.current_pp_rank == self.output_pp_rank
@@ -94,7 +158,7 @@ class DataCollatorForCLM:
         for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
             batch = dict(pointers)
             if mask is None or mask._version > 0 or k == len(inputs) - 1:
-                mask = all_true(input_ids.shape, rows.device)
+                mask = shared(torch.ones, input_ids.shape, torch.bool, rows.device)
             if feeds:
                 batch["input_ids"] = input_ids
                 batch["input_mask"] = mask
@@ -107,17 +171,14 @@ class DataCollatorForCLM:
                 batch.update(self._on_this_rank(fields))
             yield batch
 
-    def _on_this_rank(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _on_this_rank(self, fields: dict[str, Any]) -> Batch:
         """Fields about documents as tensors: position_ids for who has inputs, label_mask for who has labels."""
         ranks = {"position_ids": self.input_pp_rank, "label_mask": self.output_pp_rank}
-        return {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for name, value in fields.items()
-            if ranks.get(name, self.current_pp_rank) == self.current_pp_rank
-        }
+        here = {name for name in fields if ranks.get(name, self.current_pp_rank) == self.current_pp_rank}
+        return as_tensors({name: fields[name] for name in here})
 
-    def _pointers(self) -> dict[str, torch.Tensor | TensorPointer]:
-        pointers: dict[str, torch.Tensor | TensorPointer] = {
+    def _pointers(self) -> Batch:
+        pointers: Batch = {
             "input_ids": TensorPointer(self.input_pp_rank),
             "input_mask": TensorPointer(self.input_pp_rank),
             "label_ids": TensorPointer(self.output_pp_rank),
@@ -127,61 +188,38 @@ class DataCollatorForCLM:
             pointers.setdefault(name, TensorPointer(self.input_pp_rank))
         return pointers
 
-    def _rows(self, examples: Sequence[dict[str, Any]]) -> np.ndarray[Any, Any]:
-        """The samples as one array [B, S + 1]; a SampleBlock is one already."""
-        if isinstance(examples, SampleBlock):
-            rows = examples.rows
-        else:
-            if len(examples) == 0:
-                raise ValueError("a batch holds at least one sample, got none")
-            for example in examples:
-                if list(example) != ["input_ids"]:
-                    raise ValueError(
-                        f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}"
-                    )
-            lengths = {len(example["input_ids"]) for example in examples}
-            if lengths != {self.sequence_length + 1}:
-                raise self._wrong_length(sorted(lengths))
-            rows = np.stack([example["input_ids"] for example in examples])
-        if rows.shape[1] != self.sequence_length + 1:
-            raise self._wrong_length([rows.shape[1]])
-        return rows
 
-    def _wrong_length(self, lengths: list[int]) -> ValueError:
-        return ValueError(
-            f"samples must have sequence_length + 1 = {self.sequence_length + 1} tokens, got {lengths}; "
-            "dataset and collator need the same sequence_length"
-        )
+def as_tensors(fields: dict[str, Any]) -> Batch:
+    """The same fields with arrays as tensors that share their memory."""
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in fields.items()}
 
 
-_MASKS: dict[tuple[torch.Size, torch.device], torch.Tensor] = {}
+_SHARED: dict[tuple[Any, ...], torch.Tensor] = {}
 
 
-def all_true(shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """One bool tensor per shape and device, all True, for whoever only reads it.
+def shared(make: Callable[..., torch.Tensor], shape: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """The tensor `make(shape, dtype=dtype, device=device)`, one for all who only read it.
 
-    New ones for every batch would be a third of all bytes that reading a batch writes. Should somebody have written
-    into it (torch counts that), it stays with those who have it, and the next caller gets a new one.
+    A new mask for every batch would be a third of all bytes that reading a batch writes. If somebody has written into
+    the shared one (torch counts writes), it stays with those who have it and the next caller gets a new one.
     """
-    key = shape, device
-    mask = _MASKS.get(key)
-    if mask is None or mask._version > 0:
+    key = make, tuple(shape), dtype, torch.device(device)
+    tensor = _SHARED.get(key)
+    if tensor is None or tensor._version > 0:
         with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
-            mask = _MASKS[key] = torch.ones(shape, dtype=torch.bool, device=device)
-    return mask
+            tensor = _SHARED[key] = make(shape, dtype=dtype, device=device)
+    return tensor
 
 
-def to_device(
-    batch: dict[str, torch.Tensor | TensorPointer], device: torch.device | str, *, non_blocking: bool = True
-) -> dict[str, torch.Tensor | TensorPointer]:
+def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
     """The batch on a device, moved as what it was read as: one block [B, S + 1].
 
     1. input_ids and label_ids of a DataCollatorForCLM are views of a block; it is found below them and moved once
     2. both are cut again there, as views
     3. masks that are still the shared constant are not moved: the device has its own
 
-    Moving the views costs two copies on the host first, because they are not contiguous, and then twice the transfer.
-    Anything else in the batch is moved by itself.
+    Moving the views would cost two copies on the host first, because they are not contiguous, and then twice the
+    transfer. Anything else in the batch is moved by itself.
 
     Args:
         batch: of DataCollatorForCLM, with or without either side.
@@ -189,13 +227,13 @@ def to_device(
         non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
     """
     device = torch.device(device)
-    moved: dict[str, torch.Tensor | TensorPointer] = {}
+    moved: Batch = {}
     blocks: dict[int, torch.Tensor] = {}
     for name, value in batch.items():
         if not isinstance(value, torch.Tensor):
             moved[name] = value
-        elif value is _MASKS.get((value.shape, value.device)) and value._version == 0:
-            moved[name] = all_true(value.shape, device)
+        elif value is _SHARED.get((torch.ones, tuple(value.shape), value.dtype, value.device)) and value._version == 0:
+            moved[name] = shared(torch.ones, value.shape, value.dtype, device)
         elif (block := _block_below(value, shift := int(name == "label_ids"))) is not None:
             if block.data_ptr() not in blocks:
                 blocks[block.data_ptr()] = block.to(device, non_blocking=non_blocking)

@@ -1,8 +1,8 @@
 """Dataset, sampler and collator put together, for the rank that is told by plain numbers who it is.
 
 `NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the
-dataset's plan are the whole state. The rejected alternative is to record what the sampler has yielded, which runs ahead
-of the training loop by everything the workers prefetch.
+dataset's plan are the whole state. It counts batches when they are delivered, since the sampler runs ahead of the
+training loop by everything the workers prefetch.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import functools
 import random
 import weakref
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.blocks import Block, BlockReader, BlockSampler, RowReader, Slots, ahead, batches_per_block
-from nanoset_ref.boundaries import WithDocumentStarts
-from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.ahead import ahead
+from nanoset_ref.blocks import BlockRoad
+from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM
 from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.nanoset import Nanoset, plan_identity
-from nanoset_ref.samplers import Layout, ResumableBatchSampler, Tail, worker_seed
+from nanoset_ref.rows import Rows, plan_identity
+from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
+from nanoset_ref.schedule import Layout
 
 
 class PlanMismatch(ValueError):
@@ -52,21 +53,22 @@ class NanosetDataLoader(DataLoader[Any]):
         dataset: of len(batch_sampler.num_samples).
         batch_sampler: says which positions this rank reads.
         plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared.
-        read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. Beside workers, it
+        read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
             keeps as many ready in this process.
+        in_blocks: read the rows of many batches at once (the fast road, `nanoset_ref.blocks`), if `dataset` is Rows and
+            `collate_fn` a Collator. False: batch by batch, as torch does it.
         **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
 
     Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
-    after what has been delivered, and ends the one before.
-
-    An item, what `read_ahead` and torch's `prefetch_factor` count, is a block of batches (up to 4 MiB, see
-    `nanoset_ref.blocks`) if the dataset can `read` rows and the collator can `split` them, as Nanoset and
-    DataCollatorForCLM can. Else it is a batch, read and collated as torch does it.
+    after what has been delivered, and ends the one before. The item that `read_ahead` and torch's `prefetch_factor`
+    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch.
 
     Attributes:
         consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
             and ranks.
     """
+
+    batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -75,19 +77,21 @@ class NanosetDataLoader(DataLoader[Any]):
         plan: dict[str, Any] | None = None,
         *,
         read_ahead: int = 0,
+        in_blocks: bool = True,
         **options: Any,
     ) -> None:
         if read_ahead < 0:
             raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
         if not options.get("in_order", True):
             raise ValueError("in_order must be True: what comes out of order cannot be counted for a resume")
-        super().__init__(dataset, batch_sampler=cast(Any, batch_sampler), **options)
+        super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         self.plan = plan
         self.read_ahead = read_ahead
-        self._options = {name: value for name, value in options.items() if name not in ("collate_fn", "pin_memory")}
-        self._blocks: Iterable[Block] | None = None
-        self._iteration: weakref.ref[Generator[Any, None, None]] | None = None
         self.consumed_train_samples = batch_sampler.consumed_train_samples
+        self._in_blocks = in_blocks
+        self._options = {name: value for name, value in options.items() if name != "collate_fn"}
+        self._road: Iterable[Batch] | None = None
+        self._iteration: weakref.ref[Generator[Any, None, None]] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if self._iteration is not None and (earlier := self._iteration()) is not None:
@@ -97,48 +101,27 @@ class NanosetDataLoader(DataLoader[Any]):
         return iteration
 
     def _iterate(self) -> Generator[Any, None, None]:
-        sampler = cast(ResumableBatchSampler, self.batch_sampler)
+        sampler = self.batch_sampler
         sampler.consumed_train_samples = self.consumed_train_samples  # forgets what an abandoned iteration prefetched
-        epoch_end = (sampler.epoch + 1) * sampler.num_samples
-        size, count = sampler.global_batch_size, vars(self)  # torch's own way of setting attributes takes a microsecond
-        whole = isinstance(self.dataset, RowReader) and hasattr(self.collate_fn, "split")
-        for batch in self._from_blocks() if whole else self._ahead(super().__iter__()):
-            count["consumed_train_samples"] = min(count["consumed_train_samples"] + size, epoch_end)
+        epoch_end, size = sampler.epoch_end, sampler.global_batch_size
+        attributes = vars(self)  # torch's own way of setting one takes a microsecond
+        for batch in self._blocks() or ahead(super().__iter__(), self.read_ahead):
+            attributes["consumed_train_samples"] = min(self.consumed_train_samples + size, epoch_end)
             yield batch
         self.consumed_train_samples = epoch_end
 
-    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
-        return ahead(items, self.read_ahead) if self.read_ahead else items
-
-    def _from_blocks(self) -> Iterator[Any]:
-        if self._blocks is None or not self.persistent_workers:
-            self._blocks, self._slots = self._open_blocks()
-        pin = self.pin_memory and torch.accelerator.is_available()
-        tensors = map(functools.partial(self._slots.tensor, pin=pin), self._blocks)
-        collator, sampler = cast(Any, self.collate_fn), cast(ResumableBatchSampler, self.batch_sampler)
-        for rows in self._ahead(tensors):
-            yield from collator.split(rows, sampler.micro_batch_size)
-
-    def _open_blocks(self) -> tuple[Iterable[Block], Slots]:
-        """The blocks, from workers if there are any; a slot for each under way and three for those being delivered."""
-        dataset, sampler = cast(RowReader, self.dataset), cast(ResumableBatchSampler, self.batch_sampler)
-        num_slots = self.num_workers * (self.prefetch_factor or 0) + self.read_ahead + 3
-        batch_bytes = sampler.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(batch_bytes, num_slots)
-        slots = Slots(
-            num_slots,
-            (batches * sampler.micro_batch_size, dataset.row_length),
-            dataset.row_dtype,
-            shared=self.num_workers > 0,
-        )
-        requests, reader = BlockSampler(sampler, batches, slots), BlockReader(dataset, slots)
-        if self.num_workers == 0:  # torch's way would do the same, and take longer over it than the reading takes
-            return map(reader.__getitem__, requests), slots
-        return DataLoader(reader, batch_size=None, sampler=requests, **self._options), slots
+    def _blocks(self) -> Iterable[Batch] | None:
+        """The fast road, if this loader takes it."""
+        dataset, collator = self.dataset, self.collate_fn
+        if not (self._in_blocks and isinstance(dataset, Rows) and isinstance(collator, Collator)):
+            return None
+        if self._road is None or not self.persistent_workers:
+            self._road = BlockRoad(dataset, self.batch_sampler, collator, read_ahead=self.read_ahead, **self._options)
+        return self._road
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
-        return cast(ResumableBatchSampler, self.batch_sampler).num_batches(self.consumed_train_samples)
+        return self.batch_sampler.num_batches(self.consumed_train_samples)
 
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
@@ -152,10 +135,11 @@ class NanosetDataLoader(DataLoader[Any]):
 
         Raises:
             PlanMismatch: the state belongs to another plan; the message lists what differs.
+            ValueError: what is given is no state.
         """
+        consumed = consumed_in(state)
         check_plan(state.get("plan"), self.plan)
-        cast(ResumableBatchSampler, self.batch_sampler).load_state_dict(state)
-        self.consumed_train_samples = state["consumed_train_samples"]
+        self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
 
 
 def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> None:
@@ -181,7 +165,7 @@ def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> 
 
 
 def build_nanoset_dataloader(
-    dataset: Nanoset | WithDocumentStarts,
+    dataset: Rows,
     *,
     micro_batch_size: int,
     dp_rank: int = 0,
@@ -202,8 +186,7 @@ def build_nanoset_dataloader(
     """The DataLoader of one rank.
 
     Args:
-        dataset: the Nanoset, the same in every rank; within `WithDocumentStarts` where documents are told apart by the
-            boundaries in the manifests.
+        dataset: a Nanoset or any other Rows, the same in every rank.
         micro_batch_size: samples per batch of one rank.
         dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass
             the same numbers.
@@ -223,6 +206,8 @@ def build_nanoset_dataloader(
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
+    if documents is not None and documents.needs_starts:
+        dataset.starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # workers that are started draw a number, from here and not from the global state that a model draws from as well

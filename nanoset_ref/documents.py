@@ -3,8 +3,7 @@
 Everything follows from one array, `starts`: bool [B, W], True where a token is the first of its document, always True
 in column 0. It comes from the tokens (what follows an EOS id begins a document) or from known boundaries (a manifest's
 document offsets); the second works without separators and is not fooled by an EOS within a document. A few
-compiled passes over the batch, no loop over documents. The rejected alternative, upstream's loop over EOS tokens that
-shifts the rest of the row each time, costs a row per document.
+compiled passes over the batch, no loop over documents.
 
     tokens      a b E c d     E = EOS
     starts      1 0 0 1 0
@@ -97,7 +96,7 @@ class DocumentOptions:
     """What a batch is to say about documents; everything is off unless asked for.
 
     Args:
-        eod_id: documents end with this id. None: samples come with their boundaries (`WithDocumentStarts`).
+        eod_id: documents end with this id. None: they end where the dataset's files say (`Rows.starts`).
         reset_position_ids: position_ids that begin again with each document.
         reset_attention_mask: attention_mask, bool [B, 1, S, S], True = masked, within documents.
         eod_mask_loss: label_mask, False where the label begins another document than its input's.
@@ -109,6 +108,11 @@ class DocumentOptions:
     reset_attention_mask: bool = False
     eod_mask_loss: bool = False
     create_cu_seqlens: bool = False
+
+    @property
+    def needs_starts(self) -> bool:
+        """Whether document starts must come with the rows, as no id marks them."""
+        return self.eod_id is None and bool(self.names)
 
     @property
     def names(self) -> list[str]:
@@ -131,7 +135,7 @@ class DocumentOptions:
         if starts is None:
             if self.eod_id is None:
                 raise ValueError(
-                    "nothing says where documents begin: give eod_id, or wrap the dataset in WithDocumentStarts"
+                    "nothing says where documents begin: give eod_id, or read from a Nanoset whose files have manifests"
                 )
             starts = starts_after_eos(rows, self.eod_id)
         inputs = starts[:, :-1]

@@ -30,6 +30,7 @@ import mmap
 import os
 import resource
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows that are told apart: 64 GiB
 WINDOW = 1 << 16  # bytes that a page fault maps
@@ -55,7 +56,7 @@ class Gatherer:
         OSError: more files than this process may open.
     """
 
-    def __init__(self, files: list[TokenFile]) -> None:
+    def __init__(self, files: Sequence[Tokens]) -> None:
         descriptors: list[int] = []
         self._mappings: list[mmap.mmap] = []
         try:

@@ -6,60 +6,30 @@ read whole (`__getitems__`) into a single array. Nothing here grows with the cor
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts, starts_at_boundaries
+from nanoset_ref.files import PathLike
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens
+from nanoset_ref.tokens import TokenFile, Tokens
 
 logger = logging.getLogger(__name__)
 
-PathLike = str | os.PathLike[str]
 
-
-class SampleBlock(Sequence[dict[str, NDArray[np.int32]]]):
-    """Several samples in one buffer: a sequence of {"input_ids": int32 [sequence_length + 1]} whose entries are views.
-
-    Attributes:
-        rows: int32 [number of samples, sequence_length + 1].
-    """
-
-    def __init__(self, rows: NDArray[np.int32]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, NDArray[np.int32]]: ...
-    @overload
-    def __getitem__(self, index: slice) -> SampleBlock: ...
-    def __getitem__(self, index: int | slice) -> dict[str, NDArray[np.int32]] | SampleBlock:
-        if isinstance(index, slice):
-            return SampleBlock(self.rows[index])
-        return {"input_ids": self.rows[index]}
-
-    def __repr__(self) -> str:
-        return f"SampleBlock({self.rows!r})"
-
-
-class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
-    """A torch Dataset over token files.
+class Nanoset(Rows):
+    """Samples of token files, in the order of a run.
 
     Args:
-        dataset_paths: the token files (or one path). Each may also be an open `TokenFile`.
+        dataset_paths: the token files (or one path). Each may also be open `Tokens` of any format.
         dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
             reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
@@ -86,7 +56,7 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
 
     def __init__(
         self,
-        dataset_paths: PathLike | TokenFile | Sequence[PathLike | TokenFile],
+        dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
         dataset_weights: Sequence[float] | NDArray[np.float64] | None,
         sequence_length: int,
         train_split_num_samples: int,
@@ -95,15 +65,15 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         token_dtype: DTypeLike | None = None,
         order: str | Order = "nanotron",
     ) -> None:
-        if isinstance(dataset_paths, (str, os.PathLike, TokenFile)):
-            dataset_paths = [dataset_paths]
-        if len(dataset_paths) == 0:
+        single = isinstance(dataset_paths, (str, os.PathLike, Tokens))
+        paths: Any = [dataset_paths] if single else dataset_paths
+        if len(paths) == 0:
             raise ValueError("dataset_paths must name at least one token file, got none")
         if operator.index(sequence_length) < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
         if operator.index(train_split_num_samples) < 0:
             raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
-        self.files = [path if isinstance(path, TokenFile) else TokenFile(path, token_dtype) for path in dataset_paths]
+        self._files = [path if isinstance(path, Tokens) else TokenFile(path, token_dtype) for path in paths]
         self.sequence_length = operator.index(sequence_length)
         self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
@@ -114,7 +84,14 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         self._strides = np.array([file.stride(self.sequence_length) for file in self.files], dtype=np.int64)
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
-        elif order.dataset_lengths.tolist() != self.dataset_lengths:
+        self._check_order(order)
+        self.order = order
+        self._gather = Gatherer(self._files)
+        if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
+            logger.info("%s\n%s", self, self.summary())
+
+    def _check_order(self, order: Order) -> None:
+        if order.dataset_lengths.tolist() != self.dataset_lengths:
             raise ValueError(
                 f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, "
                 f"these files have {self.dataset_lengths}"
@@ -123,10 +100,6 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
             raise ValueError(
                 f"the order has {len(order)} positions, train_split_num_samples is {self.train_split_num_samples}"
             )
-        self.order = order
-        self._gather = Gatherer(self.files)
-        if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
-            logger.info("%s\n%s", self, self.summary())
 
     @classmethod
     def from_config(
@@ -140,79 +113,89 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
         """Build from a `dataset_path` as the YAML has it: one path, a list of paths, or {path: weight}. Other arguments
         as in the class.
         """
-        if isinstance(dataset_path, Mapping):
-            return cls(
-                list(dataset_path),
-                list(dataset_path.values()),
-                sequence_length,
-                train_split_num_samples,
-                random_seed,
-                **options,
-            )
-        return cls(dataset_path, None, sequence_length, train_split_num_samples, random_seed, **options)
+        weights = list(dataset_path.values()) if isinstance(dataset_path, Mapping) else None
+        paths = list(dataset_path) if isinstance(dataset_path, Mapping) else dataset_path
+        return cls(paths, weights, sequence_length, train_split_num_samples, random_seed, **options)
 
-    # ---- reading
+    @property
+    def files(self) -> list[Tokens]:
+        return self._files
 
     def __len__(self) -> int:
         return self.train_split_num_samples
 
-    def __getitem__(self, k: int) -> dict[str, NDArray[np.int32]]:
-        """The k-th sample of the global order: {"input_ids": int32 [sequence_length + 1]}. Negative k counts from the
-        end.
+    # ---- reading
 
-        Raises:
-            IndexError: k is outside [-len, len).
-        """
-        return self.__getitems__([operator.index(k)])[0]
-
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
-        """The samples at several positions, in that order, gathered into one array. torch's DataLoader calls this with
-        a whole batch.
-        """
-        return SampleBlock(self.read(np.asarray(positions, dtype=np.int64)))
-
-    @property
-    def row_length(self) -> int:
-        """Tokens of a sample: sequence_length + 1."""
-        return self.sequence_length + 1
-
-    @property
-    def row_dtype(self) -> np.dtype[Any]:
-        """dtype of a sample: int32, as torch has no arithmetic for uint16."""
-        return np.dtype(np.int32)
-
-    def read(self, positions: NDArray[np.int64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """The rows at `positions` [n] as int32 [n, sequence_length + 1], into `out` if given (C order, for buffers that
-        are used again).
-        """
+    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         datasets, samples = self.order[positions]
-        if out is None:
-            out = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
-        shape = len(positions), self.row_length
-        if out.shape != shape or out.dtype != self.row_dtype or not out.flags.c_contiguous:
-            raise ValueError(
-                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {out.dtype} {list(out.shape)} with "
-                f"strides {out.strides}"
-            )
         self._gather(datasets, samples * self._strides[datasets], out)
-        return out
 
-    def document_starts(self, positions: NDArray[np.int64]) -> Starts:
-        """Where documents begin in the rows at `positions` [n], bool [n, sequence_length + 1]; True in column 0.
-
-        Raises:
-            ValueError: a file without a manifest, whose document boundaries are not known.
-        """
-        for file in self.files:
-            if file.document_offsets is None:
-                raise ValueError(f"{file.path} has no manifest, so its document boundaries are not known; use eod_id")
+    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+        boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order[positions]
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
         for number in np.unique(datasets).tolist():
             chosen = datasets == number
             begins = samples[chosen] * self._strides[number]
-            starts[chosen] = starts_at_boundaries(self.files[number].document_offsets, begins, self.row_length)
+            starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
         return starts
+
+    # ---- where tokens come from, and where they go
+
+    def origin(self, position: int) -> Origin:
+        source, sample = self.order[position]
+        return Origin(source, sample, position // self.order.samples_per_epoch)
+
+    def spans(self, position: int) -> list[Span]:
+        source, sample = self.order[position]
+        file, first = self.files[source], int(sample * self._strides[source])
+        last, itemsize = first + self.row_length, self.files[source].dtype.itemsize
+        offsets = file.document_offsets
+        if offsets is None:
+            return [Span(None, first, last, first * itemsize, last * itemsize)]
+        spans = []
+        documents = range(int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last)))
+        for document in documents:
+            begin = int(offsets[document])
+            low, high = max(begin, first), min(int(offsets[document + 1]), last)
+            if low < high:
+                spans.append(Span(document, low - begin, high - begin, low * itemsize, high * itemsize))
+        return spans
+
+    def positions_of(
+        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
+    ) -> NDArray[np.int64]:
+        """As `Rows.positions_of`: the samples that overlap the tokens, then the order's inverse for each."""
+        offsets = self.files[checked_number(source, len(self.files), "file")].known_documents()
+        checked_number(document, len(offsets) - 1, "document")
+        first_token, after = int(offsets[document]), int(offsets[document + 1])
+        start, stop = checked_tokens(tokens, document, after - first_token)
+        begin, end = first_token + start, first_token + stop
+        # sample j holds tokens j * stride .. j * stride + S
+        stride = int(self._strides[source])
+        first = max(0, -(-(begin - self.sequence_length) // stride))
+        last = min((end - 1) // stride, self.dataset_lengths[source] - 1) if begin < end else first - 1
+        positions = [self.order.positions(source, sample, until) for sample in range(first, last + 1)]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        read = (self.order.counts(stop) - self.order.counts(start)).tolist()
+        return [self._use(source, samples, stop) for source, samples in enumerate(read)]
+
+    def _use(self, source: int, read: int, stop: int) -> SourceUse:
+        file, samples = self.files[source], self.dataset_lengths[source]
+        distinct, repetitions = self.order.coverage(source, stop)
+        return SourceUse(
+            path=str(file.path),
+            weight=float(self.dataset_weights[source]),
+            num_samples=samples,
+            read=read,
+            epochs=read / max(samples, 1),
+            distinct=distinct,
+            repetitions=repetitions,
+            tokens=file.num_tokens,
+            tail_tokens=file.num_tokens - (samples - 1) * int(self._strides[source]) - self.row_length,
+        )
 
     # ---- the index, for those who want to see it
 
@@ -247,9 +230,6 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k: two Nanosets with equal plans agree on every sample.
-        JSON-serialisable.
-        """
         return {
             "files": [
                 {
@@ -257,7 +237,7 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
                     "dtype": file.dtype.name,
                     "num_tokens": file.num_tokens,
                     "windows": file.windows,
-                    "checksum": file.manifest and file.manifest.checksum,
+                    "checksum": file.facts.get("checksum"),
                 }
                 for file in self.files
             ],
@@ -269,14 +249,8 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
             "order_fingerprint": self.order.fingerprint,
         }
 
-    @property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits of the plan."""
-        plan = json.dumps(plan_identity(self.plan), sort_keys=True)
-        return hashlib.blake2b(plan.encode(), digest_size=16).hexdigest()
-
     def __repr__(self) -> str:
-        names = ", ".join(Path(file.path).name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
+        names = ", ".join(file.path.name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
         return (
             f"Nanoset({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
@@ -290,13 +264,4 @@ class Nanoset(Dataset[dict[str, NDArray[np.int32]]]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._gather = Gatherer(self.files)
-
-
-def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan without the names of files that have a checksum: they may be renamed."""
-    files = [
-        {key: value for key, value in file.items() if key != "name" or not file.get("checksum")}
-        for file in plan.get("files", ())
-    ]
-    return plan | {"files": files}
+        self._gather = Gatherer(self._files)

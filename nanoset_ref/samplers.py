@@ -1,16 +1,9 @@
-"""Which positions of the global order a data-parallel rank reads, and in which batches.
+"""A `Schedule` as torch wants it: the batches of positions that one data-parallel rank reads.
 
 `ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds
 nothing, at 10 or at 10^12 samples. torch's DistributedSampler builds a list of the whole dataset in every rank and
 every epoch, and Nanotron's resume walks through what it skips. `SkipBatchSampler` keeps Nanotron's name and meaning for
 code that wraps other samplers, without its defects.
-
-Positions that rank r of size D reads from the global count c on, in micro-batches of B:
-
-    strided     c + r, c + r + D, c + r + 2D, ...                   torch's DistributedSampler and Nanotron
-    contiguous  c + r*B ... c + r*B + B - 1, then D*B further on     Megatron's pretraining sampler
-
-Both read the same set of samples per global batch of D*B.
 """
 
 from __future__ import annotations
@@ -20,11 +13,14 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Sampler
+
+from nanoset_ref.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)
 
-Layout = Literal["strided", "contiguous"]
 Tail = Literal["drop", "pad", "loop"]
 
 
@@ -39,7 +35,7 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole
             epochs and c % N of the next. It need not be a multiple of anything; iteration begins at exactly that
             position.
-        layout: "strided" or "contiguous" (see the top of this module).
+        layout: "strided" or "contiguous", see `nanoset_ref.schedule`.
         tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal
             counts in any case. "drop": they are left out (`dropped_samples` of them). "pad": a last, shorter batch,
             filled up to a multiple of D with the first positions of the epoch (`padded_samples` of them), as
@@ -67,38 +63,33 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         layout: Layout = "strided",
         tail: Tail = "drop",
     ) -> None:
-        for name, value, low in (
-            ("num_samples", num_samples, 1),
-            ("micro_batch_size", micro_batch_size, 1),
-            ("dp_size", dp_size, 1),
-            ("dp_rank", dp_rank, 0),
-            ("consumed_train_samples", consumed_train_samples, 0),
-        ):
-            if value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value}")
-        if dp_rank >= dp_size:
-            raise ValueError(f"dp_rank must be below dp_size={dp_size}, got {dp_rank}")
-        if layout not in get_args(Layout):
-            raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
+        self.schedule = Schedule(dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout)
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        if not 0 <= dp_rank < dp_size:
+            raise ValueError(f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}")
         if tail not in get_args(Tail):
             raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
         self.num_samples = num_samples
         self.micro_batch_size = micro_batch_size
         self.dp_rank = dp_rank
-        self.dp_size = dp_size
-        self.layout: Layout = layout
         self.tail: Tail = tail
-        self.consumed_train_samples = consumed_train_samples
+        self.consumed_train_samples: int = consumed_in({"consumed_train_samples": consumed_train_samples})
 
     @property
     def global_batch_size(self) -> int:
         """D x B: samples that all ranks together read per batch."""
-        return self.dp_size * self.micro_batch_size
+        return self.schedule.micro_step_size
 
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration reads from."""
         return self.consumed_train_samples // self.num_samples
+
+    @property
+    def epoch_end(self) -> int:
+        """The global count at which that epoch ends."""
+        return (self.epoch + 1) * self.num_samples
 
     @property
     def dropped_samples(self) -> int:
@@ -109,7 +100,7 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
     def padded_samples(self) -> int:
         """Global number of positions read twice in the current epoch to fill its last batch."""
         rest = self._remaining(self.consumed_train_samples) % self.global_batch_size
-        multiple = {"drop": 1, "pad": self.dp_size, "loop": self.global_batch_size}[self.tail]
+        multiple = {"drop": 1, "pad": self.schedule.dp_size, "loop": self.global_batch_size}[self.tail]
         return -rest % multiple
 
     def num_batches(self, consumed_train_samples: int) -> int:
@@ -127,47 +118,54 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
     def __iter__(self) -> Iterator[Sequence[int]]:
         num_batches, dropped, padded = len(self), self.dropped_samples, self.padded_samples
         if dropped or padded:
-            logger.info(
-                "epoch %d of %d samples: %d dropped, %d padded at its end",
-                self.epoch,
-                self.num_samples,
-                dropped,
-                padded,
-            )
-        epoch_end = (self.epoch + 1) * self.num_samples
+            what = "epoch %d of %d samples: %d dropped, %d padded at its end"
+            logger.info(what, self.epoch, self.num_samples, dropped, padded)
+        epoch_end = self.epoch_end
         for _ in range(num_batches):
             start = self.consumed_train_samples % self.num_samples
             size = min(self.global_batch_size, self.num_samples - start + padded)
             self.consumed_train_samples = min(self.consumed_train_samples + size, epoch_end)
-            yield self._batch(start, size)
+            positions = self.schedule.share(start, size, self.dp_rank)
+            if start + size > self.num_samples:  # padding begins the epoch again
+                yield [position % self.num_samples for position in positions]
+            else:
+                yield positions
         self.consumed_train_samples = epoch_end
 
-    def _batch(self, start: int, size: int) -> Sequence[int]:
-        """This rank's share of positions [start, start + size); what lies beyond the epoch begins again at 0."""
-        if self.layout == "strided":
-            positions = range(start + self.dp_rank, start + size, self.dp_size)
-        else:
-            share = size // self.dp_size
-            positions = range(start + self.dp_rank * share, start + (self.dp_rank + 1) * share)
-        if start + size > self.num_samples:
-            return [position % self.num_samples for position in positions]
-        return positions
+    def take(self, batches: int) -> NDArray[np.int64]:
+        """The positions of the next full batches of the epoch, int64 [n, B] with n <= `batches`, counted as read.
+
+        It is what iterating would yield, many batches at once; the batch that `tail` makes is left to iteration.
+        """
+        left = self._remaining(self.consumed_train_samples) // self.global_batch_size
+        start, batches = self.consumed_train_samples % self.num_samples, min(batches, left)
+        self.consumed_train_samples += batches * self.global_batch_size
+        return self.schedule.rows(start, self.dp_rank, batches)
 
     def state_dict(self) -> dict[str, int]:
         return {"consumed_train_samples": self.consumed_train_samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        consumed = state["consumed_train_samples"]
-        if consumed < 0:
-            raise ValueError(f"consumed_train_samples must be at least 0, got {consumed}")
-        self.consumed_train_samples = consumed
+        self.consumed_train_samples = consumed_in(state)
 
     def __repr__(self) -> str:
         return (
-            f"ResumableBatchSampler(rank {self.dp_rank} of {self.dp_size}, {self.num_samples:,} samples "
-            f"in micro-batches of {self.micro_batch_size}, "
-            f"{self.layout}, at {self.consumed_train_samples:,})"
+            f"ResumableBatchSampler(rank {self.dp_rank} of {self.schedule.dp_size}, {self.num_samples:,} samples "
+            f"in micro-batches of {self.micro_batch_size}, {self.schedule.layout}, "
+            f"at {self.consumed_train_samples:,})"
         )
+
+
+def consumed_in(state: dict[str, Any]) -> int:
+    """The global count that a state holds.
+
+    Raises:
+        ValueError: the state is no dict with a count of at least 0.
+    """
+    consumed = state.get("consumed_train_samples") if isinstance(state, dict) else None
+    if not isinstance(consumed, int) or consumed < 0:
+        raise ValueError(f"a state holds consumed_train_samples, an integer of at least 0; got {str(state)[:200]}")
+    return consumed
 
 
 class SkipBatchSampler(Sampler[Any]):

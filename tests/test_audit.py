@@ -12,8 +12,8 @@ from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.provenance import audit as module
 from nanoset_ref.provenance.audit import audit
 from nanoset_ref.provenance.legs import Leg
-from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.schedule import Schedule
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
     slots = Slots(2, (4, 3), INT32, shared=False)
     first = slots.request()
     assert (first, slots.request(), slots.request()) == (0, 1, None), "what is under way is not given out again"
-    tensor = slots.tensor(Block(4, 0, None))
+    tensor = slots.rows(Block(4, 0))
     assert slots.request() is None
     view = tensor[1:, :2].split(2)[0]
     del tensor
@@ -86,8 +86,8 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
 def test_a_shorter_block_shows_its_rows_only():
     slots = Slots(1, (4, 3), INT32, shared=False)
     slots.arrays[0][:] = np.arange(12).reshape(4, 3)
-    assert slots.tensor(Block(2, 0, None)).tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert slots.tensor(Block(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
+    assert slots.rows(Block(2, 0)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert slots.rows(Block(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
     sizes = []
     for block in loader:
         assert block.rows is None and block.slot in (0, 1, 2), "the rows themselves were not sent"
-        assert np.array_equal(slots.tensor(block)[:8], expected_rows(nanoset, sum(sizes)))
+        assert np.array_equal(slots.rows(block)[:8], expected_rows(nanoset, sum(sizes)))
         sizes.append(block.num_rows // 8)
     assert sizes == [1, *9 * [2], 1]
 

@@ -9,7 +9,7 @@ from test_nanoset import GOLDEN, golden_nanoset
 from torch.utils.data import default_collate
 
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer, to_device
-from nanoset_ref.nanoset import SampleBlock
+from nanoset_ref.rows import SampleBlock
 
 ROWS = np.arange(10, dtype=np.int32).reshape(2, 5)
 
@@ -69,7 +69,7 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ([{"input_ids": np.zeros(4)}], r"sequence_length \+ 1 = 5 tokens, got \[4\]"),
+        ([{"input_ids": np.zeros(4)}], r"samples must have 5 tokens, got \[4\]"),
         ([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}], r"got \[5, 6\]"),
         (SampleBlock(np.zeros((2, 7), dtype=np.int32)), r"got \[7\]"),
         ([{"tokens": np.zeros(5)}], r"one key 'input_ids', got the keys \['tokens'\]"),

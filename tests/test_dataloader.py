@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, default_collate
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.boundaries import WithDocumentStarts
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
 from nanoset_ref.documents import DocumentOptions
@@ -290,9 +289,8 @@ def test_documents_within_a_sample_are_told_apart(tmp_path, by):
         for length in (3, 5, 9):
             writer.write_document([*range(1, length), 0])
     nanoset = Nanoset(tmp_path / "a.npy", None, 16, 1)
-    dataset = WithDocumentStarts(nanoset) if by == "boundaries" else nanoset
     options = DocumentOptions(eod_id=0 if by == "eod_id" else None, reset_position_ids=True, eod_mask_loss=True)
-    (batch,) = build_nanoset_dataloader(dataset, micro_batch_size=1, documents=options)
+    (batch,) = build_nanoset_dataloader(nanoset, micro_batch_size=1, documents=options)
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7]]
     assert [k for k, kept in enumerate(batch["label_mask"][0].tolist()) if not kept] == [2, 7]
 

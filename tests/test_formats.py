@@ -155,7 +155,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
         ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy is no array of document boundaries"),
         ("b.ds.metadata", b"", "must begin with <tokenizer>"),
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),
-        ("b.ds.index", None, r"b.ds.index is missing"),
+        ("b.ds.index", None, r"has no manifest or index"),
     ],
 )
 def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, message):

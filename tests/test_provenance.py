@@ -15,9 +15,9 @@ from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where
-from nanoset_ref.provenance.schedule import Schedule
 from nanoset_ref.provenance.search import find, find_text
 from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 DOCUMENTS = [[7, 0, 1, 13, 2, 40, 5], [3, 30, 1, 1, 9]]  # tokens per document, of two files
@@ -95,9 +95,9 @@ def test_slots_are_what_the_samplers_of_all_ranks_do(dp_size, micro_batch, accum
 def test_what_was_before_the_schedule_is_refused():
     schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
     assert list(schedule.positions(6)) == [10, 11]
-    with pytest.raises(IndexError, match="began at step 6; step 5 was before it"):
+    with pytest.raises(IndexError, match="began at step 6; step 5 came before it"):
         schedule.positions(5)
-    with pytest.raises(IndexError, match="began at position 10; 9 was read before it"):
+    with pytest.raises(IndexError, match="began at position 10; 9 came before it"):
         schedule.slot(9)
     with pytest.raises(ValueError, match="dp_size must be at least 1, got 0"):
         Schedule(dp_size=0)

@@ -147,10 +147,10 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
     [
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
         ({"micro_batch_size": 0}, "micro_batch_size must be at least 1"),
-        ({"dp_rank": 2}, "dp_rank must be below dp_size=2, got 2"),
+        ({"dp_rank": 2}, "dp_rank must be at least 0 and below dp_size=2, got 2"),
         ({"dp_rank": -1}, "dp_rank must be at least 0"),
         ({"dp_size": 0}, "dp_size must be at least 1"),
-        ({"consumed_train_samples": -1}, "consumed_train_samples must be at least 0"),
+        ({"consumed_train_samples": -1}, "consumed_train_samples, an integer of at least 0"),
         ({"layout": "diagonal"}, "layout must be one of .* got 'diagonal'"),
         ({"tail": "wag"}, "tail must be one of .* got 'wag'"),
     ],
@@ -161,7 +161,7 @@ def test_arguments_out_of_range_are_refused(arguments, message):
 
 
 def test_a_negative_count_in_a_state_is_refused():
-    with pytest.raises(ValueError, match="got -3"):
+    with pytest.raises(ValueError, match="got .*-3"):
         ResumableBatchSampler(10, 1).load_state_dict({"consumed_train_samples": -3})
 
 

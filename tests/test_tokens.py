@@ -292,7 +292,7 @@ def test_a_full_disk_leaves_the_old_file(path, monkeypatch):
 
 
 def test_a_file_that_came_meanwhile_is_left_as_it_is(path):
-    meanwhile = pytest.raises(FileExistsError, match="was written by somebody else meanwhile")
+    meanwhile = pytest.raises(FileExistsError, match="exists and is left unchanged")
     with meanwhile, TokenFileWriter(path, dtype="uint16") as writer:
         writer.write_document([1, 2, 3])
         write(path)

@@ -15,9 +15,9 @@ from nanoset_ref.provenance import origin, when, where
 from nanoset_ref.provenance.audit import audit
 from nanoset_ref.provenance.continuation import Continuation, compare, loader_state
 from nanoset_ref.provenance.legs import Leg
-from nanoset_ref.provenance.schedule import Schedule, Slot
 from nanoset_ref.provenance.search import find_text
 from nanoset_ref.provenance.sources import document_starts, raw_path, sources
+from nanoset_ref.schedule import Schedule, Slot
 
 
 def add_commands(commands: Any) -> None:

@@ -16,7 +16,7 @@ from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance.legs import Leg, legs_of_config
-from nanoset_ref.provenance.schedule import Schedule
+from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 from nanoset_ref.training.config import load_config

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import position_ids, starts_after_eos, starts_at_boundaries
-from nanoset_ref.tokens import TokenFile, TokenFileError, Windows
+from nanoset_ref.tokens import TokenFileError, Tokens, Windows, count_ids
 
 PathLike = str | os.PathLike[str]
 
 
-class DatatroveFile(TokenFile):
+class DatatroveFile(Tokens):
     """One .ds file.
 
     Args:
@@ -39,7 +39,7 @@ class DatatroveFile(TokenFile):
         windows: "disjoint" (datatrove's) or "overlapping".
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
-    Attributes (beside those of `TokenFile`):
+    Attributes (beside those of `Tokens`):
         tokenizer: what .metadata names, or None.
 
     Raises:
@@ -63,22 +63,22 @@ class DatatroveFile(TokenFile):
             token_size = stated
         if token_size not in (None, 2, 4):
             raise TokenFileError(f"{path}: an id takes 2 or 4 bytes, got {token_size}")
-        super().__init__(path, np.int32 if token_size == 4 else np.uint16)
-        self._windows: Windows = windows
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise FileNotFoundError(f"no .ds file at {self.path}; datatrove's DocumentTokenizer writes them")
+        self.dtype = np.dtype("<i4" if token_size == 4 else "<u2")
+        self.num_tokens = count_ids(self.path, self.dtype)
+        self.windows = windows
 
     @property
-    def windows(self) -> Windows:
-        return self._windows
-
-    @property
-    def has_boundaries(self) -> bool:
-        return Path(f"{self.path}.index").is_file()
+    def facts(self) -> dict[str, Any]:
+        return {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
 
     @cached_property
-    def document_offsets(self) -> NDArray[np.int64]:
-        """int64 [documents + 1], from the index."""
-        if not self.has_boundaries:
-            raise TokenFileError(f"{self.path}.index is missing, so the document boundaries are not known")
+    def document_offsets(self) -> NDArray[np.int64] | None:
+        """int64 [documents + 1], from the index; None without one."""
+        if not Path(f"{self.path}.index").is_file():
+            return None
         ends = np.fromfile(f"{self.path}.index", dtype="<u8").astype(np.int64)
         if not len(ends) or ends[-1] != self.num_tokens or (np.diff(ends) < 0).any():
             raise TokenFileError(f"{self.path}.index does not end with the {self.num_tokens} tokens of its file")
@@ -89,7 +89,7 @@ class DatatroveFile(TokenFile):
         return 0 if self.num_tokens <= sequence_length else super().num_samples(sequence_length)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DatatroveFile, (self.path, self._windows, self.dtype.itemsize)
+        return DatatroveFile, (self.path, self.windows, self.dtype.itemsize)
 
 
 def datatrove_files(
@@ -161,5 +161,5 @@ class DatatroveFolder(Dataset[dict[str, NDArray[np.int64]]]):
         if self.positions_from_eos_token_id is not None:
             starts = starts_after_eos(row[None], self.positions_from_eos_token_id)
         else:
-            starts = starts_at_boundaries(file.document_offsets, np.array([begin]), len(row))
+            starts = starts_at_boundaries(file.known_documents(), np.array([begin]), len(row))
         return {"input_ids": row, "positions": position_ids(starts)[0]}

@@ -110,7 +110,7 @@ class DatatroveNanoset(Nanoset):
         indices = np.asarray(positions, dtype=np.int64)
         rows = self.read(indices)
         eos = self.eos_token_id
-        ids = position_ids(self.document_starts(indices) if eos is None else starts_after_eos(rows, eos))
+        ids = position_ids(self.starts(indices) if eos is None else starts_after_eos(rows, eos))
         return [{"input_ids": row, "positions": of_row} for row, of_row in zip(rows, ids, strict=True)]
 
 

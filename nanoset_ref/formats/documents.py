@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -108,7 +108,7 @@ def open_documents(
 def _open_datatrove(path: Path, token_dtype: DTypeLike | None) -> Documents:
     file = DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
     known = {} if file.tokenizer is None else {"tokenizer": file.tokenizer}
-    return Documents(path, file.tokens, file.document_offsets, known)
+    return Documents(path, file.tokens, file.known_documents(), known)
 
 
 def _open_megatron(path: Path) -> Documents:
@@ -134,7 +134,7 @@ def _open_token_file(path: Path, token_dtype: DTypeLike | None, eos_token_id: in
         closed = len(ends) > 0 and int(ends[-1]) == file.num_tokens
         offsets = np.concatenate([[0], ends, [] if closed else [file.num_tokens]]).astype(np.int64)
         return Documents(path, file.tokens, offsets, {"eos_token_id": eos_token_id, "appended_eod": closed})
-    offsets = cast(NDArray[np.int64], file.document_offsets)  # there is a manifest
+    offsets = file.known_documents()
     kept = ("tokenizer", "vocab_size", "eos_token_id", "appended_eod", "added_special_tokens", "windows", "row_length")
     description = {name: getattr(file.manifest, name) for name in kept}
     return Documents(path, file.tokens, offsets, description, file.manifest.checksum)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.documents import attention_mask, cu_seqlens, loss_mask, position_ids, starts_after_eos
 from nanoset_ref.megatron.config import NanosetConfig
-from nanoset_ref.nanoset import SampleBlock
+from nanoset_ref.rows import SampleBlock
 
 
 @dataclasses.dataclass(frozen=True)

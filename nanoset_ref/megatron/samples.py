@@ -6,6 +6,7 @@ decides it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import operator
@@ -18,7 +19,7 @@ from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts
 from nanoset_ref.megatron.config import NanosetConfig
-from nanoset_ref.nanoset import SampleBlock
+from nanoset_ref.rows import SampleBlock
 
 
 class Samples(Dataset[dict[str, NDArray[Any]]]):
@@ -49,7 +50,8 @@ class Samples(Dataset[dict[str, NDArray[Any]]]):
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
         """Several samples in one array. torch's DataLoader calls this with a whole batch."""
-        return SampleBlock(self.read(np.asarray(positions, dtype=np.int64)))
+        indices = np.asarray(positions, dtype=np.int64)
+        return SampleBlock(self.read(indices), functools.partial(self.document_starts, indices))
 
     def read(self, positions: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The rows at `positions` [n] as [n, row_length] of `row_dtype`, into `out` if given."""

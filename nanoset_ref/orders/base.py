@@ -152,6 +152,19 @@ class Order(ABC):
         end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
         return self._counts(max(end, 0))
 
+    def coverage(self, dataset: int, until: int) -> tuple[int, int]:
+        """(different samples of a dataset read in positions [0, until), readings of the one read most)."""
+        readings = self._readings(dataset, until)
+        return int(np.count_nonzero(readings)), int(readings.max(initial=0))
+
+    def _readings(self, dataset: int, until: int) -> Int64Array:
+        """int64 [length]: how often each sample of a dataset is read in positions [0, until)."""
+        readings = np.zeros(int(self.dataset_lengths[dataset]), dtype=np.int64)
+        for first in range(0, until, 1 << 20):
+            datasets, samples = self[first : min(first + (1 << 20), until)]
+            readings += np.bincount(samples[datasets == dataset], minlength=len(readings))
+        return readings
+
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
         return (

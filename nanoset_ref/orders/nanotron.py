@@ -107,6 +107,14 @@ class NanotronOrder(Order):
             counts = counts * epochs + np.histogram(self._epoch[:rest], edges)[0]
         return counts
 
+    def _readings(self, dataset: int, until: int) -> Int64Array:
+        """Epochs repeat: one of them is counted, and the part of one."""
+        epochs, rest = divmod(until, self.samples_per_epoch)
+        readings = super()._readings(dataset, rest)
+        if epochs:
+            readings += epochs * super()._readings(dataset, self.samples_per_epoch)
+        return readings
+
 
 @njit(cache=True)
 def blend(lengths, weights, starts, epoch):

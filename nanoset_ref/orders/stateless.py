@@ -183,6 +183,11 @@ class StatelessOrder(Order):
             )
         return self._reads + counts(self._shares, until - self.start.position)
 
+    def coverage(self, dataset: int, until: int) -> tuple[int, int]:
+        """As `Order.coverage`, without counting: a source is read through before a sample of it repeats."""
+        read, length = int(self.counts(until)[dataset]), int(self.dataset_lengths[dataset])
+        return min(read, length), -(-read // max(length, 1))
+
 
 def _key(seed: int, *numbers: int) -> np.uint64:
     """A key of its own for every list of numbers."""

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance.schedule import Schedule, Slot
 from nanoset_ref.provenance.sources import Source, Traceable, document_starts, raw_path
+from nanoset_ref.schedule import Schedule, Slot
 
 
 class Part(NamedTuple):
@@ -124,7 +124,7 @@ def _(dataset: Nanoset, slot: Slot) -> Origin:
     file = dataset.files[source]
     first = sample * file.stride(dataset.sequence_length)
     last = first + dataset.sequence_length + 1
-    offsets = file.document_offsets if file.has_boundaries else None
+    offsets = file.document_offsets
     parts = []
     if offsets is None:
         parts.append(Part(None, first, last, first * file.dtype.itemsize, last * file.dtype.itemsize))

@@ -12,7 +12,7 @@ from nanoset_ref.megatron.indexed_dataset import bin_path
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder, Order, StatelessOrder
 from nanoset_ref.provenance.report import Source
-from nanoset_ref.provenance.schedule import Schedule
+from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.config import Config
 from nanoset_ref.training.stages import continued_stage, open_stage, stage_spans
 

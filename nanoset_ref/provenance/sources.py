@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.tokens import Tokens
 
 Traceable = Nanoset | MegatronNanoset | BlendedNanoset
-Source = TokenFile | MMapIndexedDataset
+Source = Tokens | MMapIndexedDataset
 
 
 def sources(dataset: Traceable) -> list[Source]:
@@ -30,7 +30,7 @@ def sources(dataset: Traceable) -> list[Source]:
 
 def raw_path(source: Source) -> Path:
     """The file that holds a source's ids."""
-    return source.path if isinstance(source, TokenFile) else bin_path(source.path_prefix)
+    return source.path if isinstance(source, Tokens) else bin_path(source.path_prefix)
 
 
 def document_starts(source: Source) -> NDArray[np.int64]:
@@ -39,10 +39,8 @@ def document_starts(source: Source) -> NDArray[np.int64]:
     Raises:
         ValueError: the source's document boundaries are not known.
     """
-    if isinstance(source, TokenFile):
-        if source.document_offsets is None:
-            raise ValueError(f"{source.path} has no manifest, so its document boundaries are not known")
-        return source.document_offsets
+    if isinstance(source, Tokens):
+        return source.known_documents()
     return np.append(source.sequence_pointers // source.dtype.itemsize, source.num_tokens)[source.document_indices]
 
 

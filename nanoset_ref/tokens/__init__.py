@@ -18,6 +18,7 @@ from nanoset_ref.tokens.manifest import (
     token_dtype_for,
 )
 from nanoset_ref.tokens.reader import TokenFile
+from nanoset_ref.tokens.view import Tokens, count_ids
 from nanoset_ref.tokens.writer import TokenFileWriter
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "TokenFile",
     "TokenFileError",
     "TokenFileWriter",
+    "Tokens",
     "Windows",
+    "count_ids",
     "documents_path",
     "manifest_path",
     "token_dtype_for",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+
+from nanoset_ref.files import PathLike, read_json
 
 FORMAT_VERSION = 1
 TOKEN_DTYPES = ("uint16", "int32")
@@ -88,7 +89,7 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Read and validate a manifest; every error names `path`."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
+            fields = read_json(path)
             if not isinstance(fields, dict):
                 raise TokenFileError(f"it must be an object, got {type(fields).__name__}")
             if unknown := sorted(set(fields) - {field.name for field in dataclasses.fields(cls)}):
@@ -101,12 +102,12 @@ class Manifest:
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
-def manifest_path(path: str | os.PathLike[str]) -> Path:
+def manifest_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.json"""
     return Path(path).with_suffix(".json")
 
 
-def documents_path(path: str | os.PathLike[str]) -> Path:
+def documents_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
     return Path(path).with_suffix(".documents.npy")
 
@@ -114,7 +115,7 @@ def documents_path(path: str | os.PathLike[str]) -> Path:
 def is_manifest(path: Path) -> bool:
     """Whether a file beside a token file may be replaced by a manifest: it is one itself, of whatever version."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size < 1 << 16 else None
+        fields = read_json(path)
     except ValueError:
         return False
     return isinstance(fields, dict) and fields.keys() >= {"dtype", "num_tokens", "num_documents", "checksum"}

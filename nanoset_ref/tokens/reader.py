@@ -1,29 +1,31 @@
-"""A token file, opened: the ids as one array that stays in the page cache, and where its documents begin."""
+"""`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
 
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, Windows, documents_path, manifest_path
+from nanoset_ref.files import PathLike
+from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
+from nanoset_ref.tokens.view import Tokens, count_ids
+
+KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
 
 
-class TokenFile:
-    """One token file, memory-mapped.
+class TokenFile(Tokens):
+    """One token file.
 
     Args:
         path: the file with the ids.
         token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a
             manifest it must agree.
 
-    Attributes:
-        path: Path. dtype: little-endian np.dtype. num_tokens: int. manifest: Manifest or None.
-        tokens: np.ndarray [num_tokens] of `dtype`, a read-only view of the mapping.
+    Attributes (beside those of `Tokens`):
+        manifest: the Manifest, or None.
 
     Raises:
         FileNotFoundError: no such file.
@@ -31,39 +33,25 @@ class TokenFile:
             in the file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], token_dtype: DTypeLike | None = None) -> None:
+    def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
             raise FileNotFoundError(
                 f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy"
             )
         manifest = manifest_path(self.path)
-        mine = self.path.suffix != ".ds"  # beside a.ds, a.json is the manifest of a.npy
-        self.manifest = Manifest.read(manifest) if mine and manifest.is_file() else None
+        self.manifest = Manifest.read(manifest) if manifest.is_file() else None
+        if self.manifest is not None:
+            self.windows = self.manifest.windows
         self.dtype = self._resolve_dtype(token_dtype)
-        num_bytes = self.path.stat().st_size
-        if num_bytes == 0:
-            raise TokenFileError(
-                f"{self.path} is empty: a token file holds at least one id; run the preprocessing again"
-            )
         if self.manifest is None:
             self._refuse_numpy_header()
-        if num_bytes % self.dtype.itemsize:
-            raise TokenFileError(
-                f"{self.path} has {num_bytes} bytes, not a multiple of the {self.dtype.itemsize} bytes "
-                f"of a {self.dtype.name} id: it is truncated, or token_dtype is wrong"
-            )
-        self.num_tokens = num_bytes // self.dtype.itemsize
+        self.num_tokens = count_ids(self.path, self.dtype)
         if self.manifest is not None and self.manifest.num_tokens != self.num_tokens:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} ids, its manifest {manifest.name} says "
                 f"{self.manifest.num_tokens}: the file is truncated or not this manifest's; write it again"
             )
-
-    @functools.cached_property
-    def tokens(self) -> NDArray[Any]:
-        """The ids, [num_tokens]; mapped at the first access, as whoever only gathers rows has no need of it."""
-        return np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
 
     def _resolve_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
         given = None if token_dtype is None else np.dtype(token_dtype).newbyteorder("<")
@@ -88,20 +76,12 @@ class TokenFile:
                 )
 
     @property
-    def windows(self) -> Windows:
-        """How samples are cut from this file: what the manifest says, else "overlapping"."""
-        return "overlapping" if self.manifest is None else self.manifest.windows
-
-    @property
-    def has_boundaries(self) -> bool:
-        """Whether something beside the file tells where its documents begin."""
-        return self.manifest is not None
+    def facts(self) -> dict[str, Any]:
+        return {} if self.manifest is None else {name: getattr(self.manifest, name) for name in KEPT_FACTS}
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """int64 [num_documents + 1], memory-mapped: document d is tokens[offsets[d]:offsets[d + 1]]. None without a
-        manifest. Opened at the first access.
-        """
+        """As `Tokens.document_offsets`, mapped at the first access; None without a manifest."""
         if self.manifest is None:
             return None
         path = documents_path(self.path)
@@ -127,30 +107,13 @@ class TokenFile:
         return offsets
 
     def stride(self, sequence_length: int) -> int:
-        """Tokens from the beginning of one sample to the next: S for overlapping windows, S + 1 for disjoint ones."""
+        """As `Tokens.stride`; a TokenFileError for another length than the file was cut to."""
         if self.manifest is not None and self.manifest.row_length not in (None, sequence_length + 1):
             raise TokenFileError(
                 f"{self.path} was cut into rows of {self.manifest.row_length} tokens: "
                 f"read it with sequence_length={self.manifest.row_length - 1}, not {sequence_length}"
             )
-        return sequence_length + (self.windows == "disjoint")
-
-    def num_samples(self, sequence_length: int) -> int:
-        """Samples of sequence_length + 1 tokens in the file: (num_tokens - 1) // sequence_length for overlapping
-        windows.
-
-        Raises:
-            TokenFileError: the file is too short for a single sample.
-        """
-        if self.num_tokens < sequence_length + 1:
-            raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
-                f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
-            )
-        return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length) + 1
-
-    def __len__(self) -> int:
-        return self.num_tokens
+        return super().stride(sequence_length)
 
     def __repr__(self) -> str:
         documents = "" if self.manifest is None else f", {self.manifest.num_documents:,} documents"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import PathLike, atomic_write_set
 from nanoset_ref.tokens.manifest import (
     TOKEN_DTYPES,
     Manifest,
@@ -26,13 +25,13 @@ from nanoset_ref.tokens.manifest import (
 class TokenFileWriter:
     """Write a token file with its manifest and document boundaries; a context manager.
 
-    Nothing appears under the final names before a clean exit: boundaries, manifest and ids are renamed in this order,
-    so that whoever sees the ids sees all three. An exception, or a kill, leaves no token file.
+    Nothing appears under the final names before a clean exit; whoever sees the ids sees boundaries and manifest too
+    (`files.atomic_write_set`). An exception or a kill leaves no token file.
 
     Args:
         path: the token file to write, `<prefix>_input_ids.npy` by convention.
         dtype: "uint16" or "int32"; see `token_dtype_for`.
-        overwrite: whether an existing file may be replaced (it disappears when the new one is begun to be renamed).
+        overwrite: whether an existing file may be replaced.
         **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`,
             `added_special_tokens`, `windows`, `row_length`.
 
@@ -41,9 +40,7 @@ class TokenFileWriter:
         TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, dtype: DTypeLike, overwrite: bool = False, **description: Any
-    ) -> None:
+    def __init__(self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any) -> None:
         self.path = Path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         if self.dtype.name not in TOKEN_DTYPES:
@@ -81,23 +78,16 @@ class TokenFileWriter:
 
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
-        with atomic_write(self.path) as self._ids:
-            with atomic_write(documents_path(self.path)) as self._offsets:
-                self._write_offsets_header()
-                self._offsets.write(np.zeros(1, dtype="<i8").tobytes())
-                yield
-                if self.num_tokens == 0:
-                    raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
-                self._offsets.seek(0)
-                self._write_offsets_header()
-                for file in (self._ids, self._offsets):  # a full disk shows while the old file is still there
-                    file.flush()
-                    os.fsync(file.fileno())
-                if self.path.exists() and not self._overwrite:
-                    raise FileExistsError(f"{self.path} was written by somebody else meanwhile; it is left as it is")
-                self.path.unlink(missing_ok=True)  # an old file goes before its boundaries and manifest do
-            with atomic_write(manifest_path(self.path), "w") as file:
-                file.write(self._manifest().to_json())
+        paths = documents_path(self.path), manifest_path(self.path), self.path
+        with atomic_write_set(paths, overwrite=self._overwrite) as (self._offsets, manifest, self._ids):
+            self._write_offsets_header()
+            self._offsets.write(np.zeros(1, dtype="<i8").tobytes())
+            yield
+            if self.num_tokens == 0:
+                raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
+            self._offsets.seek(0)
+            self._write_offsets_header()
+            manifest.write(self._manifest().to_json().encode())
 
     def write_document(self, ids: ArrayLike) -> None:
         """Append one document: integers [n]; n may be 0."""

@@ -1,0 +1,253 @@
+"""Rows: what every dataset of this package is to its readers. Position k -> a row of token ids, and where it came from.
+
+A dataset says how a batch of rows is filled (`_fill`) and where their tokens lie (`origin`, `spans`, `positions_of`);
+checking positions, single samples, blocks and the fingerprint are written once, here. Loaders, collators, document
+masks and provenance work on any Rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from nanoset_ref.documents import Starts
+from nanoset_ref.tokens import Tokens
+
+
+class Origin(NamedTuple):
+    """The sample at a position: the number of its file in `Rows.files`, its number in there, and the epoch, from 0."""
+
+    source: int
+    sample: int
+    epoch: int
+
+
+class Span(NamedTuple):
+    """Tokens [start, stop) of a document, at bytes [first_byte, last_byte) of its file.
+
+    Where document boundaries are not known, `document` is None and the tokens are counted from the start of the file.
+    """
+
+    document: int | None
+    start: int
+    stop: int
+    first_byte: int
+    last_byte: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceUse:
+    """How a stretch of positions uses one file.
+
+    Attributes:
+        path: the file. weight: its share in the plan, of a sum of 1.
+        num_samples: samples in one epoch of it. read: samples read in the stretch.
+        epochs: `read` in passes over the file.
+        distinct, repetitions: different samples read up to the end of the stretch, and how often the most-read one was.
+        tokens: in the file (Megatron: in the stream of all epochs). tail_tokens: of these, in no sample; negative where
+            padding fills the last one.
+    """
+
+    path: str
+    weight: float
+    num_samples: int
+    read: int
+    epochs: float
+    distinct: int
+    repetitions: int
+    tokens: int
+    tail_tokens: int
+
+
+class SampleBlock(Sequence[dict[str, NDArray[Any]]]):
+    """Several samples in one buffer: a sequence of {"input_ids": [row_length]} whose entries are views.
+
+    Args:
+        rows: integers [number of samples, row_length].
+        find_starts: gives `starts`; it is called when they are asked for, as most collators never do.
+    """
+
+    def __init__(self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None) -> None:
+        self.rows, self._find_starts = rows, find_starts
+
+    @property
+    def starts(self) -> Starts | None:
+        """bool, of the shape of `rows`, True where a document (or the row) begins; None: nobody knows."""
+        return None if self._find_starts is None else self._find_starts()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
+    @overload
+    def __getitem__(self, index: slice) -> SampleBlock: ...
+    def __getitem__(self, index: int | slice) -> dict[str, NDArray[Any]] | SampleBlock:
+        if isinstance(index, slice):
+            find = self._find_starts
+            return SampleBlock(self.rows[index], None if find is None else lambda: find()[index])
+        return {"input_ids": self.rows[index]}
+
+    def __repr__(self) -> str:
+        return f"SampleBlock({self.rows!r})"
+
+
+class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
+    """A torch Dataset of rows of equal length, read many at a time.
+
+    Attributes:
+        sequence_length: S, in tokens.
+        row_length: tokens in a row, S + 1 unless a dataset says otherwise.
+        row_dtype: dtype of the rows read, int32 or int64.
+        files: the token files behind the rows, by source number.
+    """
+
+    sequence_length: int
+    row_dtype: np.dtype[Any] = np.dtype(np.int32)
+
+    @property
+    def row_length(self) -> int:
+        return self.sequence_length + 1
+
+    @property
+    @abstractmethod
+    def files(self) -> Sequence[Tokens]: ...
+
+    @property
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """What decides which tokens stand at position k, as JSON: equal plans agree on every sample."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write the rows at valid positions [n] into out [n, row_length]."""
+
+    @abstractmethod
+    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+        """`starts` for valid positions."""
+
+    @abstractmethod
+    def origin(self, position: int) -> Origin:
+        """Which sample of which file stands at a position of [0, len)."""
+
+    @abstractmethod
+    def spans(self, position: int) -> list[Span]:
+        """The document spans behind a position of [0, len), in order; padding is in none."""
+
+    @abstractmethod
+    def positions_of(
+        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
+    ) -> NDArray[np.int64]:
+        """The positions below `until` (None: all), ascending, whose rows hold tokens of a document.
+
+        Args:
+            source: number of the file.
+            document: number of the document within it.
+            tokens: (start, stop) within the document: only rows that hold one of these; None: any.
+
+        Raises:
+            IndexError: no such file, document or tokens.
+            ValueError: the file's document boundaries are not known.
+        """
+
+    @abstractmethod
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        """How positions [start, stop) use each file."""
+
+    def read(self, positions: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The rows at `positions`, int64 [n], as [n, row_length] of `row_dtype`.
+
+        Args:
+            positions: negative ones count from the end.
+            out: an array of that shape and dtype in C order to fill, for buffers that are used again.
+
+        Raises:
+            IndexError: a position outside [-len, len).
+            ValueError: `out` has another shape, dtype or layout.
+        """
+        positions = self.checked(positions)
+        shape = len(positions), self.row_length
+        if out is None:
+            out = np.empty(shape, dtype=self.row_dtype)
+        elif out.shape != shape or out.dtype != self.row_dtype or not out.flags.c_contiguous:
+            raise ValueError(
+                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {out.dtype} {list(out.shape)} with "
+                f"strides {out.strides}"
+            )
+        self._fill(positions, out)
+        return out
+
+    def starts(self, positions: NDArray[np.int64]) -> Starts:
+        """Where documents begin in the rows at `positions` [n], bool [n, row_length]; True in column 0.
+
+        Raises:
+            ValueError: a file whose document boundaries are not known.
+        """
+        return self._starts(self.checked(positions))
+
+    def checked(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions with negative ones counted from the end; IndexError outside [-len, len)."""
+        positions = np.asarray(positions, dtype=np.int64)
+        if not len(positions):
+            return positions
+        low, high = int(positions.min()), int(positions.max())
+        if low < -len(self) or high >= len(self):
+            wrong = high if high >= len(self) else low
+            raise IndexError(f"position {wrong} is outside a dataset of {len(self)} samples")
+        return np.where(positions < 0, positions + len(self), positions) if low < 0 else positions
+
+    def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
+        """Sample k, {"input_ids": [row_length]}. Negative k counts from the end; IndexError outside."""
+        return self.__getitems__([operator.index(k)])[0]
+
+    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
+        """Several samples in one array; torch's DataLoader calls this with a whole batch."""
+        indices = np.asarray(positions, dtype=np.int64)
+        return SampleBlock(self.read(indices), functools.partial(self.starts, indices))
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of the plan."""
+        return plan_fingerprint(self.plan)
+
+
+def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan without the names of files that have a checksum: such files may be renamed."""
+    files = [
+        {key: value for key, value in file.items() if key != "name" or not file.get("checksum")}
+        for file in plan.get("files", ())
+    ]
+    return plan | {"files": files}
+
+
+def plan_fingerprint(plan: dict[str, Any]) -> str:
+    text = json.dumps(plan_identity(plan), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def checked_number(number: int, count: int, what: str) -> int:
+    """`number`, if it is one of `count` things; IndexError if not."""
+    if not 0 <= operator.index(number) < count:
+        raise IndexError(f"{what} {number} is outside [0, {count})")
+    return number
+
+
+def checked_tokens(tokens: tuple[int, int] | None, document: int, length: int) -> tuple[int, int]:
+    """(start, stop) within a document of `length` tokens, None meaning all of it; IndexError if it leaves it."""
+    start, stop = (0, length) if tokens is None else tokens
+    if not 0 <= start <= stop <= length:
+        raise IndexError(f"tokens [{start}, {stop}) leave document {document}, which has {length}")
+    return start, stop
