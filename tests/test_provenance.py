@@ -103,7 +103,7 @@ def test_what_was_before_the_schedule_is_refused():
         Schedule(dp_size=0)
     with pytest.raises(ValueError, match="layout must be one of"):
         Schedule(layout="diagonal")
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="must be at least 0"):
         Schedule(consumed_train_samples=-1)
 
 
