@@ -5,9 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from test_nanoset import GOLDEN, golden_nanoset
 from torch.utils.data import default_collate
 
+from nanoset_ref import plain
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer, to_device
 from nanoset_ref.rows import SampleBlock
 
@@ -18,13 +21,20 @@ def sha(tensor):
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
-def test_labels_are_the_inputs_shifted_by_one():
-    batch = DataCollatorForCLM(4, 0, 0, 0)([{"input_ids": row} for row in ROWS])
-    assert list(batch) == ["input_ids", "input_mask", "label_ids", "label_mask"]
-    assert batch["input_ids"].tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
-    assert batch["label_ids"].tolist() == [[1, 2, 3, 4], [6, 7, 8, 9]]
-    assert batch["input_mask"].tolist() == batch["label_mask"].tolist() == [[True] * 4] * 2
-    assert (batch["input_ids"].dtype, batch["input_mask"].dtype) == (torch.int32, torch.bool)
+@given(st.integers(1, 4), st.integers(1, 9), *[st.integers(0, 2)] * 3)
+def test_every_pipeline_rank_gets_what_plain_gives_it(batch_size, length, input_pp_rank, output_pp_rank, current):
+    rows = np.arange(batch_size * (length + 1), dtype=np.int32).reshape(batch_size, length + 1)
+    has_data = current in (input_pp_rank, output_pp_rank)
+    examples = [{"input_ids": row} if has_data else {} for row in rows]
+    batch = DataCollatorForCLM(length, input_pp_rank, output_pp_rank, current)(examples)
+    expected = plain.collate(rows, current, input_pp_rank, output_pp_rank)
+    assert list(batch) == list(expected)
+    for name, value in expected.items():
+        if isinstance(value, tuple):
+            assert batch[name] == TensorPointer(value[1])
+        else:
+            assert batch[name].numpy().dtype == value.dtype
+            assert np.array_equal(batch[name], value)
 
 
 def test_a_block_is_not_copied_at_all():

@@ -1,4 +1,4 @@
-"""Documents within rows: starts, positions, masks and packed lengths, against loops over the tokens."""
+"""Documents within rows: starts, positions, masks and packed lengths, against plain.py."""
 
 from __future__ import annotations
 
@@ -31,39 +31,12 @@ from nanoset_ref.megatron import (
     NanosetConfig,
 )
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.plain import document_starts, documents_of
 from nanoset_ref.tokens import TokenFileWriter
 
 EOS = 9
 ROWS = np.array([[1, 2, EOS, 3, 4], [EOS, EOS, 5, 6, EOS], [1, 1, 1, 1, 1]], dtype=np.int32)
 EXAMPLES = settings(max_examples=50, deadline=None)
-
-
-def test_the_example_of_the_module() -> None:
-    starts = starts_after_eos(ROWS, EOS)
-    assert starts.tolist() == [
-        [True, False, False, True, False],
-        [True, True, True, False, False],
-        [True, False, False, False, False],
-    ]
-    assert position_ids(starts).tolist() == [[0, 1, 2, 0, 1], [0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
-    assert loss_mask(starts).tolist() == [
-        [True, True, False, True],
-        [False, False, True, True],
-        [True, True, True, True],
-    ]
-    edges, longest = cu_seqlens(starts)
-    assert edges.dtype == np.int32
-    assert edges.tolist() == [0, 3, 5, 6, 7, 10, 15]
-    assert longest == 5
-    mask = attention_mask(starts)
-    assert mask.shape == (3, 1, 5, 5)
-    assert (~mask[0, 0]).astype(int).tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],
-        [0, 0, 0, 1, 0],
-        [0, 0, 0, 1, 1],
-    ]
 
 
 @st.composite
@@ -77,24 +50,15 @@ def token_rows(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 @given(rows=token_rows())
 def test_every_field_follows_from_the_tokens(rows: np.ndarray[Any, Any]) -> None:
     starts = starts_after_eos(rows, EOS)
-    documents = []  # of each row, the lists of columns
-    for row in rows.tolist():
-        found: list[list[int]] = [[]]
-        for column, token in enumerate(row):
-            found[-1].append(column)
-            if token == EOS and column + 1 < len(row):
-                found.append([])
-        documents.append(found)
-    lengths = [len(document) for found in documents for document in found]
-    assert position_ids(starts).tolist() == [[i for d in found for i in range(len(d))] for found in documents]
-    assert np.diff(cu_seqlens(starts)[0]).tolist() == lengths
-    assert cu_seqlens(starts)[1] == max(lengths)
-    assert loss_mask(starts).tolist() == [[token != EOS for token in row[:-1]] for row in rows.tolist()]
-    seen = ~attention_mask(starts)[:, 0]
-    for b, found in enumerate(documents):
-        for query in range(rows.shape[1]):
-            (own,) = [document for document in found if query in document]
-            assert np.flatnonzero(seen[b, query]).tolist() == [key for key in own if key <= query]
+    assert starts.tolist() == [document_starts(row, EOS).tolist() for row in rows]
+    expected = [documents_of(row) for row in starts]
+    assert position_ids(starts).tolist() == [fields["position_ids"].tolist() for fields in expected]
+    assert loss_mask(starts).tolist() == [fields["label_mask"].tolist() for fields in expected]
+    assert attention_mask(starts)[:, 0].tolist() == [fields["attention_mask"].tolist() for fields in expected]
+    edges, longest = cu_seqlens(starts)
+    lengths = np.concatenate([np.diff(fields["cu_seqlens"]) for fields in expected])
+    assert edges.dtype == np.int32
+    assert (edges.tolist(), longest) == ([0, *np.cumsum(lengths)], lengths.max())
 
 
 @EXAMPLES

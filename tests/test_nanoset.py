@@ -1,4 +1,4 @@
-"""Nanoset against Nanotron's own samples and batches, and against a slow reader."""
+"""Nanoset against Nanotron's own samples and batches, and against plain.py."""
 
 import hashlib
 import itertools
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoset_ref import plain
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
@@ -99,10 +100,9 @@ def test_the_summary_counts_what_the_index_holds(tmp_path):
     st.sampled_from(["nanotron", "stateless"]),
     st.booleans(),
 )
-def test_samples_are_windows_of_their_file(
+def test_samples_are_those_that_plain_reads(
     tmp_path_factory, files, sequence_length, num_samples, seed, order, disjoint
 ):
-    """The oracle: slice the list of ids of the file that the order names."""
     folder = tmp_path_factory.mktemp("t")
     paths = []
     for number, (num_tokens, wide) in enumerate(files):
@@ -111,14 +111,14 @@ def test_samples_are_windows_of_their_file(
         with TokenFileWriter(paths[-1], dtype="int32" if wide else "uint16", **windows) as writer:
             writer.write_document(range(1000 * number, 1000 * number + num_tokens))
     nanoset = Nanoset(paths, None, sequence_length, num_samples, seed, order=order)
-    stride = sequence_length + disjoint
+    tokens = [plain.read_tokens(path, "<i4" if wide else "<u2") for path, (_, wide) in zip(paths, files, strict=True)]
+    lengths = [plain.count_samples(len(ids), sequence_length, disjoint) for ids in tokens]
+    epoch = plain.nanotron_order(lengths, None, seed)
     rows = nanoset.__getitems__(range(num_samples)).rows
     for k in range(num_samples):
-        dataset, sample = nanoset.order[k]
-        ids = list(range(1000 * dataset, 1000 * dataset + files[dataset][0]))
-        expected = ids[sample * stride : sample * stride + sequence_length + 1]
-        assert len(expected) == sequence_length + 1
-        assert rows[k].tolist() == nanoset[k]["input_ids"].tolist() == expected
+        dataset, sample = nanoset.order[k] if order == "stateless" else plain.nanotron_at(k, epoch)
+        expected = plain.read_sample(tokens[dataset], sample, sequence_length, disjoint)
+        assert rows[k].tolist() == nanoset[k]["input_ids"].tolist() == expected.tolist()
 
 
 def test_it_is_indexed_as_a_sequence(tmp_path):

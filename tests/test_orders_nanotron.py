@@ -1,10 +1,13 @@
-"""The Nanotron order against what the real Nanotron returned, and against NumPy's own shuffle."""
+"""The Nanotron order against what the real Nanotron returned, and against plain.py."""
 
 import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nanoset_ref import plain
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.nanotron import blend
 
@@ -33,6 +36,20 @@ def test_equals_nanotron_in_every_golden_case(cases, arrays):
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_dataset_index"].astype(np.int64), case["id"])
         np.testing.assert_array_equal(samples, arrays[f"{case['id']}_dataset_sample_index"], case["id"])
         assert [weight.hex() for weight in order.dataset_weights.tolist()] == case["normalized_weights_hex"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 9)), min_size=1, max_size=5),
+    st.booleans(),
+    st.integers(0, 300),
+    st.integers(0, 2**32 - 1),
+)
+def test_equals_plain(datasets, weighted, num_samples, seed):
+    lengths, weights = ([*column] for column in zip(*datasets, strict=True))
+    weights = weights if weighted else None
+    epoch = plain.nanotron_order(lengths, weights, seed)
+    order = NanotronOrder(lengths, weights, num_samples, seed)
+    assert [order[k] for k in range(num_samples)] == [plain.nanotron_at(k, epoch) for k in range(num_samples)]
 
 
 def test_blend_equals_nanotrons_helper(cases, arrays):

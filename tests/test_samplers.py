@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, SequentialSampler
 
+from nanoset_ref import plain
 from nanoset_ref.samplers import ResumableBatchSampler, SkipBatchSampler, worker_seed
 
 
@@ -73,30 +74,14 @@ def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     st.sampled_from(["drop", "pad", "loop"]),
 )
 def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_size, dp_size, consumed, layout, tail):
-    """The oracle: write down the positions that are left, pad or cut the list, deal it out."""
     samplers = [
         ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail)
         for r in range(dp_size)
     ]
-    global_batch = micro_batch_size * dp_size
-    left = list(range(consumed % num_samples, num_samples))
-    multiple = {"drop": global_batch, "pad": dp_size, "loop": global_batch}[tail]
-    dropped = padded = 0
-    if tail == "drop":
-        dropped = len(left) % multiple
-        left = left[: len(left) - dropped]
-    else:
-        padded = -len(left) % multiple
-        left += [k % num_samples for k in range(padded)]
-    assert all(s.dropped_samples == dropped and s.padded_samples == padded for s in samplers)
-    expected = [[] for _ in range(dp_size)]
-    for start in range(0, len(left), global_batch):
-        block = left[start : start + global_batch]
-        share = len(block) // dp_size
-        for rank in range(dp_size):
-            expected[rank].append(
-                block[rank::dp_size] if layout == "strided" else block[rank * share : (rank + 1) * share]
-            )
+    left = plain.positions_left(num_samples, consumed, dp_size, micro_batch_size, tail)
+    expected = [plain.rank_positions(left, rank, dp_size, micro_batch_size, layout) for rank in range(dp_size)]
+    padded = len(left) - (num_samples - consumed % num_samples)
+    assert all((s.dropped_samples, s.padded_samples) == (max(-padded, 0), max(padded, 0)) for s in samplers)
     assert [len(s) for s in samplers] == [len(e) for e in expected]
     assert [lists(s) for s in samplers] == expected
     assert all(s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers)
@@ -115,13 +100,6 @@ def test_strided_and_contiguous_read_the_same_set_per_global_batch():
 
 def test_contiguous_is_megatrons_pretraining_sampler():
     assert lists(ResumableBatchSampler(20, 2, 1, 3, layout="contiguous")) == [[2, 3], [8, 9], [14, 15]]
-
-
-def test_loop_fills_the_last_batch_on_every_rank():
-    assert [lists(ResumableBatchSampler(7, 2, r, 2, tail="loop")) for r in range(2)] == [
-        [[0, 2], [4, 6]],
-        [[1, 3], [5, 0]],
-    ]
 
 
 def test_ten_to_the_twelve_consumed_samples_cost_nothing():
