@@ -150,117 +150,86 @@ def derive(key, *numbers):
     return key
 
 
-def grid(n):
-    """Rows and columns of the near-square, at least 8 x 8, on which n places are laid out row by row.
+def permute(x, n, key, back=False):
+    """Where a keyed permutation of range(n) puts x; or, going back, what it put at place x.
 
-    >>> grid(100), grid(1000)
-    ((10, 10), (32, 32))
+    1. Lay range(n) out row by row in a near-square of at least 8 x 8 cells, so that x has a row and a column.
+    2. In six rounds, the row moves by a hash of the column, and the column by a hash of the row, in turns.
+    3. A cell beyond n goes through the rounds again.
+
+    >>> [permute(x, 10, key=7) for x in range(10)]
+    [6, 2, 9, 0, 1, 3, 8, 7, 4, 5]
+    >>> [permute(place, 10, key=7, back=True) for place in range(10)]
+    [3, 4, 1, 5, 8, 9, 0, 7, 6, 2]
     """
     rows = max(math.isqrt(n - 1) + 1, 8)
     rows += rows % 2
-    return rows, max(-(-n // rows), 8)
-
-
-def shift(key, number, line, size):
-    """How far round `number` moves one row or column: a hash, scaled to the size."""
-    return (derive(key + line, number) >> 26) * size >> 38
-
-
-def permute(x, n, key):
-    """Where a keyed permutation of range(n) puts x.
-
-    Three times, rows move by a hash of the column and columns by a hash of the row. What lands beyond the end goes
-    through again.
-
-    >>> [permute(x, 10, 7) for x in range(10)]
-    [6, 2, 9, 0, 1, 3, 8, 7, 4, 5]
-    """
-    rows, columns = grid(n)
-    row, column = divmod(x, columns)
+    sides = rows, max(-(-n // rows), 8)
+    cell = list(divmod(x, sides[1]))
     while True:
-        for number in (0, 2, 4):
-            row = (row + shift(key, number, column, rows)) % rows
-            column = (column + shift(key, number + 1, row, columns)) % columns
-        if row * columns + column < n:
-            return row * columns + column
-
-
-def unpermute(place, n, key):
-    """The x that `permute` puts at a place: the same rounds backwards.
-
-    >>> [unpermute(permute(x, 10, 7), 10, 7) for x in range(10)]
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    """
-    rows, columns = grid(n)
-    row, column = divmod(place, columns)
-    while True:
-        for number in (4, 2, 0):
-            column = (column - shift(key, number + 1, row, columns)) % columns
-            row = (row - shift(key, number, column, rows)) % rows
-        if row * columns + column < n:
-            return row * columns + column
+        for number in reversed(range(6)) if back else range(6):
+            half = number % 2  # 0 moves the row, 1 the column
+            step = (derive(key + cell[1 - half], number) >> 26) * sides[half] >> 38
+            cell[half] = (cell[half] + (-step if back else step)) % sides[half]
+        if cell[0] * sides[1] + cell[1] < n:
+            return cell[0] * sides[1] + cell[1]
 
 
 def share_tree(lengths, weights):
-    """Huffman's tree over the datasets: (root, {node: (left, right, parts of the left side, parts of both)}).
+    """Huffman's tree over the parts of the whole that each dataset gets.
 
-    Nodes below len(lengths) are datasets. Parts 5, 2 and 1 of 8: datasets 2 and 1 meet in node 3, and that meets
-    dataset 0 in node 4.
+    A tree is a dataset, or (left tree, right tree, parts of the left one, parts of both).
 
     >>> share_tree([5, 2, 1], None)
-    (4, {3: (2, 1, 1, 3), 4: (3, 0, 3, 8)})
+    ((2, 1, 1, 3), 0, 3, 8)
     """
     parts = lengths
     if weights is not None:
         parts = [max(round(share * 2**46), share > 0) for share in normalise(weights)]
-    heap = [(int(part), dataset) for dataset, part in enumerate(parts) if part > 0]
+    heap: list = [(int(part), dataset, dataset) for dataset, part in enumerate(parts) if part > 0]
     heapq.heapify(heap)
-    tree: dict = {}
-    while len(heap) > 1:
-        (part, left), (other, right) = heapq.heappop(heap), heapq.heappop(heap)
-        node = len(lengths) + len(tree)
-        tree[node] = left, right, part, part + other
-        heapq.heappush(heap, (part + other, node))
-    return heap[0][1], tree
+    for number in range(len(parts), len(parts) + len(heap) - 1):  # of equal parts, the older tree comes first
+        (part, _, left), (other, _, right) = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, (part + other, number, (left, right, part, part + other)))
+    return heap[0][2]
 
 
-def share_out(items, node, tree):
-    """How many of the first `items` each dataset gets: at a node, l of d parts go left, rounded.
+def share_out(items, tree):
+    """How many of the first `items` each dataset gets: where l of d parts are on the left, items * l / d, rounded.
 
-    >>> share_out(8, *share_tree([5, 2, 1], None)), share_out(64, *share_tree([5, 2, 1], None))
+    >>> share_out(8, share_tree([5, 2, 1], None)), share_out(64, share_tree([5, 2, 1], None))
     ({2: 1, 1: 2, 0: 5}, {2: 8, 1: 16, 0: 40})
     """
-    if node not in tree:
-        return {node: items}
-    left, right, l, d = tree[node]
+    if isinstance(tree, int):
+        return {tree: items}
+    left, right, l, d = tree
     to_left = (items * l + d // 2) // d
-    return share_out(to_left, left, tree) | share_out(items - to_left, right, tree)
+    return share_out(to_left, left) | share_out(items - to_left, right)
 
 
 def window_of(position, lengths, weights, seed):
     """The window of a position: (its first position, readings of each dataset before it, dataset at each position).
 
-    1. The window is shared out, and the datasets are laid on its places: 2 2 1 1 1 0 0 0 ...
-    2. A position walks to a place in twelve stages. In each, places that are `stride` apart make a pair, and a coin
-       says whether the two are exchanged. The strides are 1, 2, 4, 8, 16, 32, and the same again.
-    3. The last window of an epoch may be shorter: positions that walk beyond its end are left out.
+    1. The window is shared out, and the datasets are laid side by side on its places: 2 2 1 1 1 0 0 0 ...
+    2. A position walks to a place in twelve stages, of strides 1, 2, 4, 8, 16, 32 and the same again. In a stage, each
+       pair of places p and p + stride flips a coin: the two change places, or they stay.
+    3. The last window of an epoch may be short. Positions that walk beyond its end are left out.
 
-    >>> first, before, datasets = window_of(70, [50, 20, 10], None, seed=1234)
-    >>> first, before, datasets
-    (64, {2: 8, 1: 16, 0: 40}, [0, 0, 2, 1, 0, 0, 1, 2, 0, 0, 0, 1, 0, 1, 0, 0])
+    >>> window_of(70, [50, 20, 10], None, seed=1234)
+    (64, {2: 8, 1: 16, 0: 40}, [1, 0, 0, 2, 0, 2, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0])
     """
     epoch = sum(lengths) if weights is None else 2**48
     first = position - position % epoch % 64
     size = min(64, epoch - first % epoch)
-    root, tree = share_tree(lengths, weights)
-    before, after = share_out(first, root, tree), share_out(first + size, root, tree)
+    tree = share_tree(lengths, weights)
+    before, after = share_out(first, tree), share_out(first + size, tree)
     row = [dataset for dataset in before for _ in range(after[dataset] - before[dataset])]
     datasets = []
     for place in range(64):
         for stage in range(12):
             stride = 1 << stage % 6
-            coin = place & ~stride if stage < 6 else place | stride
-            place ^= (derive(seed, 0, first, stage % 6) >> coin & 1) * stride
+            coin = derive(seed, 0, first, stage) >> (place & ~stride) & 1
+            place ^= coin * stride
         if place < size:
             datasets.append(row[place])
     return first, before, datasets
@@ -270,7 +239,7 @@ def stateless_at(k, lengths, weights, seed):
     """The pair (dataset, sample) at position k.
 
     >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(10)]
-    [(0, 1), (1, 0), (1, 1), (0, 2), (0, 0), (0, 2), (1, 1), (0, 1), (0, 0), (1, 0)]
+    [(0, 1), (0, 2), (1, 0), (1, 1), (0, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)]
     """
     first, before, datasets = window_of(k, lengths, weights, seed)
     dataset = datasets[k - first]
@@ -283,24 +252,23 @@ def stateless_positions(dataset, sample, lengths, weights, seed, until):
     """The way back: every position below `until` that reads a sample, one for each pass.
 
     1. The pass has the sample at one place, and so at one reading.
-    2. Search the window in which the shares of the dataset come to this reading.
-    3. In the window, take the turn of the dataset that has it.
+    2. Search the window in which the dataset gets this reading.
+    3. In that window, it is turn number (reading - readings before) of the dataset.
 
     >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
-    [1, 9, 14, 18]
+    [2, 7, 14, 18]
     """
-    root, tree = share_tree(lengths, weights)
+    tree = share_tree(lengths, weights)
     found: list = []
     for turn in itertools.count():
-        place = unpermute(sample, lengths[dataset], derive(seed, 1, dataset, turn))
+        place = permute(sample, lengths[dataset], derive(seed, 1, dataset, turn), back=True)
         reading = turn * lengths[dataset] + place
-        item = bisect.bisect(range(1, 2**62), reading, key=lambda items: share_out(items, root, tree)[dataset])
-        first, before, datasets = window_of(item, lengths, weights, seed)
+        items = bisect.bisect(range(until + 64), reading, key=lambda items: share_out(items, tree).get(dataset, 0))
+        first, before, datasets = window_of(items - 1, lengths, weights, seed)
+        if first >= until:
+            return [position for position in found if position < until]
         turns = [k for k, other in enumerate(datasets, first) if other == dataset]
-        position = turns[reading - before[dataset]]
-        if position >= until:
-            return found
-        found.append(position)
+        found.append(turns[reading - before[dataset]])
 
 
 # ---- 3. rows: (dataset, sample) -> S + 1 token ids
