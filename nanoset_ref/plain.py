@@ -348,6 +348,8 @@ def rank_positions(positions, dp_rank, dp_size, micro_batch_size, layout="stride
 def find_position(position, dp_size, micro_batch_size, accumulation=1, layout="strided"):
     """The way back: which (optimizer step, micro-batch within it, rank, row) reads a position, all counted from 0.
 
+    Positions are counted from where this layout began.
+
     >>> find_position(7, 2, 2, accumulation=2), find_position(7, 2, 2, accumulation=2, layout="contiguous")
     ((0, 1, 1, 1), (0, 1, 1, 1))
     >>> find_position(9, 2, 2), find_position(9, 2, 2, layout="contiguous")

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.dataloader import build_nanoset_dataloader
@@ -16,7 +14,6 @@ from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where
 from nanoset_ref.provenance.search import find, find_text
-from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
@@ -57,54 +54,6 @@ def blend(tmp_path_factory):
 
 def contents(paths):
     return [TokenFile(path).tokens for path in paths]
-
-
-# ---- the schedule
-
-
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(0, 30),
-    st.integers(1, 5),
-    st.sampled_from(["strided", "contiguous"]),
-)
-def test_slots_are_what_the_samplers_of_all_ranks_do(dp_size, micro_batch, accumulation, consumed, first_step, layout):
-    schedule = Schedule(
-        dp_size=dp_size,
-        micro_batch_size=micro_batch,
-        batch_accumulation_per_replica=accumulation,
-        layout=layout,
-        consumed_train_samples=consumed,
-        first_step=first_step,
-    )
-    seen = {}
-    for rank in range(dp_size):
-        sampler = ResumableBatchSampler(200, micro_batch, rank, dp_size, consumed, layout=layout)
-        for number, batch in enumerate(sampler):
-            step, micro_step = first_step + number // accumulation, number % accumulation
-            for row, position in enumerate(batch):
-                seen[position] = (step, micro_step, rank, row)
-    for position, expected in seen.items():
-        slot = schedule.slot(position)
-        assert (slot.step, slot.micro_step, slot.dp_rank, slot.row) == expected
-        assert position in schedule.positions(slot.step)
-
-
-def test_what_was_before_the_schedule_is_refused():
-    schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
-    assert list(schedule.positions(6)) == [10, 11]
-    with pytest.raises(IndexError, match="began at step 6; step 5 came before it"):
-        schedule.positions(5)
-    with pytest.raises(IndexError, match="began at position 10; 9 came before it"):
-        schedule.slot(9)
-    with pytest.raises(ValueError, match="dp_size must be at least 1, got 0"):
-        Schedule(dp_size=0)
-    with pytest.raises(ValueError, match="layout must be one of"):
-        Schedule(layout="diagonal")
-    with pytest.raises(ValueError, match="must be at least 0"):
-        Schedule(consumed_train_samples=-1)
 
 
 # ---- down

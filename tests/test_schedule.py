@@ -1,0 +1,62 @@
+"""Who reads which position, and when: the schedule's arithmetic against plain.py, which deals positions out by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref import plain
+from nanoset_ref.schedule import Schedule, worker_item
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 30),
+    st.integers(1, 5),
+    st.sampled_from(["strided", "contiguous"]),
+)
+def test_every_rank_reads_what_plain_deals_out(dp_size, batch_size, accumulation, consumed, first_step, layout):
+    schedule = Schedule(
+        dp_size=dp_size,
+        micro_batch_size=batch_size,
+        batch_accumulation_per_replica=accumulation,
+        layout=layout,
+        consumed_train_samples=consumed,
+        first_step=first_step,
+    )
+    positions = range(consumed, consumed + 3 * schedule.global_batch_size)
+    for rank in range(dp_size):
+        batches = plain.rank_positions(positions, rank, dp_size, batch_size, layout)
+        assert schedule.rows(consumed, rank, len(batches)).tolist() == batches
+        read = [position for batch in batches for position in batch]
+        assert [schedule.position_at(consumed, rank, item) for item in range(len(read))] == read
+    for position in positions:
+        slot = schedule.slot(position)
+        found = slot.step - first_step, slot.micro_step, slot.dp_rank, slot.row
+        assert found == plain.find_position(position - consumed, dp_size, batch_size, accumulation, layout)
+        assert position in schedule.positions(slot.step)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 40))
+def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_size, num_batches):
+    batches = [list(range(k * batch_size, (k + 1) * batch_size)) for k in range(num_batches)]
+    made = [[sample for batch in batches[worker::num_workers] for sample in batch] for worker in range(num_workers)]
+    assert plain.take_turns(made, batch_size) == batches
+    for worker, samples in enumerate(made):
+        assert [worker_item(item, worker, num_workers, batch_size) for item in range(len(samples))] == samples
+
+
+def test_what_was_before_the_schedule_is_refused():
+    schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
+    assert list(schedule.positions(6)) == [10, 11]
+    with pytest.raises(IndexError, match="began at step 6; step 5 came before it"):
+        schedule.positions(5)
+    with pytest.raises(IndexError, match="began at position 10; 9 came before it"):
+        schedule.slot(9)
+    with pytest.raises(ValueError, match="dp_size must be at least 1, got 0"):
+        Schedule(dp_size=0)
+    with pytest.raises(ValueError, match="layout must be one of"):
+        Schedule(layout="diagonal")
+    with pytest.raises(ValueError, match="consumed_train_samples must be at least 0, got -1"):
+        Schedule(consumed_train_samples=-1)
