@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from nanoset_ref.corpus import train_tokenizer
+from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.training.config import Config, load_config
 from nanoset_ref.training.pipeline import check_cut

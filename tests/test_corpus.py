@@ -1,4 +1,4 @@
-"""The embedded corpus: the same bytes everywhere, and every text in it keeps its word."""
+"""The embedded corpus: the same bytes everywhere, made by the generator, and every text in it keeps its word."""
 
 import ast
 import contextlib
@@ -10,12 +10,15 @@ import re
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
+import zstandard
 from transformers import AutoTokenizer
 
-from nanoset_ref.corpus import DOMAIN_BYTES, EOS_TOKEN, FORMAT, VOCAB_SIZE, Corpus, prepare_corpus
-from nanoset_ref.corpus.dice import Dice
+from corpus_generator import DOMAIN_BYTES, FORMAT, VOCAB_SIZE
+from corpus_generator.dice import Dice
+from nanoset_ref.corpus import DATA, EOS_TOKEN, Corpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
 DIGESTS = {
@@ -39,29 +42,28 @@ def documents(corpus: Corpus) -> dict[str, list[dict]]:
     return {name: [json.loads(line) for line in found] for name, found in lines.items()}
 
 
-def digests(corpus: Corpus) -> dict[str, str]:
-    folder = corpus.tokenizer.parent
+def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_every_byte_is_pinned(corpus: Corpus) -> None:
+def test_every_byte_is_pinned_and_the_command_says_where_it_is(tmp_path) -> None:
     assert FORMAT == 1
-    assert digests(corpus) == DIGESTS
+    command = [sys.executable, "-m", "nanoset_ref.corpus", "here"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    names = ["stories.jsonl", "arithmetic.jsonl", "programs.jsonl", "tokenizer"]
+    assert result.stdout.splitlines() == [f"{Path(name).stem}: here/{name}" for name in names]
+    assert digests(tmp_path / "here") == DIGESTS
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_hash_seeds_and_threads_change_nothing(tmp_path, threads: str) -> None:
+def test_the_generator_makes_these_bytes_with_any_hash_seed_and_number_of_threads(tmp_path, threads: str) -> None:
     environment = os.environ | {"PYTHONHASHSEED": threads, "RAYON_NUM_THREADS": threads, "LC_ALL": "C"}
-    command = [sys.executable, "-m", "nanoset_ref.corpus", "here"]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines() == [
-        "stories: here/stories.jsonl",
-        "arithmetic: here/arithmetic.jsonl",
-        "programs: here/programs.jsonl",
-        "tokenizer: here/tokenizer",
-    ]
-    assert digests(prepare_corpus(tmp_path / "here")) == DIGESTS
+    command = [sys.executable, "-m", "corpus_generator", str(tmp_path / "made")]
+    folder = Path(__file__).parent.parent / "notebooks"
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    made, shipped = (zstandard.decompress(path.read_bytes()) for path in (tmp_path / "made", DATA))
+    assert made == shipped
 
 
 def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_path) -> None:
@@ -71,9 +73,11 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     (tmp_path / "corpus.json").unlink()
     corpus.domains["stories"].write_text("half a file")
-    assert digests(prepare_corpus(tmp_path)) == DIGESTS
+    prepare_corpus(tmp_path)
+    assert digests(tmp_path) == DIGESTS
     corpus.domains["programs"].unlink()
-    assert digests(prepare_corpus(tmp_path)) == DIGESTS
+    prepare_corpus(tmp_path)
+    assert digests(tmp_path) == DIGESTS
 
 
 def test_columns_and_sizes(documents: dict[str, list[dict]]) -> None:

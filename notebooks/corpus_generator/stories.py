@@ -7,7 +7,7 @@ story about the same people and things from its first sentence to its last.
 
 import re
 
-from nanoset_ref.corpus.dice import Dice
+from corpus_generator.dice import Dice
 
 PEOPLE = {
     "she": "Ada Amina Clara Dora Edith Greta Hana Ines Jasmin Leila Mara Nora Olga Petra Rosa Signe Tilda Vera Yara",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from nanoset_ref.corpus.dice import Dice
+from corpus_generator.dice import Dice
 
 NAMES = "Ada Bruno Clara Dario Edith Felix Greta Hugo Ines Jonas Leila Milan Nora Omar Petra Samir".split()
 GOODS = "apples pencils stamps marbles tickets cards eggs bricks candles buttons coins shells".split()

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nanoset_ref.corpus.dice import Dice
+from corpus_generator.dice import Dice
 
 NOUNS = "items values numbers scores prices lengths ages points sizes weights marks levels".split()
 VERBS = "count find get compute collect make read build".split()

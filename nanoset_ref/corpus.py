@@ -1,0 +1,58 @@
+"""The embedded corpus: 1,500,000 characters of text in three domains and a tokenizer trained on them.
+
+The package carries the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every sum in the text is
+right, and every program runs.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from nanoset_ref.files import atomic_write
+
+EOS_TOKEN = "<|endoftext|>"
+DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Where the corpus is: one .jsonl file per domain, and the folder of the tokenizer."""
+
+    domains: dict[str, Path]
+    tokenizer: Path
+
+
+def prepare_corpus(folder: str | Path) -> Corpus:
+    """Write the corpus and its tokenizer into a folder, unless they are there already.
+
+    Args:
+        folder: the target; made if it is missing.
+
+    Returns:
+        The paths of all files, below `folder` as it was given.
+    """
+    files = {Path(folder, name): text for name, text in json.loads(zstandard.decompress(DATA.read_bytes())).items()}
+    *_, stamp = files  # written last: whoever sees it sees everything
+    if not all(path.is_file() for path in files) or stamp.read_bytes() != files[stamp].encode():
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, "w") as file:
+                file.write(text)
+    domains = {path.stem: path for path in files if path.suffix == ".jsonl"}
+    return Corpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
+
+
+def main() -> None:
+    """Write the embedded corpus into a folder and say where everything lies."""
+    parser = argparse.ArgumentParser(prog="python -m nanoset_ref.corpus", description="Write the embedded corpus.")
+    parser.add_argument("folder", help="where to write it; nothing happens if it is there already")
+    corpus = prepare_corpus(parser.parse_args().folder)
+    for name, path in {**corpus.domains, "tokenizer": corpus.tokenizer}.items():
+        print(f"{name}: {path}")
+
+
+if __name__ == "__main__":
+    main()
