@@ -144,7 +144,7 @@ def test_every_import_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.partition(".")[0])
     extras = PROJECT["optional-dependencies"]
-    optional = [line for name in ("gigatoken", "datatrove", "lightning", "megatron") for line in extras[name]]
+    optional = [line for name in ("gigatoken", "datatrove", "lab", "lightning", "megatron") for line in extras[name]]
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}
     distributions = {"yaml": "PyYAML", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
@@ -157,7 +157,8 @@ def test_pins_hold_on_every_platform() -> None:
 
 
 def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
-    names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    needed = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["lab"]
+    names = {canonicalize_name(Requirement(line).name) for line in needed} - {"jupyterlab"}  # Binder has its own
     environment = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())
     specs = [canonicalize_name(re.split("[=<>]", line)[0]) for line in environment["dependencies"]]
     conda_names = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}

@@ -1,0 +1,113 @@
+"""What the pictures share: colours, panels, lines, stacked bars and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Patch
+
+COLOURS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272", "#d9d9d9", "#fdd0a2", "#c7e9c0")
+LINES = ("#3182bd", "#e6550d", "#31a354", "#756bb1")
+INK, GREY, IDLE, RED = "#333333", "#636363", "#f0f0f0", "#de2d26"
+
+Content = TypeVar("Content")
+Lines = Mapping[str, Sequence[Any]]  # by name, the arguments of `Axes.plot`: (y,) or (x, y)
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of so many inches with one panel."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def panels(
+    contents: Mapping[str, Content], width: float, height: float, rows: int = 1, **options: Any
+) -> tuple[Figure, list[tuple[Axes, Content]]]:
+    """A figure of so many inches with one panel per title; options of `Figure.subplots`."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    places = np.ravel(figure.subplots(rows, len(contents) // rows, **options)).tolist()
+    for axes, title in zip(places, contents, strict=True):
+        axes.set_title(title, size=10, loc="left")
+    return figure, list(zip(places, contents.values(), strict=True))
+
+
+def half_framed(axes: Axes, **settings: Any) -> None:
+    """Only the left and the lower edge; settings of `Axes.set`."""
+    axes.set(**settings)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_lines(axes: Axes, lines: Lines, colours: Sequence[str] = COLOURS, **style: Any) -> None:
+    """Each line in the next colour; style of `Axes.plot`."""
+    for (name, values), colour in zip(lines.items(), cycle(colours)):
+        axes.plot(*values, label=name, color=colour, **{"lw": 2, **style})
+
+
+def curves(
+    contents: Mapping[str, Lines],
+    size: tuple[float, float],
+    *,
+    colours: Sequence[str] = COLOURS,
+    style: Mapping[str, Any] | None = None,
+    legend: str | None = "best",
+    share: bool = True,
+    **settings: Any,
+) -> Figure:
+    """Panels of lines.
+
+    Args:
+        contents: by title, the lines of each panel.
+        size: inches of the figure.
+        colours: of the lines of a panel, in turn.
+        style: of `Axes.plot`, for all lines.
+        legend: its place in the last panel.
+        share: one vertical axis for all panels.
+        settings: of `Axes.set`, for all panels.
+    """
+    figure, places = panels(contents, *size, sharey=share)
+    for axes, lines in places:
+        draw_lines(axes, lines, colours, **style or {})
+        half_framed(axes, **settings)
+        axes.grid(alpha=0.3)
+        if share:
+            axes.label_outer()
+    if legend:
+        axes.legend(loc=legend, frameon=False, fontsize=9)
+    return figure
+
+
+def stacked(axes: Axes, bars: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], unit: str) -> None:
+    """One horizontal bar per name, made of coloured parts, with its sum at the end."""
+    for name, parts in bars.items():
+        left = 0.0
+        for part, size in parts.items():
+            axes.barh(name, size, left=left, color=colours[part], edgecolor=INK, lw=0.5, height=0.7)
+            left += size
+        axes.text(left, name, f"  {left:,.0f} {unit}", va="center", size=9)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    half_framed(axes)
+
+
+def key(figure: Figure, colours: Mapping[str, str] | None = None, loc: str = "lower center", columns: int = 8) -> None:
+    """What colours mean, and what the first panel has labelled, at an edge of the figure."""
+    handles = [Patch(facecolor=colour, edgecolor=INK, label=name) for name, colour in (colours or {}).items()]
+    handles += figure.axes[0].get_legend_handles_labels()[0]
+    figure.legend(handles=handles, loc=f"outside {loc}", ncols=columns, frameon=False, fontsize=9)
+
+
+def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK) -> None:
+    """A thin arrow behind everything else."""
+    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": colour}
+    axes.add_patch(FancyArrowPatch(start, end, alpha=0.7, lw=0.9, zorder=0, **style))
+
+
+def printable(piece: str, longest: int = 9) -> str:
+    """A token's text with blanks and line ends made visible, cut to `longest` characters."""
+    shown = piece.replace(" ", "␣").replace("\n", "↵").replace("<|endoftext|>", "EOS")
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
