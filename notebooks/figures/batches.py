@@ -140,9 +140,10 @@ def times_read(
     for name, counts in rows.items():
         shades = [list(colours.values())[min(count, 2)] for count in counts]
         numbers = [str(count) if count > 1 and inches[0] > 0.2 else "" for count in counts]
-        drawn[name] = side_by_side(zip(numbers, shades, [1] * len(shades), strict=True))
+        drawn[name] = side_by_side(zip(numbers, shades, [1] * len(shades), strict=True), lw=0.4)
     figure, axes = picture(drawn, inches, room=0.6)
-    axes.vlines([position - GAP / 2 for position in marks], *axes.get_ylim(), color=INK, lw=1.4, ls="--")
+    for position in marks:
+        axes.axvline(position - GAP / 2, -0.15, 1.15, color=INK, lw=1.6, ls="--", clip_on=False)
     heads(axes, marks, size=9)
     key(figure, colours)
     return figure
