@@ -45,12 +45,23 @@ def test_make_alone_says_what_there_is(tmp_path: Path) -> None:
     assert all(f"make {target}" in words for target in ("lab", "test", "notebooks", "lint", "clean"))
 
 
-def test_an_old_python_is_named_with_the_way_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["PYTHON={old}"], r"Python 3.11, 3.12, 3.13 or 3.14 is needed; {old} is 3.8, none of them will do\."),
+        (["PYTHON={old}"], r"make lab PYTHON=/path/to/python3.12"),
+        (["PYTHON=/nowhere/python3"], "no Python was found"),
+        (
+            [f"PYTHON={sys.executable}", "MEGABYTES=999999999999"],
+            r"only \d+ MB of disk are free here; \.venv needs about 9{12} MB",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(tmp_path: Path, arguments, words) -> None:
     old = python_that(tmp_path, "old", "echo 3.8")
-    result = make(tmp_path, "lab", f"PYTHON={old}")
+    result = make(tmp_path, "lab", *(argument.replace("{old}", old) for argument in arguments))
     assert result.returncode != 0
-    assert f"Python 3.11, 3.12, 3.13 or 3.14 is needed; {old} is 3.8, none of them will do." in result.stderr
-    assert "make lab PYTHON=/path/to/python3.12" in result.stderr
+    assert re.search(words.replace("{old}", old), result.stderr)
     assert not (tmp_path / ".venv").exists()
 
 
@@ -61,18 +72,6 @@ def test_the_first_python_that_will_do_is_taken(tmp_path: Path) -> None:
     result = make(tmp_path, "lab", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert "python3.13 has no venv module" in result.stderr
     assert "apt install python3-venv" in result.stderr
-
-
-def test_no_python_at_all(tmp_path: Path) -> None:
-    result = make(tmp_path, "test", "PYTHON=/nowhere/python3")
-    assert "no Python was found" in result.stderr
-    assert "make test PYTHON=" in result.stderr
-
-
-def test_a_full_disk_is_seen_before_anything_is_made(tmp_path: Path) -> None:
-    result = make(tmp_path, "lab", f"PYTHON={sys.executable}", "MEGABYTES=999999999999")
-    assert re.search(r"only \d+ MB of disk are free here; \.venv needs about 999999999999 MB", result.stderr)
-    assert not (tmp_path / ".venv").exists()
 
 
 @pytest.mark.parametrize(
@@ -149,6 +148,14 @@ def test_every_import_is_declared() -> None:
     distributions = {"yaml": "PyYAML", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
     assert {name for name in third_party if canonicalize_name(distributions.get(name, name)) not in declared} == set()
+
+
+def test_every_file_of_data_is_shipped_with_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    files = [path for path in (ROOT / "nanoset_ref").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    data = {path.relative_to(ROOT / "nanoset_ref").as_posix() for path in files if path.suffix != ".py"}
+    assert "corpus.json.zst" in data
+    assert data <= set(settings["package-data"]["nanoset_ref"])
 
 
 def test_pins_hold_on_every_platform() -> None:
