@@ -1,48 +1,23 @@
 """nanoset_ref: how tokens reach the GPUs in LLM pre-training.
 
-The main road, each step importing only what stands before it:
+A run is a sequence of positions: an order names the sample at each, rows read it, a schedule says who reads it when, a
+collator dresses it. `nanoset_ref.plain` says all of it on one page, slowly; the rest is the same, fast and safe:
 
     text, tokenise, preprocess            text to a token file
-    tokens                                the token file and its manifest
+    tokens                                token ids on disk
     orders                                position k -> (dataset, sample)
-    nanoset, gather                       sample k -> sequence_length + 1 token ids
-    samplers, collator, dataloader        which rank reads what, and what it gets of it
-    training, train                       data stages, checkpoints, exact resume
+    rows, gather, nanoset                 sample -> sequence_length + 1 token ids
+    schedule, samplers                    which rank reads which position, and when
+    collator, dataloader, blocks          batches, on a plain road and a fast one
 
-Side roads: `megatron` (.bin/.idx and its three indexes), `streaming` (tokenised on the fly), `chunks` (corpus
-preparation), `datatrove` (.ds folders).
-Looking back: `provenance` (where, when, audit, continuation), `formats`, and the command `nanoset-ref` (`cli`).
+Annexes, each importable alone: `megatron` (.bin/.idx and its three indexes), `streaming` (tokenised on the fly),
+`chunks` (corpus preparation), `formats` (every file of ids, datatrove's .ds among them), `training` (stages,
+checkpoints, exact resume), `provenance` (where, when, audit) and the command `nanoset-ref` (`cli`).
+
+The public names stand in `__init__.pyi` and are imported when they are asked for: a process that only tokenises never
+loads torch.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-import importlib
-from typing import Any
-
-_PUBLIC = {
-    "DataCollatorForCLM": "collator",
-    "Nanoset": "nanoset",
-    "NanosetDataLoader": "dataloader",
-    "NanotronOrder": "orders",
-    "ResumableBatchSampler": "samplers",
-    "Schedule": "schedule",
-    "SkipBatchSampler": "samplers",
-    "StatelessOrder": "orders",
-    "TensorPointer": "collator",
-    "TokenFile": "tokens",
-    "TokenFileWriter": "tokens",
-    "build_nanoset_dataloader": "dataloader",
-    "prepare_corpus": "corpus",
-}
-__all__ = sorted(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: a process that only tokenises never loads torch."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,17 +8,17 @@ the GIL is free meanwhile. A row comes from the page cache in one of two ways, e
     2. what has been read nearby before, through a mapping of the file: 0.13 microseconds. It pays from the second
        visit on: small files, later epochs.
 
-Which it is says one byte for each 64 KiB of the files (`VISITED` bytes in all, whatever their size; files that are
-larger share them, and are mapped a little early). So a run over a corpus that it reads once keeps its resident size,
+One byte per 64 KiB window records which (`VISITED` bytes in all, whatever the size of the files; larger ones share
+them, and are mapped a little early). So a run over a corpus that it reads once keeps its resident size,
 and one that fits into memory is read at the speed of memory: the kernel asks for a row's first cache lines two rows
 early, because a row at a random place begins with a page-table walk and a cache miss, half of the time of 512 tokens.
 
 From a disk, the kernel's read-ahead would fetch megabytes around each row. It is told that access is random, and, for
 the first block and after one that had to wait, of all rows at once, so that it fetches them side by side.
 
-The rejected alternatives: only one of the two ways (the mapping alone takes three times as long where all is new, pread
-alone five times as long where nothing is), NumPy slices (a microsecond each), and Nanotron's way, to map the file anew
-for every sample: 85-90% of its time.
+Only one of the two ways was slower in both directions: the mapping alone takes three times as long where all is new,
+pread alone five times as long where nothing is. NumPy slices cost a microsecond each, and mapping a file anew for every
+sample, as Nanotron does, is 85-90% of its time.
 
 Files are immutable while they are open: truncating one under a mapping ends the process with SIGBUS.
 """
@@ -109,6 +109,8 @@ class Gatherer:
 
 def _map(descriptor: int) -> mmap.mmap:
     """A mapping of its own: who scans `TokenFile.tokens` from end to end still has the kernel's read-ahead."""
+    if os.fstat(descriptor).st_size == 0:
+        return mmap.mmap(-1, 1)  # an empty file has no rows to read
     mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     mapping.madvise(mmap.MADV_RANDOM)
     return mapping

@@ -86,6 +86,7 @@ class Nanoset(Rows):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         self._check_order(order)
         self.order = order
+        self.shuffled_over = order.samples_per_epoch
         self._gather = Gatherer(self._files)
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())

@@ -54,6 +54,8 @@ class SourceUse:
         num_samples: samples in one epoch of it. read: samples read in the stretch.
         epochs: `read` in passes over the file.
         distinct, repetitions: different samples read up to the end of the stretch, and how often the most-read one was.
+        unique: whether no sample may come twice (Megatron cuts new samples in every epoch; there, `repetitions` counts
+            epochs).
         tokens: in the file (Megatron: in the stream of all epochs). tail_tokens: of these, in no sample; negative where
             padding fills the last one.
     """
@@ -65,6 +67,7 @@ class SourceUse:
     epochs: float
     distinct: int
     repetitions: int
+    unique: bool = False
     tokens: int
     tail_tokens: int
 
@@ -110,10 +113,13 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         row_length: tokens in a row, S + 1 unless a dataset says otherwise.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
+        shuffled_over: positions over which sources are shuffled among each other: shares are exact, to a sample, after
+            each such stretch; 0: they always are.
     """
 
     sequence_length: int
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
+    shuffled_over: int = 0
 
     @property
     def row_length(self) -> int:
@@ -241,7 +247,7 @@ def plan_fingerprint(plan: dict[str, Any]) -> str:
 def checked_number(number: int, count: int, what: str) -> int:
     """`number`, if it is one of `count` things; IndexError if not."""
     if not 0 <= operator.index(number) < count:
-        raise IndexError(f"{what} {number} is outside [0, {count})")
+        raise IndexError(f"there is no {what} {number}: there are {count}, counted from 0")
     return number
 
 
@@ -249,5 +255,5 @@ def checked_tokens(tokens: tuple[int, int] | None, document: int, length: int) -
     """(start, stop) within a document of `length` tokens, None meaning all of it; IndexError if it leaves it."""
     start, stop = (0, length) if tokens is None else tokens
     if not 0 <= start <= stop <= length:
-        raise IndexError(f"tokens [{start}, {stop}) leave document {document}, which has {length}")
+        raise IndexError(f"there are no tokens {start}:{stop} in document {document}, which has {length}")
     return start, stop

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
-from nanoset_ref.datatrove.nanoset import DatatroveNanoset
+from nanoset_ref.formats import DatatroveNanoset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
+from nanoset_ref.provenance import Stretch
 from nanoset_ref.provenance import audit as module
-from nanoset_ref.provenance.audit import audit
-from nanoset_ref.provenance.legs import Leg
+from nanoset_ref.provenance import audit
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.schedule import Schedule
 
@@ -21,21 +21,21 @@ def paths(tmp_path):
     return [write_range(tmp_path / "a.npy", 403), write_range(tmp_path / "b.npy", 163)]  # 100 and 40 samples of 4
 
 
-def leg(paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule):
+def stretch(paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule):
     schedule = {"dp_size": 3, "micro_batch_size": 2, "batch_accumulation_per_replica": 2, **schedule}
     dataset = Nanoset(paths, weights, 4, num_samples, order=order)
-    return Leg(name="run", dataset=dataset, schedule=Schedule(**schedule), num_steps=num_steps, num_workers=workers)
+    return Stretch(name="run", dataset=dataset, schedule=Schedule(**schedule), num_steps=num_steps, num_workers=workers)
 
 
 def check(report, law):
-    (found,) = [check for check in report.legs[0].checks if check.law == law]
+    (found,) = [check for check in report.stretches[0].checks if check.law == law]
     return found
 
 
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
 def test_a_sound_run_passes(paths, layout, order):
-    report = audit([leg(paths, layout=layout, order=order, workers=4, consumed_train_samples=31, weights=[1, 1])])
+    report = audit([stretch(paths, layout=layout, order=order, workers=4, consumed_train_samples=31, weights=[1, 1])])
     assert report.ok, str(report)
     assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
     assert str(report).endswith("every law holds")
@@ -43,7 +43,7 @@ def test_a_sound_run_passes(paths, layout, order):
 
 
 def test_a_dataset_that_is_too_short_is_found(paths):
-    report = audit([leg(paths, num_steps=51)])
+    report = audit([stretch(paths, num_steps=51)])
     assert not report.ok
     assert check(report, "the dataset is long enough").detail == "positions 0 to 612 of 600"
     assert str(report).endswith("NOT every law holds")
@@ -77,18 +77,18 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
                 yield batch
 
     monkeypatch.setattr(module, "ResumableBatchSampler", Faulty)
-    assert not check(audit([leg(paths)]), law).holds
+    assert not check(audit([stretch(paths)]), law).holds
 
 
 def test_weights_that_are_not_reached_are_found(paths):
-    sound = leg(paths, num_steps=50, weights=[1, 3])
+    sound = stretch(paths, num_steps=50, weights=[1, 3])
     assert check(audit([sound]), "shares are the weights").holds
     sound.dataset.order.dataset_weights = np.array([0.75, 0.25])
     assert not check(audit([sound]), "shares are the weights").holds
 
 
 def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
-    broken = leg(paths)
+    broken = stretch(paths)
     monkeypatch.setattr(broken.dataset.order, "counts", lambda until=None: np.array([until // 2, 0]))
     assert not check(audit([broken]), "nothing is lost").holds
 
@@ -98,11 +98,11 @@ def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
 @pytest.mark.parametrize("start", [0, 17, 150])
 def test_forecasts_are_what_the_order_does(paths, order, weights, start):
     """The oracle: look every position up and count."""
-    run = leg(paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30)
+    run = stretch(paths, order=order, weights=weights, consumed_train_samples=start, num_steps=30)
     stop = start + 30 * 12
     report = audit([run])
     pairs = [run.dataset.order[k] for k in range(stop)]
-    for index, source in enumerate(report.legs[0].sources):
+    for index, source in enumerate(report.stretches[0].sources):
         samples = [sample for dataset, sample in pairs if dataset == index]
         assert source.read == sum(dataset == index for dataset, _ in pairs[start:])
         assert source.distinct == len(set(samples))
@@ -116,22 +116,24 @@ def test_a_starved_source_is_seen_in_the_forecast(tmp_path):
     paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
     for order in ("nanotron", "stateless"):
         dataset = Nanoset(paths, [10, 50, 30, 10], 4, 70, order=order)
-        source = audit([Leg(name="run", dataset=dataset, schedule=Schedule(), num_steps=70)]).legs[0].sources[0]
+        source = (
+            audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=70)]).stretches[0].sources[0]
+        )
         assert source.distinct == 2 if order == "nanotron" else source.distinct > 2
 
 
 def test_a_long_run_is_simulated_in_part_and_says_so(paths):
-    long = leg(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")
+    long = stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")
     report = audit([long], max_steps=30)
     assert report.ok
     assert "30 of 1,000,000 steps simulated" in check(report, "every position once").detail
 
 
 def test_an_empty_run_is_refused(paths):
-    with pytest.raises(ValueError, match="at least one leg"):
+    with pytest.raises(ValueError, match="at least one stretch"):
         audit([])
     with pytest.raises(ValueError, match="run: num_steps must be at least 1, got 0"):
-        audit([leg(paths, num_steps=0)])
+        audit([stretch(paths, num_steps=0)])
 
 
 def test_a_run_that_goes_on_from_a_ledger_passes(paths):
@@ -139,10 +141,10 @@ def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     order = StatelessOrder(before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60))
     dataset = Nanoset(paths, [3, 1], 4, 300, order=order)
     schedule = Schedule(dp_size=3, micro_batch_size=2, consumed_train_samples=60)
-    report = audit([Leg(name="run", dataset=dataset, schedule=schedule, num_steps=40)])
+    report = audit([Stretch(name="run", dataset=dataset, schedule=schedule, num_steps=40)])
     assert report.ok, str(report)
     reads = np.array([[30, 30], [30 + 180, 30 + 60]])
-    found = report.legs[0].sources
+    found = report.stretches[0].sources
     assert [source.read for source in found] == (reads[1] - reads[0]).tolist()
     assert [source.repetitions for source in found] == [3, 3], "210 readings of 100 samples, 90 of 40"
 
@@ -151,5 +153,5 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
     for name, tokens in (("a", 40), ("b", 3)):
         np.arange(tokens, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
     dataset = DatatroveNanoset([tmp_path], None, 4, 8)
-    report = audit([Leg(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
-    assert sorted((source.num_samples, source.read) for source in report.legs[0].sources) == [(0, 0), (8, 8)]
+    report = audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
+    assert sorted((source.num_samples, source.read) for source in report.stretches[0].sources) == [(0, 0), (8, 8)]

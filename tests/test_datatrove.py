@@ -10,8 +10,14 @@ import pytest
 
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import NanosetDataLoader
-from nanoset_ref.datatrove import DatatroveFile, DatatroveFolder, datatrove_files
-from nanoset_ref.datatrove.nanoset import DataCollatorForCLMWithPositionIds, DatatroveNanoset, FolderOrder
+from nanoset_ref.formats import (
+    DataCollatorForCLMWithPositionIds,
+    DatatroveFile,
+    DatatroveFolder,
+    DatatroveNanoset,
+    FolderOrder,
+    datatrove_files,
+)
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
 from nanoset_ref.samplers import ResumableBatchSampler

@@ -1,20 +1,27 @@
 """Statistics of documents, against plain Python."""
 
 import collections
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import Documents, describe
+from nanoset_ref.formats import describe
+from nanoset_ref.tokens import Tokens
 
 
-def of(lists, dtype=np.uint16):
-    offsets = np.cumsum([0, *map(len, lists)])
-    return Documents(
-        "x.npy", np.array([i for document in lists for i in document], dtype=dtype), offsets, {"eos_token_id": 0}
-    )
+class of(Tokens):
+    """Documents in memory."""
+
+    document_offsets = facts = None
+
+    def __init__(self, lists, dtype=np.uint16):
+        self.facts = {"eos_token_id": 0}
+        self.path, self.dtype, self.num_tokens = Path("x.npy"), np.dtype(dtype), sum(map(len, lists))
+        self.tokens = np.array([i for document in lists for i in document], dtype=dtype)
+        self.document_offsets = np.cumsum([0, *map(len, lists)])
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=30).filter(any))

@@ -1,15 +1,16 @@
 """The same documents in every format, and the choice of documents to hold out."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import Documents, convert, open_documents, split, verify
+from nanoset_ref.formats import convert, open_tokens, split, verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter
+from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
@@ -21,11 +22,11 @@ def source(tmp_path):
     ) as writer:
         for document in DOCUMENTS:
             writer.write_document(document)
-    return open_documents(tmp_path / "a_input_ids.npy")
+    return open_tokens(tmp_path / "a_input_ids.npy")
 
 
 def as_lists(documents):
-    return [documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.offsets)]
+    return [documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.known_documents())]
 
 
 @pytest.mark.parametrize("route", list(itertools.permutations([".npy", ".bin", ".ds"])))
@@ -54,7 +55,7 @@ def test_a_token_file_converted_twice_is_the_same_file(source, tmp_path):
 def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
     """Back from our token file to .ds: byte for byte what datatrove wrote, but for the tokenizer's name."""
     original = golden / "datatrove" / "plain" / "00000_unshuffled.ds"
-    convert([convert([open_documents(original)], tmp_path / "a.npy")], tmp_path / "b.ds")
+    convert([convert([open_tokens(original)], tmp_path / "a.npy")], tmp_path / "b.ds")
     assert (tmp_path / "b.ds").read_bytes() == original.read_bytes()
     assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(original.name + ".index").read_bytes()
     ours, theirs = ((p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original))
@@ -69,15 +70,15 @@ def test_a_ds_file_beside_a_token_file_of_its_name_is_itself(source, tmp_path):
 
 
 def test_a_ds_file_says_its_tokenizer(source, tmp_path):
-    assert convert([source], tmp_path / "b.ds").description == {"tokenizer": "t"}
+    assert convert([source], tmp_path / "b.ds").facts == {"tokenizer": "t"}
     (tmp_path / "b.ds.metadata").write_text("Unknown Tokenizer|2\n46\n46 T")
-    assert open_documents(tmp_path / "b.ds").description == {}
+    assert open_tokens(tmp_path / "b.ds").facts == {}
 
 
 def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
     corpus = golden / "megatron" / "corpora" / "merged_u16"
-    documents = open_documents(corpus)
-    again = open_documents(convert([convert([documents], tmp_path / "a.npy")], tmp_path / "b.bin").path)
+    documents = open_tokens(corpus)
+    again = open_tokens(convert([convert([documents], tmp_path / "a.npy")], tmp_path / "b.bin").path)
     assert again.content_hash() == documents.content_hash()
     assert (tmp_path / "b.bin").read_bytes() == corpus.with_suffix(".bin").read_bytes()
     assert MMapIndexedDataset(tmp_path / "b").num_documents == MMapIndexedDataset(corpus).num_documents
@@ -92,13 +93,13 @@ def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
     with TokenFileWriter(tmp_path / "b.npy", dtype="uint16", tokenizer="another") as writer:
         writer.write_document([1])
     with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the sources before it 't'"):
-        convert([source, open_documents(tmp_path / "b.npy")], tmp_path / "c.npy")
+        convert([source, open_tokens(tmp_path / "b.npy")], tmp_path / "c.npy")
 
 
 def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path):
     with TokenFileWriter(tmp_path / "a.npy", dtype="int32") as writer:
         writer.write_document([1, 70000])
-    wide = open_documents(tmp_path / "a.npy")
+    wide = open_tokens(tmp_path / "a.npy")
     before = sorted(tmp_path.iterdir())
     for suffix in (".npy", ".bin", ".ds"):
         with pytest.raises(ValueError, match="70000"):
@@ -108,7 +109,7 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
 
 
 def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(Documents, "content_hash", lambda self: "something else")
+    monkeypatch.setattr(Tokens, "content_hash", lambda self: "something else")
     with pytest.raises(TokenFileError, match="does not hold what was written"):
         convert([source], tmp_path / "b.npy")
     assert not list(tmp_path.glob("b.*"))
@@ -116,8 +117,8 @@ def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_what_cannot_be_opened_again_does_not_stay(source, tmp_path, monkeypatch, suffix):
-    again = "nanoset_ref.formats.conversion.open_documents"
-    monkeypatch.setattr(again, lambda path: open_documents(tmp_path / "nothing.npy"))
+    again = "nanoset_ref.formats.conversion.open_tokens"
+    monkeypatch.setattr(again, lambda path: open_tokens(tmp_path / "nothing.npy"))
     with pytest.raises(FileNotFoundError):
         convert([source], tmp_path / f"b{suffix}")
     assert not list(tmp_path.glob("b.*"))
@@ -143,10 +144,10 @@ def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):
 def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
     lists = [[5, 9], [9], [6, 7, 9]] + ([] if closed else [[8]])
     np.concatenate(lists).astype("<u2").tofile(tmp_path / "raw.npy")
-    raw = open_documents(tmp_path / "raw.npy", eos_token_id=9)
+    raw = open_tokens(tmp_path / "raw.npy", eos_token_id=9)
     assert as_lists(raw) == lists
-    assert raw.description == {"eos_token_id": 9, "appended_eod": closed}
-    assert as_lists(open_documents(convert([raw], tmp_path / "b.npy").path)) == lists
+    assert raw.facts == {"eos_token_id": 9, "appended_eod": closed}
+    assert as_lists(open_tokens(convert([raw], tmp_path / "b.npy").path)) == lists
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, m
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(TokenFileError, match=message):
-        open_documents(tmp_path / ("b.ds" if file.startswith("b") else "a_input_ids.npy"))
+        verify(tmp_path / ("b.ds" if file.startswith("b") else "a_input_ids.npy"))
 
 
 def test_boundaries_of_another_order_are_refused(source, tmp_path):
@@ -172,9 +173,9 @@ def test_boundaries_of_another_order_are_refused(source, tmp_path):
     offsets = np.load(path)
     np.save(path, offsets[[0, 2, 3, 1, 4, 5]])
     with pytest.raises(TokenFileError, match="must not decrease"):
-        open_documents(source.path)
+        verify(source.path)
     with pytest.raises(TokenFileError, match=r"boundaries of a_input_ids\.npy; name that file"):
-        open_documents(path)
+        open_tokens(path)
 
 
 def test_bad_requests(source, tmp_path):
@@ -190,16 +191,15 @@ def test_bad_requests(source, tmp_path):
             convert([source], tmp_path / f"b{suffix}", dtype=dtype)
         assert not (tmp_path / f"b{suffix}").exists()
     with pytest.raises(FileNotFoundError):
-        open_documents(tmp_path / "nothing.npy")
+        open_tokens(tmp_path / "nothing.npy")
     np.arange(5, dtype="<u2").tofile(tmp_path / "raw.npy")
-    with pytest.raises(TokenFileError, match="no manifest beside it"):
-        open_documents(tmp_path / "raw.npy")
+    with pytest.raises(TokenFileError, match="no manifest or index"):
+        verify(tmp_path / "raw.npy")
 
 
 @given(st.integers(2, 40), st.floats(0.01, 0.99), st.integers(0, 5))
-def test_held_out_documents_and_the_rest_are_a_partition(tmp_path_factory, count, share, seed):
-    offsets = np.arange(count + 1)
-    documents = Documents(tmp_path_factory.getbasetemp(), np.arange(count), offsets, {})
+def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
+    documents = SimpleNamespace(known_documents=lambda: np.arange(count + 1))
     expected = round(share * count)
     if not 0 < expected < count:
         with pytest.raises(ValueError, match="can be held out"):
@@ -225,14 +225,14 @@ def test_rows_are_not_torn_apart(tmp_path):
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16", windows="disjoint", row_length=4) as writer:
         writer.write_document(range(3))
         writer.write_document(range(5))
-    source = open_documents(tmp_path / "a.npy")
+    source = open_tokens(tmp_path / "a.npy")
     with pytest.raises(ValueError, match="cut into rows of 4 tokens"):
         convert([source], tmp_path / "b.npy", chosen=[np.array([0])])
-    assert open_documents(convert([source], tmp_path / "b.npy").path).description["row_length"] == 4
+    assert open_tokens(convert([source], tmp_path / "b.npy").path).facts["row_length"] == 4
 
 
-def test_small_pieces_give_the_same(source, tmp_path, monkeypatch):
-    for module in ("documents", "conversion"):
-        monkeypatch.setattr(f"nanoset_ref.formats.{module}.PIECE", 3)
+def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
+    for module in ("tokens.view", "formats.conversion"):
+        monkeypatch.setattr(f"nanoset_ref.{module}.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
-    assert [ids.tolist() for ids, _ in source.pieces(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]
+    assert [ids.tolist() for ids, _ in source.blocks(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]

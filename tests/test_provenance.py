@@ -7,7 +7,7 @@ import pytest
 from test_nanoset import write_range
 
 from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.datatrove import DatatroveFile
+from nanoset_ref.formats import DatatroveFile
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
@@ -175,7 +175,7 @@ def test_unknown_files_and_documents_are_refused(paths, blend):
     nanoset = Nanoset(paths, None, 4, 60)
     with pytest.raises(IndexError, match="there is no file 2: there are 2"):
         when(nanoset, Schedule(), 0, source=2)
-    with pytest.raises(IndexError, match="there is no document 7: .*0_input_ids.npy has 7, counted from 0"):
+    with pytest.raises(IndexError, match="there is no document 7: there are 7"):
         when(nanoset, Schedule(), 7)
     with pytest.raises(IndexError, match="there is no file 9"):
         when(blend, Schedule(), 0, source=9)

@@ -1,83 +1,67 @@
 """nanoset-ref: one command for everything that is done to token files, orders and runs.
 
-Every subcommand prints for people, and with --json for machines; errors are one line on standard error. Exit codes: 0
-done, 1 the input is at fault or a law is broken, 2 the command line is. The work is done by the modules of the package;
-here are only arguments and output.
+Every subcommand prints for people, and those that look at something also print JSON for machines (--json); errors are
+one line on standard error. Exit codes: 0 done, 1 the input is at fault or a law is broken, 2 the command line is wrong.
+A subcommand is a function (see `nanoset_ref.command`), imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-# Commands with a parser of their own: everything after the name is theirs.
-MODULES = {
-    "preprocess": ("nanoset_ref.preprocess", "text to a token file; the same as python -m nanoset_ref.preprocess"),
-    "index": ("nanoset_ref.megatron.index", "build the cached indexes of a Megatron-style dataset ahead of a run"),
-    "train": ("nanoset_ref.train", "train from a YAML file; with several processes: torchrun -m nanoset_ref.train"),
-    "chunks": ("nanoset_ref.chunks.__main__", "prepare a corpus: download, tokenize, mix, validate"),
+FILES, RUNS = "nanoset_ref.cli.file_commands", "nanoset_ref.cli.run_commands"
+
+# name: (module, function, what it does); `main(arguments, prog)` parses its command line itself.
+COMMANDS = {
+    "inspect": (FILES, "inspect", "statistics of tokenised documents: counts, lengths, EOS, duplicates"),
+    "verify": (FILES, "verify_files", "compare files with what is recorded of them: checksum, size, ids"),
+    "convert": (
+        FILES,
+        "convert_file",
+        "convert between .npy, .bin/.idx and .ds, proven by a hash",
+    ),
+    "merge": (FILES, "merge_files", "put the documents of several files one after another into one file"),
+    "split": (FILES, "split_file", "hold out documents: write a file without them, and one of them"),
+    "show": (RUNS, "show_text", "decode a sample, a document or a step to text"),
+    "where": (RUNS, "where_from", "where the tokens of a step come from: file, sample, documents, bytes"),
+    "when": (RUNS, "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
+    "audit": (RUNS, "audit_run", "simulate all ranks of a run and prove that every position is read once"),
+    "preprocess": ("nanoset_ref.preprocess", "main", "text to a token file; also python -m nanoset_ref.preprocess"),
+    "index": (
+        "nanoset_ref.megatron.index",
+        "main",
+        "build the indexes of a Megatron-style dataset before a run",
+    ),
+    "train": ("nanoset_ref.train", "main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
+    "chunks": ("nanoset_ref.chunks.__main__", "main", "prepare a corpus: download, tokenize, mix, validate, convert"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    name = arguments[0] if arguments else ""
-    try:
-        if name in MODULES:
-            return int(importlib.import_module(MODULES[name][0]).main(arguments[1:], prog=f"nanoset-ref {name}") or 0)
-        options, unknown = build_parser().parse_known_args(arguments)
-        if unknown:
-            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        try:
-            code = int(options.run(options) or 0)
-            sys.stdout.flush()  # here, where an error of it can be told
-            return code
-        except BrokenPipeError:
-            raise
-        except (ValueError, OSError, IndexError) as error:
-            if isinstance(error, OSError) and error.strerror:
-                error = OSError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
-            print(f"nanoset-ref {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-            _mute()
-            return 1
-    except BrokenPipeError:  # `| head` has seen enough
-        _mute()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words else ""
+    if name in ("-h", "--help"):
+        print("usage: nanoset-ref COMMAND ...\n\nHow tokens reach the GPUs: look into token files, orders and runs.\n")
+        print("\n".join(f"  {name:<12}{help}" for name, (_, _, help) in COMMANDS.items()))
+        print("\nnanoset-ref COMMAND --help lists the options of a command.")
         return 0
-    except KeyboardInterrupt:
-        print(f"nanoset-ref {name}: error: interrupted; nothing was written", file=sys.stderr)
-        return 1
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, and where the usage stands."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """All subcommands; those of MODULES only by name."""
-    from nanoset_ref.cli import files, lookups  # takes a second: an interrupt of it is told as any other
-
-    parser = _Parser(
-        prog="nanoset-ref", description="How tokens reach the GPUs: look into token files, orders and runs."
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    files.add_commands(commands)
-    lookups.add_commands(commands)
-    for name, (_, help) in MODULES.items():
-        commands.add_parser(name, help=help, add_help=False)
-    return parser
-
-
-def _mute() -> None:
-    """What is left in the buffer of standard output goes nowhere, and not into an error at the interpreter's end."""
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        what = f"there is no command {name!r}" if name else "a command is missing"
+        print(f"nanoset-ref: error: {what}; one of {known}; see nanoset-ref --help", file=sys.stderr)
+        return 2
+    module, function, _ = COMMANDS[name]
+    prog = f"nanoset-ref {name}"
     try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        work = getattr(importlib.import_module(module), function)
+    except KeyboardInterrupt:  # imports take a second
+        print(f"{prog}: error: interrupted; nothing was written", file=sys.stderr)
+        return 1
+    if function == "main":
+        return int(work(words[1:], prog=prog) or 0)
+    from nanoset_ref.command import run
+
+    return run(work, words[1:], prog)

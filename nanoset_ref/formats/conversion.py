@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,33 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.formats.documents import PIECE, Documents, Ragged, open_documents
-from nanoset_ref.formats.writers import WRITERS, remove
-from nanoset_ref.tokens import TokenFileError
+from nanoset_ref.files import PathLike, atomic_write_set
+from nanoset_ref.formats.opening import open_tokens
+from nanoset_ref.megatron import MMapIndexedDatasetBuilder
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
+
+BLOCK_IDS = 1 << 22  # ids that are hashed at once
+Blocks = Iterable[tuple[NDArray[Any], NDArray[np.int64]]]  # ids back to back, and the tokens of each document
 
 
 def convert(
-    sources: Sequence[Documents],
-    target: str | os.PathLike[str],
+    sources: Sequence[Tokens],
+    target: PathLike,
     *,
     dtype: DTypeLike | None = None,
     chosen: Sequence[NDArray[np.int64]] | None = None,
     overwrite: bool = False,
-) -> Documents:
+    facts: dict[str, Any] | None = None,
+) -> Tokens:
     """Write documents, from one source or several one after another, into a .npy, .bin or .ds file, and prove it.
 
     Args:
         sources: what is copied, in this order.
         target: the file to write; its suffix says the format (.bin writes .idx too).
         dtype: of the ids in the target; default: of the first source.
-        chosen: for each source, the numbers of the documents to copy, ascending; default: all.
+        chosen: for each source, the numbers of the documents to copy, int64, ascending; default: all.
         overwrite: whether an existing target may be replaced.
+        facts: what is known about the ids (see `Tokens.facts`) where the sources do not say it.
 
     Returns:
         The target, opened.
@@ -41,39 +46,31 @@ def convert(
             different vocabularies or windows, nothing to write, a source whose content has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
-    if not sources:
-        raise ValueError("there is nothing to convert: give at least one source")
     target = check_target(target, sources, overwrite=overwrite)
-    if dtype is not None and np.dtype(dtype).kind not in "iu":
-        raise ValueError(f"ids are integers, so dtype must be one of integers, got {np.dtype(dtype).name}")
-    if dtype is not None and target.suffix == ".ds" and np.dtype(dtype).itemsize not in (2, 4):
-        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {np.dtype(dtype).name}")
+    width = _target_dtype(target, sources, dtype)
     for source in sources:
         source.check_content()
-    description = _agreed(sources)
-    if (
-        chosen is not None
-        and (row := description.get("row_length"))
-        and any(np.any(np.diff(s.offsets) % row) for s in sources)
-    ):
+    description = (facts or {}) | agreed_facts(sources)
+    row = description.get("row_length")
+    if chosen is not None and row and any(np.any(np.diff(it.known_documents()) % row) for it in sources):
         raise ValueError(
             f"the source was cut into rows of {row} tokens, which a choice of documents would tear apart: "
             "choose among its texts instead"
         )
     digest, edges = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
 
-    def noted() -> Iterator[Ragged]:
+    def noted() -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         for number, source in enumerate(sources):
-            for ids, lengths in source.pieces(None if chosen is None else chosen[number]):
-                for start in range(0, len(ids), PIECE):
-                    digest.update(ids[start : start + PIECE].astype("<i8").data)
+            for ids, lengths in source.blocks(None if chosen is None else chosen[number]):
+                for start in range(0, len(ids), BLOCK_IDS):
+                    digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
                 edges.append(np.cumsum(lengths) + edges[-1][-1])
                 yield ids, lengths
 
-    WRITERS[target.suffix](target, noted(), np.dtype(dtype or sources[0].tokens.dtype), description)
+    WRITERS[target.suffix](target, noted(), width, description, overwrite)
     digest.update(np.concatenate(edges).astype("<i8").data)
     try:
-        written = open_documents(target)
+        written = open_tokens(target)
         if written.content_hash() != digest.hexdigest():
             raise TokenFileError(f"{target} does not hold what was written into it: the disk or the memory is faulty")
     except BaseException:
@@ -82,14 +79,11 @@ def convert(
     return written
 
 
-def check_target(target: str | os.PathLike[str], sources: Sequence[Documents], *, overwrite: bool = False) -> Path:
-    """The target as a Path, if `convert` may write it: a known suffix, not there yet or to be replaced, and none of the
-    sources, which are still read while it is written.
-
-    Raises:
-        ValueError, FileExistsError: as `convert`.
-    """
+def check_target(target: PathLike, sources: Sequence[Tokens], *, overwrite: bool = False) -> Path:
+    """The target as a Path, if `convert` may write it; ValueError or FileExistsError, as there, if not."""
     target = Path(target)
+    if not sources:
+        raise ValueError("there is nothing to convert: give at least one source")
     if target.suffix not in WRITERS:
         raise ValueError(f"the target's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
     if target.exists():
@@ -100,22 +94,35 @@ def check_target(target: str | os.PathLike[str], sources: Sequence[Documents], *
     return target
 
 
-def _agreed(sources: Sequence[Documents]) -> dict[str, Any]:
-    """What the sources say of their ids; None and silence agree with everything."""
-    description: dict[str, Any] = {}
+def _target_dtype(target: Path, sources: Sequence[Tokens], dtype: DTypeLike | None) -> np.dtype[Any]:
+    width = np.dtype(dtype or sources[0].dtype)
+    if width.kind not in "iu":
+        raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
+    if target.suffix == ".ds" and width.itemsize not in (2, 4):
+        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {width.name}")
+    return width
+
+
+def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
+    """What the sources say about their ids, checksums aside; None and silence agree with everything.
+
+    Raises:
+        ValueError: two sources contradict each other.
+    """
+    agreed: dict[str, Any] = {}
     for source in sources:
-        for name, value in source.description.items():
-            if value is None:
+        for name, value in source.facts.items():
+            if value is None or name == "checksum":
                 continue
-            if description.setdefault(name, value) != value:
+            if agreed.setdefault(name, value) != value:
                 raise ValueError(
-                    f"{source.path} has {name}={value!r}, the sources before it "
-                    f"{description[name]!r}: they do not belong into one file"
+                    f"{source.path} has {name}={value!r}, the sources before it {agreed[name]!r}: they do not belong "
+                    "into one file"
                 )
-    return description
+    return agreed
 
 
-def split(source: Documents, held_out: float | int, *, seed: int = 1234) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Choose documents to hold out.
 
     Args:
@@ -129,14 +136,68 @@ def split(source: Documents, held_out: float | int, *, seed: int = 1234) -> tupl
     Raises:
         ValueError: one of the two would be empty.
     """
+    documents = len(source.known_documents()) - 1
     if isinstance(held_out, float) and not 0 < held_out < 1:
         raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; give a whole number of documents")
-    count = round(held_out * source.num_documents) if isinstance(held_out, float) else held_out
-    if not 0 < count < source.num_documents:
-        raise ValueError(
-            f"of {source.num_documents} documents, 1 to {source.num_documents - 1} can be held out; "
-            f"{held_out} asks for {count}"
-        )
-    chosen = np.zeros(source.num_documents, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).choice(source.num_documents, count, replace=False)] = True
+    count = round(held_out * documents) if isinstance(held_out, float) else held_out
+    if not 0 < count < documents:
+        raise ValueError(f"of {documents} documents, 1 to {documents - 1} can be held out; {held_out} asks for {count}")
+    chosen = np.zeros(documents, dtype=np.bool_)
+    chosen[np.random.default_rng(seed).choice(documents, count, replace=False)] = True
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+
+# ---- one writer per format
+
+
+def _write_token_file(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+    with TokenFileWriter(path, dtype=dtype, overwrite=overwrite, **facts) as writer:
+        for ids, lengths in blocks:
+            writer.write(ids, lengths)
+
+
+def _write_megatron(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+    with MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite) as builder:
+        for ids, lengths in blocks:
+            builder.add_documents(ids, lengths)
+        builder.finalize(path.with_suffix(".idx"))
+
+
+def _write_datatrove(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+    width = np.dtype("<u2" if dtype.itemsize == 2 else "<u4")
+    total = 0
+    paths = f"{path}.index", f"{path}.metadata", path
+    with atomic_write_set(paths, overwrite=overwrite) as (ends, metadata, file):
+        for ids, lengths in blocks:
+            if ids.size and (int(ids.min()) < 0 or int(ids.max()) > np.iinfo(width).max):
+                raise TokenFileError(
+                    f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; choose a wider dtype"
+                )
+            file.write(np.ascontiguousarray(ids, dtype=width).data)
+            ends.write((np.cumsum(lengths) + total).astype("<u8").tobytes())
+            total += int(ids.size)
+        if total == 0:
+            raise TokenFileError(f"nothing was written to {path}: a token file holds at least one id")
+        tokenizer = facts.get("tokenizer") or "unknown"
+        metadata.write(f"{tokenizer}|{width.itemsize}\n{total}\n{_short(total)}".encode())
+
+
+def _short(count: float) -> str:
+    """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
+    thousands = (len(str(int(count))) - 1) // 3
+    count /= 1000**thousands
+    return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
+
+
+WRITERS = {".npy": _write_token_file, ".bin": _write_megatron, ".ds": _write_datatrove}
+
+
+def remove(target: Path) -> None:
+    """Remove what `convert` wrote: the ids first, so that no reader takes the rest for a file."""
+    beside = {
+        ".npy": [manifest_path(target), documents_path(target)],
+        ".bin": [target.with_suffix(".idx")],
+        ".ds": [Path(f"{target}.index"), Path(f"{target}.metadata")],
+    }
+    for path in [target, *beside[target.suffix]]:
+        path.unlink(missing_ok=True)

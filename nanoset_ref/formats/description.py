@@ -1,8 +1,7 @@
 """What is in a file of tokenised documents: counts, document lengths, end-of-document ids, duplicates.
 
-One pass over the ids in pieces. Documents are compared by a 128-bit hash of their ids, 16 bytes per document: the one
-figure here that grows with the corpus. The rejected alternative, near-duplicate search, is a project of its own
-(datatrove has it).
+`describe` makes one pass over the ids. Documents are compared by a 128-bit hash of their ids, 16 bytes per document:
+the one figure here that grows with the corpus. `verify` compares a file with what is recorded beside it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
-from nanoset_ref.formats.documents import Documents
+from nanoset_ref.files import PathLike
+from nanoset_ref.formats.opening import open_tokens
+from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAX_ID = 1 << 28  # a flag per id is kept up to the largest
 
@@ -73,39 +75,33 @@ class Description:
         return "\n".join(lines)
 
 
-def describe(documents: Documents, eos_token_id: int | None = None) -> Description:
-    """Statistics of documents; `eos_token_id` defaults to what the file says."""
-    eos = documents.description.get("eos_token_id") if eos_token_id is None else eos_token_id
-    lengths = np.diff(documents.offsets)
+def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
+    """Statistics of the documents in a file; `eos_token_id` defaults to what the file says.
+
+    Raises:
+        TokenFileError: document boundaries that are not known, or values that are no token ids.
+    """
+    eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     used = np.zeros(0, dtype=np.bool_)
-    ending = eos_ids = duplicates = duplicate_tokens = 0
     seen: set[bytes] = set()
-    for ids, sizes in documents.pieces():
-        lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
-        if lowest < 0 or highest >= MAX_ID:
-            raise ValueError(
-                f"{documents.path} holds {ids.dtype.name} values from {lowest} to {highest}, which are no token ids: "
-                "is their dtype another one?"
-            )
-        if highest >= len(used):
-            used = np.concatenate([used, np.zeros(highest + 1 - len(used), dtype=np.bool_)])
-        used[ids] = True
+    ending = eos_ids = duplicates = duplicate_tokens = 0
+    for ids, sizes in file.blocks():
+        used = _mark(used, ids, file)
         ends = np.cumsum(sizes)
         if eos is not None:
             eos_ids += int(np.count_nonzero(ids == eos))
             ending += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
         for size, end in zip(sizes.tolist(), ends.tolist(), strict=True):
-            if size == 0:
-                continue
             key = xxhash.xxh3_128_digest(np.ascontiguousarray(ids[end - size : end]).data)
-            if key in seen:
+            if size and key in seen:
                 duplicates += 1
                 duplicate_tokens += size
             seen.add(key)
+    lengths = np.diff(file.known_documents())
     return Description(
-        path=str(documents.path),
-        dtype=documents.tokens.dtype.name,
-        num_tokens=len(documents.tokens),
+        path=str(file.path),
+        dtype=file.dtype.name,
+        num_tokens=file.num_tokens,
         num_documents=len(lengths),
         empty_documents=int(np.count_nonzero(lengths == 0)),
         shortest=int(lengths.min()),
@@ -116,11 +112,25 @@ def describe(documents: Documents, eos_token_id: int | None = None) -> Descripti
         distinct_ids=int(np.count_nonzero(used)),
         largest_id=len(used) - 1,
         eos_token_id=eos,
-        eos_share=None if eos is None else eos_ids / len(documents.tokens),
+        eos_share=None if eos is None else eos_ids / file.num_tokens,
         documents_ending_in_eos=None if eos is None else ending,
         duplicate_documents=duplicates,
         duplicate_tokens=duplicate_tokens,
     )
+
+
+def _mark(used: NDArray[np.bool_], ids: NDArray[Any], file: Tokens) -> NDArray[np.bool_]:
+    """The flags of the ids that occur, with those in `ids` set."""
+    lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
+    if lowest < 0 or highest >= MAX_ID:
+        raise TokenFileError(
+            f"{file.path} holds {ids.dtype.name} values from {lowest} to {highest}, which are no token ids: "
+            "is their dtype another one?"
+        )
+    if highest >= len(used):
+        used = np.concatenate([used, np.zeros(highest + 1 - len(used), dtype=np.bool_)])
+    used[ids] = True
+    return used
 
 
 def _histogram(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, int, int]]:
@@ -131,3 +141,35 @@ def _histogram(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, 
     counts = np.bincount(bins)
     first = int(bins.min())
     return [(1 << b >> 1, max((1 << b) - 1, 0), int(counts[b])) for b in range(first, len(counts))]
+
+
+def verify(file: PathLike | Tokens, vocab_size: int | None = None) -> str:
+    """Read a whole file, by its path or already opened, and check all that is known about it.
+
+    1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
+    2. A token file's content has the checksum of its manifest.
+    3. Every id lies in [0, vocab_size), as given or as the manifest says.
+
+    Returns:
+        What was found, in one line.
+
+    Raises:
+        FileNotFoundError, TokenFileError, IndexedDatasetError: what does not hold.
+    """
+    if not isinstance(file, Tokens):
+        file = open_tokens(file)
+    file.check_content()
+    limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
+    for ids, _ in file.blocks():
+        if ids.size and (int(ids.min()) < 0 or (limit is not None and int(ids.max()) >= limit)):
+            wrong = int(ids[(ids < 0) | (ids >= (np.inf if limit is None else limit))][0])
+            vocabulary = "" if limit is None else f" of {limit} ids"
+            token = int(np.flatnonzero(file.tokens == wrong)[0])
+            raise TokenFileError(f"{file.path}: token {token} has the id {wrong}, outside the vocabulary{vocabulary}")
+    checksum = ", checksum as in the manifest" if file.facts.get("checksum") else ""
+    ids_said = (
+        f"ids below {limit:,}"
+        if limit is not None
+        else "ids not negative (no vocabulary size known: give --vocab-size)"
+    )
+    return f"{file.num_tokens:,} tokens in {len(file.known_documents()) - 1:,} documents, {ids_said}{checksum}"

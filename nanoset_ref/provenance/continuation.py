@@ -4,8 +4,7 @@ The two ways to go on are compared over the same positions: [consumed, until). E
 readings; where the new plan reads a token more often than the saved one would have, it repeats it, where less often, it
 loses it. Counting is by stretches of tokens: the greatest length that fits a whole number of times into the samples'
 strides of both plans, so that plans of different sequence lengths can be compared. It costs a number per stretch and a
-look-up per position: seconds for a billion tokens. The rejected alternative, to compare the plans' settings only, says
-that they differ, not what that would do.
+look-up per position: seconds for a billion tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 
-PIECE = 1 << 20  # positions looked up at once
+BLOCK = 1 << 20  # positions looked up at once
 
 
 def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -207,8 +206,8 @@ def _readings(
     edges = np.zeros(size + 1, dtype=np.int64)
     if not places:
         return edges[:-1]
-    for first in range(start, stop, PIECE):
-        datasets, samples = order[np.arange(first, min(first + PIECE, stop), dtype=np.int64)]
+    for first in range(start, stop, BLOCK):
+        datasets, samples = order[np.arange(first, min(first + BLOCK, stop), dtype=np.int64)]
         for dataset in places:
             width = strides[dataset] // unit
             begins = samples[datasets == dataset] * width

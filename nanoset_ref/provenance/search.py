@@ -1,8 +1,7 @@
 """Search token files for ids or for a piece of text, at the speed of memory.
 
-`find` searches the bytes of the mapped file with Python's own search. `find_text` searches tokens in the middle of
-a text and decodes around each hit, since the tokens at its ends depend on what stands beside them. The rejected
-alternative is to decode every document in order to find one.
+`find` searches the bytes of the mapped file with Python's own search. `find_text` searches for the tokens in the middle
+of a text and decodes around each hit, since the tokens at its ends depend on their neighbours.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.provenance.sources import Source, document_starts, mapped_tokens, raw_path
+from nanoset_ref.tokens import Tokens
 
 
-def find(source: Source, ids: Sequence[int]) -> list[tuple[int, int]]:
+def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     """Every (document, offset of the first token in it) at which a sequence of ids stands within one document: a
     memory-speed search of the raw file.
 
     Raises:
         ValueError: no ids, an id that the file's dtype cannot hold, or a file without document boundaries.
     """
-    starts, dtype = document_starts(source), source.dtype
+    starts, dtype = file.known_documents(), file.dtype
     info = np.iinfo(dtype)
     if len(ids) == 0 or min(ids) < info.min or max(ids) > info.max:
         raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
     needle = np.asarray(ids, dtype=dtype).tobytes()
     found = []
-    with open(raw_path(source), "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with open(file.path, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(needle)
         while at >= 0:
             token, misaligned = divmod(at, dtype.itemsize)
@@ -40,7 +39,7 @@ def find(source: Source, ids: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def find_text(source: Source, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
     """Every (document, start, stop) whose tokens hold a text, in order; start and stop count from the document's first.
 
     Tokens at the ends of a text depend on what stands around it, those between do not:
@@ -64,15 +63,14 @@ def find_text(source: Source, tokenizer: Any, text: str) -> list[tuple[int, int,
         raise ValueError("search for a text of at least one word, got none")
     if len(words) < 3:
         ids = [tokenizer.encode(lead + text, add_special_tokens=False) for lead in ("", " ")]
-        return sorted({(d, start, start + len(some)) for some in ids for d, start in find(source, some)})
-    starts, middle = document_starts(source), tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False)
+        return sorted({(d, start, start + len(some)) for some in ids for d, start in find(file, some)})
+    starts, middle = file.known_documents(), tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False)
     reach = max(len(words[0].encode()), len(words[-1].encode())) + 2  # no word has more tokens than bytes
     found = []
-    for document, at in find(source, middle):
+    for document, at in find(file, middle):
         low = max(at - reach, 0)
-        window = mapped_tokens(source)[starts[document] + low : starts[document + 1]][
-            : 2 * reach + len(middle)
-        ].tolist()
+        end = min(starts[document + 1], starts[document] + low + 2 * reach + len(middle))
+        window = file.tokens[starts[document] + low : end].tolist()
 
         def decode(count: int, window: list[int] = window) -> str:
             return str(tokenizer.decode(window[:count], clean_up_tokenization_spaces=False))

@@ -45,6 +45,8 @@ class Tokens(ABC):
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied."""
+        if self.num_tokens == 0:  # an empty file cannot be mapped
+            return np.empty(0, dtype=self.dtype)
         return np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
 
     @property

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-
 from nanoset_ref.datatrove import datatrove_files
 from nanoset_ref.datatrove.nanoset import DatatroveNanoset
 

@@ -9,7 +9,7 @@ import pytest
 from cli_parts import LAYOUT, ids_of
 from test_nanoset import write_range
 
-from nanoset_ref.cli import build_parser, files, main
+from nanoset_ref.cli import COMMANDS, file_commands
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ from nanoset_ref.cli import build_parser, files, main
         (["audit", "--data", "m.bin", "--sequence-length", "4", "--state", "half.json"], "reads .bin/.idx pairs"),
         (["inspect", "m.bin", "--png", "nofolder/a.png"], "the folder nofolder does not exist"),
         (["verify", "m.bin", "--png"], "unrecognized arguments: --png; see nanoset-ref verify --help"),
-        (["verify", "m.bin", "--vocab-size", "0"], "must be at least 1, got 0"),
-        (["show", "--data", "raw.npy", "--position", "-1"], "must be at least 0, got -1"),
+        (["verify", "m.bin", "--vocab-size", "0"], "must be a whole number from 1 on, got '0'"),
+        (["show", "--data", "raw.npy", "--position", "-1"], "must be a whole number from 0 on, got '-1'"),
         (["convert", "m.bin", "a.npy", "--dtype", "wide"], "a dtype of integers, such as uint16 or int32, got 'wide'"),
         (["convert", "m.bin", "a.npy", "--dtype", "float32"], "a dtype of integers"),
         (["split", "m.bin", "a.npy", "b.txt", "--held-out", "1"], "suffix must be one of"),
@@ -53,7 +53,7 @@ from nanoset_ref.cli import build_parser, files, main
         (["split", "m.bin", "a.npy", "b.npy", "--held-out", "1.5"], "lies between 0 and 1, got 1.5"),
         (["split", "m.bin", "a.npy", "b.npy", "--held-out", "9"], "9 asks for 9"),
         (["inspect", "nothing.npy"], "no token file at nothing.npy"),
-        (["inspect", "raw.npy"], "raw.npy has no manifest beside it"),
+        (["inspect", "raw.npy"], "raw.npy has no manifest"),
         (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "0"], "does not say its tokenizer"),
         (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "99"], "there is no sample 99"),
         (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "0", "--source", "3"], "no file 3"),
@@ -65,8 +65,8 @@ from nanoset_ref.cli import build_parser, files, main
             ["audit", "--data", "raw.npy", "--sequence-length", "4", "--micro-batch-size", "99"],
             "num_steps must be at least 1",
         ),
-        (["convert", "raw.npy", "b.npy"], "no manifest beside it"),
-        (["split", "raw.npy", "a.npy", "b.npy", "--held-out", "0.5"], "no manifest beside it"),
+        (["convert", "raw.npy", "b.npy"], "no manifest or index"),
+        (["split", "raw.npy", "a.npy", "b.npy", "--held-out", "0.5"], "no manifest or index"),
     ],
 )
 def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, arguments, message):
@@ -84,22 +84,17 @@ def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, arg
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_wrong_command_line_is_exit_code_2(capsys):
+def test_a_wrong_command_line_is_exit_code_2(run):
     for arguments in ([], ["fly"], ["show", "--data", "x"], ["show", "--position", "1", "--step", "2"]):
-        with pytest.raises(SystemExit) as error:
-            main(arguments)
-        assert error.value.code == 2
-        message = capsys.readouterr().err
+        code, _, message = run(*arguments)
+        assert code == 2
         assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
 
 
-def test_every_subcommand_has_help(capsys):
-    (commands,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
-    for name in commands.choices:
-        with pytest.raises(SystemExit) as error:
-            main([name, "--help"])
-        assert error.value.code == 0
-        said = capsys.readouterr().out
+def test_every_subcommand_has_help(run):
+    for name in COMMANDS:
+        code, said, _ = run(name, "--help")
+        assert code == 0
         assert said.startswith(f"usage: nanoset-ref {name} ") and len(said) > 200
 
 
@@ -118,7 +113,7 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(corpus):
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "open_documents", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they put behind ignore it
     try:
         code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 from cli_parts import ids_of
 
-from nanoset_ref.cli import files
+from nanoset_ref.cli import file_commands
 from nanoset_ref.tokens import TokenFile
 
 
@@ -59,7 +59,7 @@ def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
 
 
 def test_a_split_that_fails_leaves_neither_file(run, corpus, tmp_path, monkeypatch):
-    real, calls = files.convert, []
+    real, calls = file_commands.convert, []
 
     def fails_the_second_time(*arguments, **options):
         calls.append(arguments)
@@ -67,7 +67,7 @@ def test_a_split_that_fails_leaves_neither_file(run, corpus, tmp_path, monkeypat
             raise OSError(28, "No space left on device")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(files, "convert", fails_the_second_time)
+    monkeypatch.setattr(file_commands, "convert", fails_the_second_time)
     code, _, error = run("split", ids_of(corpus), tmp_path / "a.npy", tmp_path / "b.npy", "--held-out", 3)
     assert (code, error) == (1, "nanoset-ref split: error: No space left on device\n")
     assert not list(tmp_path.iterdir())

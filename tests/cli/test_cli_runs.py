@@ -104,10 +104,12 @@ def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
     code, text, _ = run("audit", *data, *LAYOUT, "--json")
     report = json.loads(text)
     assert (code, report["ok"]) == (0, True)
-    (leg,) = report["legs"]
-    _, text, _ = run("where", *data, "--sequence-length", 32, "--dp-size", 8 * leg["num_steps"], "--step", 1, "--json")
+    (stretch,) = report["stretches"]
+    _, text, _ = run(
+        "where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1, "--json"
+    )
     rows = json.loads(text)
-    for number, source in enumerate(leg["sources"]):
+    for number, source in enumerate(stretch["sources"]):
         mine = [row for row in rows if row["source"] == number]
         assert source["read"] == source["distinct"] == len({row["sample"] for row in mine})
         assert source["repetitions"] >= len({row["epoch"] for row in mine})

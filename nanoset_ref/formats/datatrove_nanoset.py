@@ -17,8 +17,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_ref.collator import TensorPointer
-from nanoset_ref.datatrove import PathLike, datatrove_files
 from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
+from nanoset_ref.files import PathLike
+from nanoset_ref.formats.datatrove_files import datatrove_files
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
 

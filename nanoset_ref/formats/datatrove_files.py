@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import position_ids, starts_after_eos, starts_at_boundaries
+from nanoset_ref.files import PathLike
 from nanoset_ref.tokens import TokenFileError, Tokens, Windows, count_ids
-
-PathLike = str | os.PathLike[str]
 
 
 class DatatroveFile(Tokens):
@@ -67,7 +66,8 @@ class DatatroveFile(Tokens):
         if not self.path.is_file():
             raise FileNotFoundError(f"no .ds file at {self.path}; datatrove's DocumentTokenizer writes them")
         self.dtype = np.dtype("<i4" if token_size == 4 else "<u2")
-        self.num_tokens = count_ids(self.path, self.dtype)
+        # datatrove itself writes empty files, and counts no samples in them
+        self.num_tokens = count_ids(self.path, self.dtype) if self.path.stat().st_size else 0
         self.windows = windows
 
     @property
@@ -80,9 +80,10 @@ class DatatroveFile(Tokens):
         if not Path(f"{self.path}.index").is_file():
             return None
         ends = np.fromfile(f"{self.path}.index", dtype="<u8").astype(np.int64)
-        if not len(ends) or ends[-1] != self.num_tokens or (np.diff(ends) < 0).any():
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+        if offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
             raise TokenFileError(f"{self.path}.index does not end with the {self.num_tokens} tokens of its file")
-        return np.concatenate([np.zeros(1, dtype=np.int64), ends])
+        return offsets
 
     def num_samples(self, sequence_length: int) -> int:
         """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""

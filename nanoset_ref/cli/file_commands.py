@@ -1,0 +1,226 @@
+"""Commands on files of tokenised documents: inspect, verify, convert, merge, split."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import numpy as np
+
+from nanoset_ref.command import at_least, show
+from nanoset_ref.files import atomic_write
+from nanoset_ref.formats import (
+    Description,
+    agreed_facts,
+    check_target,
+    convert,
+    describe,
+    open_tokens,
+    remove,
+    split,
+    verify,
+    without_companions,
+)
+from nanoset_ref.tokens import Tokens
+
+
+def id_dtype(text: str) -> str:
+    """Parses a dtype of token ids."""
+    try:
+        if np.dtype(text).kind in "iu":
+            return np.dtype(text).name
+    except TypeError:
+        pass
+    raise ValueError(f"must be a dtype of integers, such as uint16 or int32, got {text!r}")
+
+
+def share_or_number(text: str) -> float | int:
+    """Parses 500 as a number of documents and 0.01 as a share of them."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+@dataclasses.dataclass(kw_only=True)
+class Unsaid:
+    """What a file may not say about itself.
+
+    Args:
+        token_dtype: of the ids, in a .npy or .ds file that does not say it (default: uint16).
+        eos_token_id: the end-of-document id, where the file does not say it; a .npy file without a manifest is cut
+            after it.
+        json: print JSON instead of text.
+    """
+
+    token_dtype: Annotated[str, id_dtype] | None = None
+    eos_token_id: Annotated[int, at_least(0)] | None = None
+    json: bool = False
+
+    def open(self, path: str) -> Tokens:
+        return open_tokens(path, self.token_dtype, self.eos_token_id)
+
+
+def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
+    """Statistics of tokenised documents: counts, lengths, EOS, duplicates.
+
+    Args:
+        file: a .npy token file, a .bin/.idx pair or a .ds file.
+        png: draw the lengths of the documents into this file.
+    """
+    tokens = unsaid.open(file)
+    if png is None:
+        found = describe(tokens, unsaid.eos_token_id)
+    else:
+        with atomic_write(png) as image:  # a target that cannot be written is found before the counting
+            found = describe(tokens, unsaid.eos_token_id)
+            _draw_lengths(found, image)
+    show(dataclasses.asdict(found), str(found), as_json=unsaid.json)
+
+
+def _draw_lengths(found: Description, image: IO[bytes]) -> None:
+    """Documents by length, in ranges that double, as a PNG."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ValueError("--png draws with matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    bars = {f"{first:,} to {last:,}": count for first, last, count in found.length_histogram}
+    axes = figure.subplots()
+    axes.bar_label(axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8)
+    axes.tick_params(axis="x", rotation=30)
+    axes.set(xlabel="tokens per document", ylabel="documents")
+    figure.savefig(image, format="png")
+
+
+def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = None, unsaid: Unsaid) -> int:
+    """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
+
+    Args:
+        files: .npy token files, .bin/.idx pairs or .ds files.
+        vocab_size: ids must be below it, where the file does not say it.
+    """
+    results = []
+    for file in without_companions(list(files)):
+        try:
+            results.append({"file": file, "ok": True, "detail": verify(unsaid.open(file), vocab_size)})
+        except (ValueError, OSError) as error:
+            results.append({"file": file, "ok": False, "detail": str(error)})
+    lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
+    show(results, "\n".join(lines), as_json=unsaid.json)
+    return 0 if all(row["ok"] for row in results) else 1
+
+
+@dataclasses.dataclass(kw_only=True)
+class Copying(Unsaid):
+    """How documents are copied.
+
+    Args:
+        dtype: of the ids in the target, such as int32; default: as in the source.
+        tokenizer: name or folder: what the ids were made with, for sources that do not say it.
+        overwrite: replace an existing target.
+    """
+
+    dtype: Annotated[str, id_dtype] | None = None
+    tokenizer: str | None = None
+    overwrite: bool = False
+
+
+def convert_file(source: str, target: str, /, *, copying: Copying) -> None:
+    """Convert between .npy, .bin/.idx and .ds, proven by a hash of ids and boundaries.
+
+    Args:
+        source: a .npy token file, a .bin/.idx pair or a .ds file.
+        target: the file to write; its suffix (.npy, .bin, .ds) is its format.
+    """
+    merge_files(source, target, copying=copying)
+
+
+def merge_files(*sources_and_target: str, copying: Copying) -> None:
+    """Put the documents of several files one after another into one file.
+
+    Args:
+        sources_and_target: .npy token files, .bin/.idx pairs or .ds files, and last the file to write, whose suffix
+            (.npy, .bin, .ds) is its format.
+    """
+    *names, target = sources_and_target
+    sources = [copying.open(source) for source in without_companions(names)]
+    check_target(target, sources, overwrite=copying.overwrite)
+    facts = None
+    if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
+        facts = facts_of_tokenizer(copying.tokenizer, sources)
+    _show_written([convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts)], copying)
+
+
+def split_file(
+    source: str,
+    train: Path,
+    valid: Path,
+    /,
+    *,
+    held_out: Annotated[float, share_or_number],
+    seed: Annotated[int, at_least(0)] = 1234,
+    overwrite: bool = False,
+    unsaid: Unsaid,
+) -> None:
+    """Hold out documents: write a file without them, and one of them.
+
+    Args:
+        source: a .npy token file, a .bin/.idx pair or a .ds file.
+        train: the file for the rest.
+        valid: the file for the documents held out.
+        held_out: a share such as 0.01, or a number of documents such as 500.
+        seed: of the choice.
+        overwrite: replace existing targets.
+    """
+    tokens = unsaid.open(source)
+    targets = [check_target(target, [tokens], overwrite=overwrite) for target in (train, valid)]
+    if targets[0].resolve() == targets[1].resolve():
+        raise ValueError(f"train and valid are two files, got {train} for both")
+    written: list[Tokens] = []
+    try:
+        for target, part in zip(targets, split(tokens, held_out, seed=seed), strict=True):
+            written.append(convert([tokens], target, chosen=[part], overwrite=overwrite))
+    except BaseException:
+        for one in written:
+            remove(one.path)
+        raise
+    _show_written(written, unsaid)
+
+
+def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
+    """What a tokenizer says about the ids of files that were made with it."""
+    from nanoset_ref.tokenise.encode import load_tokenizer
+
+    tokenizer = load_tokenizer(name)
+    eos, closed = tokenizer.eos_token_id, True
+    for source in sources:
+        offsets = source.known_documents()
+        ends = offsets[1:][np.diff(offsets) > 0]
+        closed = closed and eos is not None and bool(np.all(source.tokens[ends - 1] == eos))
+    return {"tokenizer": name, "vocab_size": len(tokenizer), "eos_token_id": eos, "appended_eod": closed}
+
+
+def _show_written(written: Sequence[Tokens], unsaid: Unsaid) -> None:
+    found = [
+        {
+            "file": str(it.path),
+            "documents": len(it.known_documents()) - 1,
+            "tokens": it.num_tokens,
+            "dtype": it.dtype.name,
+            "content": it.content_hash(),
+        }
+        for it in written
+    ]
+    lines = [
+        f"{row['file']}: {row['documents']:,} documents, {row['tokens']:,} tokens ({row['dtype']}), "
+        f"content {row['content']}"
+        for row in found
+    ]
+    show(found, "\n".join(lines), as_json=unsaid.json)

@@ -1,0 +1,212 @@
+"""Prove, before a run, that it will read what it is meant to read.
+
+`audit` plays all ranks and workers of a run in one process, with the very sampler that the ranks will use, and checks
+what they would deliver against the laws: every position once and in order, equal counts on all ranks, shares as the
+weights say, and every token of the files accounted for. It costs a few microseconds per simulated rank and batch; a run
+longer than `max_steps` is simulated at its beginning, its end and random places, and the report says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nanoset_ref.provenance.stretches import Stretch
+from nanoset_ref.rows import SourceUse
+from nanoset_ref.samplers import ResumableBatchSampler
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """One law, whether it holds, and the figures that show it."""
+
+    law: str
+    holds: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StretchReport:
+    """The laws of one stretch, and how it uses each file."""
+
+    name: str
+    num_steps: int
+    checks: Sequence[Check]
+    sources: Sequence[SourceUse]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.num_steps:,} steps"]
+        lines += [f"  {'holds ' if it.holds else 'BROKEN'}  {it.law}: {it.detail}" for it in self.checks]
+        lines.append(
+            f"  {'file':<32} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8} {'at most':>7}"
+            f"  {'weight':>7} {'share':>7}"
+        )
+        total = max(sum(it.read for it in self.sources), 1)
+        lines += [
+            f"  {it.path[-32:]:<32} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
+            f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {it.read / total:>7.4f}"
+            for it in self.sources
+        ]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What `audit` found. `ok`: every law holds. `str` is for people, `to_json` for machines."""
+
+    stretches: Sequence[StretchReport]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.holds for stretch in self.stretches for check in stretch.checks)
+
+    def to_json(self) -> str:
+        return json.dumps({"ok": self.ok, **dataclasses.asdict(self)}, indent=1)
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.stretches), "every law holds" if self.ok else "NOT every law holds"])
+
+
+def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000, seed: int = 0) -> Report:
+    """Simulate a run.
+
+    1. Every rank's sampler is iterated, as its DataLoader would (worker w gets every num_workers-th batch, and they
+        come back in turn).
+    2. Per step, the positions of all ranks together must be the next global batch: each once, none missing; all ranks
+        equally many.
+    3. The order is asked how often each source is read up to the stretch's end; the shares must be the weights, to one
+        sample per block of the order. (Of Megatron-style data the cached indexes are counted; their blend keeps to one
+        sample per source.)
+    4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the files.
+
+    Args:
+        stretches: the parts of the run, in order.
+        max_steps: steps of a stretch that are simulated; a longer one is simulated at its first and last steps and at
+            random ones in between.
+        seed: of that choice.
+
+    Raises:
+        ValueError: no stretches, or one without steps.
+    """
+    if not stretches:
+        raise ValueError("a run has at least one stretch, got none")
+    return Report(stretches=[_audit(stretch, max_steps, np.random.default_rng(seed)) for stretch in stretches])
+
+
+def _audit(stretch: Stretch, max_steps: int, random: np.random.Generator) -> StretchReport:
+    if stretch.num_steps < 1:
+        raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
+    checks = [_fits(stretch)]
+    if checks[0].holds:
+        checks += _simulate(stretch, max_steps, random)
+    start, stop = stretch.schedule.consumed_train_samples, min(stretch.stop, len(stretch.dataset))
+    sources = stretch.dataset.usage(start, stop)
+    checks += [_weights(stretch, sources), _conservation(stretch, sources)]
+    return StretchReport(name=stretch.name, num_steps=stretch.num_steps, checks=checks, sources=sources)
+
+
+def _fits(stretch: Stretch) -> Check:
+    available = len(stretch.dataset)
+    return Check(
+        law="the dataset is long enough",
+        holds=stretch.stop <= available,
+        detail=f"positions {stretch.schedule.consumed_train_samples:,} to {stretch.stop:,} of {available:,}",
+    )
+
+
+def _simulate(stretch: Stretch, max_steps: int, random: np.random.Generator) -> list[Check]:
+    """Laws 1 and 2 of the package, on the real sampler."""
+    schedule = stretch.schedule
+    steps = np.arange(stretch.num_steps)
+    if stretch.num_steps > max_steps:
+        third = max_steps // 3
+        between = random.integers(third, stretch.num_steps - third, max_steps - 2 * third)
+        steps = np.unique(np.concatenate([steps[:third], between, steps[-third:]]))
+    missing = repeated = unequal = disordered = 0
+    for run in np.split(steps, np.flatnonzero(np.diff(steps) != 1) + 1):
+        first = schedule.consumed_train_samples + int(run[0]) * schedule.global_batch_size
+        streams = [_delivered(stretch, rank, first, len(run)) for rank in range(schedule.dp_size)]
+        unequal += len({stream.shape for stream in streams}) != 1
+        for number in range(len(run)):
+            expected = np.arange(schedule.global_batch_size) + first + number * schedule.global_batch_size
+            step = np.concatenate(
+                [stream[number] if number < len(stream) else np.empty(0, np.int64) for stream in streams]
+            )
+            found, counts = np.unique(step, return_counts=True)
+            missing += len(np.setdiff1d(expected, found))
+            repeated += int((counts - 1).sum()) + len(np.setdiff1d(found, expected))
+            disordered += any(np.any(np.diff(stream[number]) <= 0) for stream in streams if number < len(stream))
+    how = (
+        "all steps simulated"
+        if len(steps) == stretch.num_steps
+        else f"{len(steps):,} of {stretch.num_steps:,} steps simulated, the rest follows by the same arithmetic"
+    )
+    workers = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
+    return [
+        Check(
+            law="every position once",
+            holds=missing == repeated == 0,
+            detail=f"{missing} missing, {repeated} twice or foreign; {workers}, {how}",
+        ),
+        Check(law="equal counts on all ranks", holds=unequal == 0, detail=f"{unequal} unequal stretches"),
+        Check(law="one global order", holds=disordered == 0, detail=f"{disordered} steps out of order"),
+    ]
+
+
+def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> np.ndarray:
+    """Positions that one rank's DataLoader delivers from a global count on: int64 [steps, samples of that rank per
+    step].
+    """
+    schedule = stretch.schedule
+    sampler = ResumableBatchSampler(
+        len(stretch.dataset), schedule.micro_batch_size, rank, schedule.dp_size, first, layout=schedule.layout
+    )
+    batches = iter(sampler)
+    wanted = num_steps * schedule.batch_accumulation_per_replica
+    taken = [np.asarray(batch) for _, batch in zip(range(wanted), batches, strict=False)]
+    num_workers = max(stretch.num_workers, 1)
+    queues = [taken[worker::num_workers] for worker in range(num_workers)]
+    delivered = [queues[number % num_workers][number // num_workers] for number in range(len(taken))]
+    per_step = schedule.global_batch_size // schedule.dp_size
+    flat = np.concatenate([np.empty(0, dtype=np.int64), *delivered])
+    return flat[: len(flat) // per_step * per_step].reshape(-1, per_step)
+
+
+def _weights(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
+    """Shares against weights: one sample per epoch of rounding, and what a shuffle does to an incomplete stretch."""
+    total, over = sum(source.read for source in sources), stretch.dataset.shuffled_over
+    cut = min(total, over)  # at most this many positions lie in epochs that the stretch begins or ends within
+    # without a shuffle, each source is off by a sample where the stretch begins and where it ends
+    rounding = total // over + 1 if over else 2 * len(sources)
+    excess = max(
+        abs(source.read - source.weight * total)
+        - rounding
+        - 5 * math.sqrt(cut * source.weight * (1 - source.weight))  # five standard deviations
+        for source in sources
+    )
+    off = max(abs(source.read / max(total, 1) - source.weight) for source in sources)
+    return Check(law="shares are the weights", holds=excess <= 0, detail=f"off by at most {off:.4%} of the samples")
+
+
+def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
+    """The order gives as many samples as there are positions, and a file loses less than a sample at its end."""
+    start, end = stretch.schedule.consumed_train_samples, len(stretch.dataset)
+    stop, length = min(stretch.stop, end), stretch.dataset.sequence_length
+    delivered = sum(source.read for source in sources)
+    once = sum(source.distinct for source in sources) == stop or not all(source.unique for source in sources)
+    tails = [source.tail_tokens for source in sources]
+    padded = -sum(tail for tail in tails if tail < 0)
+    return Check(
+        law="nothing is lost",
+        holds=delivered == stop - start and once and all(-length < tail <= length for tail in tails),
+        detail=(
+            f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
+            f"{start:,} positions before and {end - stop:,} after; "
+            f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that fill no sample"
+            + (f", {padded:,} are padding" if padded else "")
+        ),
+    )
