@@ -9,7 +9,7 @@ from test_nanoset import write_range
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.formats import DatatroveFile
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.config import NanosetConfig
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where

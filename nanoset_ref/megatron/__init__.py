@@ -2,12 +2,13 @@
 Megatron-Core.
 """
 
+from nanoset_ref.megatron.blending import BlendedNanoset, blend_by_weight, blend_everything
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.collator import MegatronCollator
-from nanoset_ref.megatron.config import NanosetConfig
-from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset, Span
+from nanoset_ref.megatron.dataset import MegatronNanoset
+from nanoset_ref.megatron.dialect import MegatronCollator
 from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder, merge_corpora
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 __all__ = [
     "BlendedNanoset",
@@ -18,6 +19,7 @@ __all__ = [
     "MegatronNanoset",
     "NanosetBuilder",
     "NanosetConfig",
-    "Span",
+    "blend_by_weight",
+    "blend_everything",
     "merge_corpora",
 ]

@@ -12,12 +12,14 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_buil
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
-from nanoset_ref.megatron.config import SPLITS, Blend, NanosetConfig, normalise
-from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
+from nanoset_ref.megatron.blending import BlendedNanoset
+from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
 
 
 class NanosetBuilder:
@@ -29,7 +31,7 @@ class NanosetBuilder:
 
     def __init__(self, config: NanosetConfig) -> None:
         self.config = config
-        self._corpora: dict[str, MMapIndexedDataset] = {}
+        self._open = functools.cache(functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files))
 
     def build(self) -> list[MegatronNanoset | BlendedNanoset | None]:
         """[train, valid, test]; None for a split that is left out.
@@ -38,36 +40,27 @@ class NanosetBuilder:
             FileNotFoundError, IndexedDatasetError: a corpus that cannot be read.
             ValueError: a split that cannot give what is asked of it; the message says which and the way out.
         """
+        config = self.config
+        splits = zip(SPLITS, config.blends, config.split_bounds, config.split_num_samples, strict=True)
         return [
-            self._build_split(*arguments)
-            for arguments in zip(
-                SPLITS, self.config.blends, self.config.split_bounds, self.config.split_num_samples, strict=True
-            )
+            self._build(name, blend, bounds, size) if blend and bounds else None for name, blend, bounds, size in splits
         ]
 
-    def _build_split(
-        self, split: str, blend: Blend | None, bounds: tuple[float, float] | None, size: int | None
-    ) -> MegatronNanoset | BlendedNanoset | None:
-        if blend is None or bounds is None:
-            return None
-        if len(blend.prefixes) == 1 and (blend.weights is None or self.config.data_path_per_split is not None):
-            return self._dataset(blend.prefixes[0], bounds, size, split)
+    def _build(self, split: str, blend: Blend, bounds: Bounds, size: int | None) -> MegatronNanoset | BlendedNanoset:
+        def read(sizes: Sequence[int | None]) -> list[MegatronNanoset]:
+            corpora = [self._open(prefix) for prefix in blend.prefixes]
+            cuts = [[round(bound * float(len(corpus))) for bound in bounds] for corpus in corpora]
+            parts = zip(corpora, cuts, sizes, strict=True)
+            return [MegatronNanoset(it, first, stop, size, split, self.config) for it, (first, stop), size in parts]
+
+        number = len(blend.prefixes)
+        if number == 1 and (blend.weights is None or self.config.data_path_per_split is not None):
+            return read([size])[0]
         if blend.weights is None or size is None:  # weights without a size do not pass the config
-            datasets = [self._dataset(prefix, bounds, None, split) for prefix in blend.prefixes]
+            datasets = read([None] * number)
             lengths = [len(dataset) for dataset in datasets]
             return BlendedNanoset(datasets, lengths, None if size is None else min(size, sum(lengths)), self.config)
         shares = normalise(blend.weights)
         targets = [math.ceil(size * share) for share in shares]
-        reserves = [math.ceil(target * (1 + self.config.mid_level_dataset_surplus)) for target in targets]
-        datasets = [
-            self._dataset(prefix, bounds, reserve, split)
-            for prefix, reserve in zip(blend.prefixes, reserves, strict=True)
-        ]
-        return BlendedNanoset(datasets, shares, sum(targets), self.config)
-
-    def _dataset(self, prefix: str, bounds: Sequence[float], size: int | None, split: str) -> MegatronNanoset:
-        if prefix not in self._corpora:
-            self._corpora[prefix] = MMapIndexedDataset(prefix, mmap=self.config.mmap_bin_files)
-        corpus = self._corpora[prefix]
-        first, stop = (round(bound * float(len(corpus))) for bound in bounds)
-        return MegatronNanoset(corpus, first, stop, size, split, self.config)
+        surplus = 1 + self.config.mid_level_dataset_surplus
+        return BlendedNanoset(read([math.ceil(it * surplus) for it in targets]), shares, sum(targets), self.config)

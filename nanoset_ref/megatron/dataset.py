@@ -1,9 +1,9 @@
-"""The Megatron-style dataset: samples cut from a stream of shuffled sequences, and blends of them.
+"""Samples of a Megatron-style dataset, bit for bit those of Megatron-Core's GPTDataset.
 
-`MegatronNanoset` reads batches whole: one pass finds the parts of every sample (sequence, begin, end), one copies them
-into an array of rows, both compiled. Nothing runs in Python per token or sequence. A sample is {"input_ids": ids}, the
-interface of `nanoset_ref.Nanoset`, so that samplers, collators and DataLoader are the same; what Megatron-LM makes of a
-sample (tokens, labels, masks, position ids) is `MegatronCollator`'s work.
+A batch is read by two kernels. `locate` walks the three mappings and finds the parts of each sample, int64 [4]: (place
+in the batch, sequence, start, stop); the second copies them out of .bin. `locate` checks every bound on the way, which
+costs nothing beside the memory traffic and turns a damaged index into an error instead of a crash. Nothing here grows
+with the corpus but the mappings themselves.
 
 The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
 ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
@@ -12,31 +12,23 @@ ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
-from nanoset_ref.megatron.cache import Arrays, cached
-from nanoset_ref.megatron.config import NanosetConfig, normalise
-from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset
+from nanoset_ref.megatron.index_cache import Arrays, cached
+from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import EpochPlan, build_mappings, plan_epochs
-from nanoset_ref.megatron.parts import copy, locate
-from nanoset_ref.megatron.samples import Samples
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens
+
+Positions = NDArray[np.int64]
 
 
-class Span(NamedTuple):
-    """Tokens start:stop of a document, counted from the document's first token."""
-
-    document: int
-    start: int
-    stop: int
-
-
-class MegatronNanoset(Samples):
+class MegatronNanoset(Rows):
     """Samples of one split of one corpus, equal to Megatron-Core's GPTDataset.
 
     Args:
@@ -64,12 +56,10 @@ class MegatronNanoset(Samples):
         split: str,
         config: NanosetConfig,
     ) -> None:
-        if not np.issubdtype(corpus.dtype, np.integer):
-            raise ValueError(
-                f"{corpus.path_prefix} holds {corpus.dtype.name} values, and samples are made of integer token ids"
-            )
+        require(corpus.dtype.kind in "iu", f"{corpus.path} holds {corpus.dtype.name} values, samples hold integer ids")
         self.corpus, self.first, self.stop = corpus, first, stop
         self.num_samples, self.split, self.config = num_samples, split, config
+        self.sequence_length = config.sequence_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(corpus.sequence_lengths[first:stop].sum(dtype=np.int64))
         try:
@@ -85,21 +75,17 @@ class MegatronNanoset(Samples):
                 f"the {split} split of {corpus.path_prefix} is sequences {first}:{stop} of {len(corpus)}: {error}; "
                 "give that split a larger part, ask for None (one epoch) of it, or leave it out with a 0 in split"
             ) from error
-        self._load_index()
+        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, self.build_index)
+        self.document_index, self.sample_index, self.shuffle_index = arrays.values()
 
-    def _load_index(self) -> None:
-        arrays = cached(self.config.path_to_cache, {"index": "mappings", **self._index_plan()}, self._build_index)
-        self.document_index: NDArray[np.int32] = arrays["document_index"]
-        self.sample_index: NDArray[Any] = arrays["sample_index"]
-        self.shuffle_index: NDArray[Any] = arrays["shuffle_index"]
-
-    def _build_index(self) -> Arrays:
+    def build_index(self) -> Arrays:
+        """The three mappings, built anew."""
         return build_mappings(
             self.corpus.sequence_lengths,
             self.first,
             self.stop,
             self.epochs,
-            self.config.sequence_length,
+            self.sequence_length,
             self.config.random_seed,
             extra_token=self.config.add_extra_token_to_sequence,
         )
@@ -107,90 +93,117 @@ class MegatronNanoset(Samples):
     def __len__(self) -> int:
         return self.epochs.num_samples
 
-    def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    @property
+    def row_length(self) -> int:
+        return self.config.row_length
+
+    @property
+    def files(self) -> list[MMapIndexedDataset]:
+        return [self.corpus]
+
+    # ---- reading
+
+    def _parts(self, positions: Positions) -> NDArray[np.int64]:
+        """int64 [parts, 4] of (place in `positions`, sequence, begin, end): the tokens of each sample, in order."""
+        mappings = self.document_index, self.sample_index, self.shuffle_index
+        corpus = self.corpus.sequence_lengths, self.corpus.sequence_pointers, self.corpus.dtype.itemsize
+        try:
+            return locate(mappings, corpus, positions, self.sequence_length, self.row_length)
+        except IndexError as error:
+            raise IndexedDatasetError(f"{self.corpus.path}: {error}; its cached index is damaged, remove it") from error
+
+    def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
+        self.fill(positions, out, np.arange(len(positions)))
+
+    def fill(self, positions: Positions, out: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        """Write the rows at valid positions [n] into out[rows]."""
         parts, corpus = self._parts(positions), self.corpus
-        if corpus.tokens is None:
-            self._fill_by_pread(parts, rows, out)
-        elif not copy(
-            corpus.tokens, corpus.sequence_pointers, corpus.dtype.itemsize, parts, rows, self.config.pad_id, out
-        ):
-            raise self._damaged()
+        tokens, begins = corpus.tokens, parts[:, 2].copy()
+        if not corpus.mmap:
+            pieces = [corpus.read(begin, end) for begin, end in [(0, 0), *parts[:, 2:].tolist()]]
+            tokens = np.concatenate(pieces)
+            begins = _tokens_before(parts)
+        _copy(tokens, begins, parts, rows, self.config.pad_id, out)
 
-    def _fill_by_pread(self, parts: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        filled = np.zeros(len(rows), dtype=np.int64)
-        for sample, sequence, start, stop in parts.tolist():
-            first = int(self.corpus.sequence_pointers[sequence]) // self.corpus.dtype.itemsize + start
-            out[rows[sample], filled[sample] : filled[sample] + stop - start] = self.corpus.pread(first, stop - start)
-            filled[sample] += stop - start
-        for row, count in zip(rows.tolist(), filled.tolist(), strict=True):
-            out[row, count:] = self.config.pad_id
-
-    def _mark(self, positions: NDArray[np.int64], rows: NDArray[np.int64], starts: Starts) -> None:
+    def _starts(self, positions: Positions) -> Starts:
+        """Where sequences begin, which to Megatron's shuffle are documents."""
         parts = self._parts(positions)
-        sizes = parts[:, 3] - parts[:, 2]
-        ends = np.cumsum(sizes)
-        begins = ends - sizes
-        first = np.searchsorted(parts[:, 0], parts[:, 0])  # for each part, the first of its sample
-        columns = begins - begins[first]
-        starts[rows[parts[sizes > 0, 0]], columns[sizes > 0]] = True
-
-    def _parts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64 [parts, 4] of (place in `positions`, sequence, start, stop): the tokens of each sample, in order."""
-        indexes = self.document_index, self.sample_index, self.shuffle_index
-        parts = locate(*indexes, self.corpus.sequence_lengths, positions, int(self.config.add_extra_token_to_sequence))
-        if len(parts) and parts[0, 0] < 0:
-            raise self._damaged()
-        return parts
-
-    def _damaged(self) -> IndexedDatasetError:
-        return IndexedDatasetError(
-            f"{self.corpus.path_prefix}: a sample leaves its sequence or the file; the .idx file or the cached index "
-            "is damaged"
-        )
-
-    # ---- where tokens come from, and where they go
+        place, before = parts[:, 0], _tokens_before(parts)
+        columns = before - before[np.searchsorted(place, place)]
+        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
+        starts[:, 0] = True
+        some = parts[:, 2] < parts[:, 3]
+        starts[place[some], columns[some]] = True
+        return starts
 
     def sequence_ids(self, k: int) -> NDArray[np.int64]:
         """The sequences that sample k reads, in order, int64 (what Megatron-Core calls document ids)."""
-        return self._parts(self._wrap(np.array([k])))[:, 1].copy()
+        return self._parts(np.array([k]))[:, 1]
 
-    def spans(self, k: int) -> list[Span]:
-        """The tokens of sample k as spans of documents of the corpus, in order; padding is in none."""
-        pointers, documents = self.corpus.sequence_pointers, self.corpus.document_indices
-        spans = []
-        for _, sequence, start, stop in self._parts(self._wrap(np.array([k]))).tolist():
-            if stop > start:
-                document = int(np.searchsorted(documents, sequence, side="right")) - 1
-                before = int(pointers[sequence] - pointers[documents[document]]) // self.corpus.dtype.itemsize
-                spans.append(Span(document, before + start, before + stop))
+    # ---- where tokens come from, and where they go
+
+    def origin(self, position: int) -> Origin:
+        """As `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
+        sample = int(self.shuffle_index[position])
+        return Origin(0, sample, sample * self.sequence_length // self.tokens_per_epoch)
+
+    def spans(self, position: int) -> list[Span]:
+        offsets, itemsize, spans = self.corpus.document_offsets, self.corpus.dtype.itemsize, []
+        for _, _, begin, end in self._parts(np.array([position])).tolist():
+            if begin < end:
+                document = int(np.searchsorted(offsets, begin, side="right")) - 1
+                first = int(offsets[document])
+                spans.append(Span(document, begin - first, end - first, begin * itemsize, end * itemsize))
         return spans
 
-    def positions(self, document: int) -> NDArray[np.int64]:
-        """All k, ascending, int64, whose sample holds tokens of this document: two scans of the mappings in C, nothing
-        is kept.
+    def positions_of(
+        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
+    ) -> Positions:
+        """As `Rows.positions_of`, in two scans of the mappings; nothing is kept.
+
+        1. the places of the document's sequences in the stream
+        2. the samples that reach over one of them, and their positions
+        3. of these, the ones that hold the tokens
         """
-        if not 0 <= document < self.corpus.num_documents:
-            raise IndexError(
-                f"document {document} is outside {self.corpus.path_prefix}, which has {self.corpus.num_documents}"
-            )
-        begin, end = self.corpus.document_indices[document : document + 2]
-        occurrences = np.flatnonzero((self.document_index >= begin) & (self.document_index < end))
-        starts = np.ascontiguousarray(self.sample_index[:, 0])
-        touched = np.zeros(len(self) + 1, dtype=np.int64)  # +1 where a run of samples begins, -1 where it has ended
-        np.add.at(touched, np.searchsorted(starts[1:], occurrences, side="left"), 1)
-        np.add.at(touched, np.searchsorted(starts[:-1], occurrences, side="right"), -1)
-        candidates = np.flatnonzero((np.cumsum(touched)[:-1] > 0)[self.shuffle_index])
+        checked_number(source, 1, "file")
+        checked_number(document, self.corpus.num_documents, "document")
+        offset, end = self.corpus.document_offsets[document : document + 2].tolist()
+        start, stop = checked_tokens(tokens, document, end - offset)
+        # 1.
+        first, last = self.corpus.document_indices[document : document + 2]
+        places = np.flatnonzero((self.document_index >= first) & (self.document_index < last))
+        # 2.
+        begins, ends = self.sample_index[:-1, 0], self.sample_index[1:, 0]
+        touched = np.searchsorted(places, ends, side="right") > np.searchsorted(places, begins)
+        candidates = np.flatnonzero(touched[self.shuffle_index[:until]])
+        # 3.
         parts = self._parts(candidates)
-        holds = (parts[:, 1] >= begin) & (parts[:, 1] < end) & (parts[:, 3] > parts[:, 2])
+        holds = np.maximum(parts[:, 2], offset + start) < np.minimum(parts[:, 3], offset + stop)
         return candidates[np.unique(parts[holds, 0])]
+
+    def usage(self, start: int, stop: int, weight: float = 1.0) -> list[SourceUse]:
+        """As `Rows.usage`. No sample is read twice, but its documents may be: repetitions are passes over them."""
+        length, tokens, extra = self.sequence_length, self.tokens_per_epoch, self.row_length - self.sequence_length
+        samples = self.shuffle_index[:stop].astype(np.int64)
+        passes = np.union1d(samples * length // tokens, ((samples + 1) * length - 1) // tokens)
+        stream = tokens * self.epochs.num_epochs
+        use = SourceUse(
+            path=str(self.corpus.path),
+            weight=weight,
+            num_samples=(tokens - extra) // length,
+            read=stop - start,
+            epochs=(stop - start) * length / tokens,
+            distinct=len(samples),
+            repetitions=len(passes),
+            tokens=stream,
+            tail_tokens=stream - extra - len(self) * length,
+        )
+        return [use]
 
     # ---- identity
 
     @property
     def plan(self) -> dict[str, Any]:
-        return {**self._index_plan(), "pad_id": self.config.pad_id}
-
-    def _index_plan(self) -> dict[str, Any]:
         return {
             "corpus": self.corpus.fingerprint,
             "sequences": [self.first, self.stop],
@@ -200,6 +213,7 @@ class MegatronNanoset(Samples):
             "num_epochs": self.epochs.num_epochs,
             "separate_final_epoch": self.epochs.separate_final_epoch,
             "num_samples": self.epochs.num_samples,
+            "pad_id": self.config.pad_id,
         }
 
     def __repr__(self) -> str:
@@ -209,99 +223,64 @@ class MegatronNanoset(Samples):
             f"{len(self):,} samples, {self.epochs.num_epochs} epochs, seed={self.config.random_seed})"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the cached index again, or, without a cache, builds its own."""
+        return MegatronNanoset, (self.corpus, self.first, self.stop, self.num_samples, self.split, self.config)
 
-class BlendedNanoset(Samples):
-    """A blend of MegatronNanosets of one split, equal to Megatron-Core's BlendedDataset.
 
-    Args:
-        datasets: the parts.
-        weights: their shares, positive; with `size` None numbers of samples, all of which are read once.
-        size: samples in the blend, or None.
-        config: as of the parts.
-
-    Attributes:
-        dataset_index: int16 [len]. dataset_sample_index: int64 [len]. counts: int64 [datasets], samples taken of each.
-            weights: normalised if there is a size.
-
-    Raises:
-        ValueError: a part without samples, or the blend asks more of a part than it has.
+@njit(cache=True, nogil=True, boundscheck=True)
+def locate(mappings, corpus, positions, sequence_length, row_length):
+    """The parts of each sample, int64 [parts, 4]: (place in `positions`, sequence, begin, end), the last two in tokens
+    of .bin. IndexError where a mapping leads out of another, of its sequence or of the row.
     """
+    document_index, sample_index, shuffle_index = mappings
+    lengths, pointers, itemsize = corpus
+    extra = row_length - sequence_length
+    count = 0
+    for k in positions:
+        j = np.int64(shuffle_index[k])
+        first, last = sample_index[j, 0], sample_index[j + 1, 0]
+        if not 0 <= first <= last < len(document_index):
+            raise IndexError("a sample leaves the stream")
+        count += last - first + 1
+    parts = np.empty((count, 4), dtype=np.int64)
+    part = 0
+    for n, k in enumerate(positions):
+        j = np.int64(shuffle_index[k])
+        first, last = sample_index[j, 0], sample_index[j + 1, 0]
+        rest = row_length
+        for i in range(first, last + 1):
+            sequence = document_index[i]
+            start = sample_index[j, 1] if i == first else 0
+            stop = sample_index[j + 1, 1] + extra if i == last else lengths[sequence]
+            rest -= stop - start
+            if not 0 <= start <= stop <= lengths[sequence] or rest < 0:
+                raise IndexError("a sample leaves its sequence or its row")
+            offset = pointers[sequence] // itemsize
+            parts[part, 0], parts[part, 1] = n, sequence
+            parts[part, 2], parts[part, 3] = offset + start, offset + stop
+            part += 1
+    return parts
 
-    def __init__(
-        self, datasets: Sequence[MegatronNanoset], weights: Sequence[float], size: int | None, config: NanosetConfig
-    ) -> None:
-        self.datasets, self.size, self.config, self.split = tuple(datasets), size, config, datasets[0].split
-        for dataset, weight in zip(self.datasets, weights, strict=True):
-            if not weight > 0:
-                raise ValueError(
-                    f"the {self.split} split of {dataset.corpus.path_prefix} has {len(dataset)} samples and the weight "
-                    f"{weight}: it cannot be blended; "
-                    "give the split a larger part, or leave the corpus out of it with data_path_per_split"
-                )
-        self.row_dtype = np.dtype(np.result_type(*(dataset.row_dtype for dataset in self.datasets)))
-        self.weights = tuple(weights) if size is None else normalise(weights)
-        self._load_index()
-        self._check_not_oversampled()
 
-    def _load_index(self) -> None:
-        description = {"index": "blend", "weights": [float(weight).hex() for weight in self.weights], "size": self.size}
-        arrays = cached(self.config.path_to_cache, description, self._build_index)
-        self.dataset_index: NDArray[np.int16] = arrays["dataset_index"]
-        self.dataset_sample_index: NDArray[np.int64] = arrays["dataset_sample_index"]
-        self.counts: NDArray[np.int64] = arrays["counts"]
+@njit(cache=True, nogil=True)
+def _copy(tokens, begins, parts, rows, pad_id, out):
+    """Write the parts of `locate`, which begin in `tokens` at `begins`, one after another into out[rows]; then pads."""
+    part = 0
+    for n in range(len(rows)):
+        row, column = out[rows[n]], 0
+        while part < len(parts) and parts[part, 0] == n:
+            size = parts[part, 3] - parts[part, 2]
+            source = tokens[begins[part] : begins[part] + size]
+            target = row[column : column + size]
+            for i in range(len(source)):  # over two slices the compiler vectorises
+                target[i] = source[i]
+            column += size
+            part += 1
+        row[column:] = pad_id
 
-    def _build_index(self) -> Arrays:
-        blend = blend_everything(self.weights) if self.size is None else blend_by_weight(self.weights, self.size)
-        return dict(zip(("dataset_index", "dataset_sample_index", "counts"), blend, strict=True))
 
-    def _check_not_oversampled(self) -> None:
-        for dataset, count in zip(self.datasets, self.counts.tolist(), strict=True):
-            if count > len(dataset):
-                raise ValueError(
-                    f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, which has "
-                    f"{len(dataset)}: raise mid_level_dataset_surplus "
-                    f"(now {self.config.mid_level_dataset_surplus}), two- or tenfold, so that more are built, or ask "
-                    "for fewer samples"
-                )
-
-    def __len__(self) -> int:
-        return len(self.dataset_index)
-
-    def _fill(self, positions: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        for dataset, samples, chosen in self._by_dataset(positions):
-            self.datasets[dataset]._fill(samples, rows[chosen], out)
-
-    def _mark(self, positions: NDArray[np.int64], rows: NDArray[np.int64], starts: Starts) -> None:
-        for dataset, samples, chosen in self._by_dataset(positions):
-            self.datasets[dataset]._mark(samples, rows[chosen], starts)
-
-    def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """For each dataset that is read: its number, the samples, and which of `positions` they are."""
-        dataset_ids, samples = self.dataset_index[positions], self.dataset_sample_index[positions]
-        for dataset in np.flatnonzero(np.bincount(dataset_ids)).tolist():
-            chosen = np.flatnonzero(dataset_ids == dataset)
-            yield dataset, samples[chosen], chosen
-
-    def spans(self, k: int) -> tuple[int, list[Span]]:
-        """The dataset that sample k comes from, and the spans of its documents."""
-        k = int(self._wrap(np.array([k]))[0])
-        dataset = int(self.dataset_index[k])
-        return dataset, self.datasets[dataset].spans(int(self.dataset_sample_index[k]))
-
-    def positions(self, dataset: int, document: int) -> NDArray[np.int64]:
-        """All k, ascending, int64, whose sample holds tokens of this document of this dataset."""
-        samples = self.datasets[dataset].positions(document)
-        places = np.flatnonzero(self.dataset_index == dataset)  # the i-th of them reads sample i
-        return places[samples[samples < len(places)]]
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        return {
-            "datasets": [dataset.plan for dataset in self.datasets],
-            "weights": list(self.weights),
-            "size": self.size,
-        }
-
-    def __repr__(self) -> str:
-        shares = ", ".join(f"{weight / sum(self.weights):.4f}" for weight in self.weights)
-        return f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, shares {shares})"
+def _tokens_before(parts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The tokens of all parts that come before each."""
+    sizes = parts[:, 3] - parts[:, 2]
+    return np.cumsum(sizes) - sizes

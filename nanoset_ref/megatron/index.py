@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.config import DataPath, NanosetConfig
+from nanoset_ref.megatron.nanoset_config import DataPath, NanosetConfig
 from nanoset_ref.preprocess import run_command
 
 

@@ -1,33 +1,30 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
 The ids stream into a hidden temporary beside the target; of the index only 4 bytes per sequence and 8 per document stay
-in memory. `finalize` renames .bin first and .idx last: a pair exists when its index does. Merging copies bytes and adds
-up counts; no id is decoded. Two things differ from upstream on purpose: ids that do not fit the dtype raise (upstream
-wraps them silently), and existing files are not replaced unless asked.
+in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts; no id is
+decoded. Two things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them silently),
+and an existing pair is not replaced unless asked.
 """
 
 from __future__ import annotations
 
-import array
-import contextlib
+import io
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import PathLike, atomic_write_set
 from nanoset_ref.megatron.indexed_dataset import (
-    IndexedDatasetError,
-    PathLike,
+    DTYPES,
+    HEADER,
+    MAGIC,
     bin_path,
-    dtype_code,
     idx_path,
     read_index,
-    write_index,
+    require,
 )
 
 
@@ -36,33 +33,31 @@ class MMapIndexedDatasetBuilder:
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
-        dtype: of the ids: int32, uint16 or another that `dtype_code` knows.
+        dtype: of the ids: int32, uint16 or another that the format knows.
         multimodal: whether every sequence has a mode, an int8.
-        overwrite: whether an existing pair may be replaced.
+        overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished, and always may.
 
     Raises:
-        FileExistsError: the file exists and `overwrite` is False.
+        FileExistsError: the index exists and `overwrite` is False.
         IndexedDatasetError: a dtype that the format does not know.
     """
 
     def __init__(
         self, bin_path: PathLike, dtype: DTypeLike = np.int32, multimodal: bool = False, *, overwrite: bool = False
     ) -> None:
-        self.bin_path = Path(bin_path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
+        known = [known.name for known in DTYPES]
+        require(self.dtype in DTYPES, f"the format knows the dtypes {known}, got {self.dtype.name}")
+        self.bin_path, self.idx_path = Path(bin_path), Path(bin_path).with_suffix(".idx")
         self.multimodal = multimodal
-        dtype_code(self.dtype)
-        if self.bin_path.exists() and not overwrite:
-            raise FileExistsError(f"{self.bin_path} exists; remove it, or ask for overwriting")
-        self._lengths = array.array("i")
-        self._modes = array.array("b")
-        self._documents = array.array("q", [0])
-        self._files = contextlib.ExitStack()
-        self._data = self._files.enter_context(atomic_write(self.bin_path))
+        self._lengths, self._documents, self._modes = io.BytesIO(), io.BytesIO(bytes(8)), io.BytesIO()
+        self._documents.seek(8)
+        self._pair = atomic_write_set([self.bin_path, self.idx_path], overwrite=overwrite)
+        self._bin, self._idx = self._pair.__enter__()
 
     @property
     def num_sequences(self) -> int:
-        return len(self._lengths)
+        return self._lengths.tell() // 4
 
     def add_item(self, tensor: ArrayLike, mode: int = 0) -> None:
         """Append one sequence: integers [n] (a torch tensor too). `end_document` closes the document that it belongs
@@ -75,7 +70,7 @@ class MMapIndexedDatasetBuilder:
         """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of each, and their modes
         (0 if left out).
         """
-        self._append(np.asarray(tensor), lengths, modes)
+        self._append(tensor, lengths, modes)
         self.end_document()
 
     def add_documents(self, ids: ArrayLike, lengths: ArrayLike) -> None:
@@ -83,118 +78,85 @@ class MMapIndexedDatasetBuilder:
 
         As upstream's preprocessing has it, a document without tokens is one without sequences.
         """
-        sizes = np.asarray(lengths, dtype=np.int64).reshape(-1)
-        before = len(self._lengths)
-        self._append(np.asarray(ids), sizes[sizes != 0], None)
-        self._documents.frombytes((before + np.cumsum(sizes != 0)).astype(np.int64).tobytes())
+        sizes = np.asarray(lengths)
+        ends = self.num_sequences + np.cumsum(sizes != 0, dtype="<i8")
+        self._append(ids, sizes[sizes != 0])
+        self._documents.write(ends.data)
 
     def end_document(self) -> None:
         """Close a document that was written with `add_item`."""
-        self._documents.append(len(self._lengths))
+        self._documents.write(self.num_sequences.to_bytes(8, "little"))
 
     def add_index(self, path_prefix: PathLike) -> None:
         """Append a whole pair, its sequences and documents in their order.
 
         Raises:
-            IndexedDatasetError: another dtype, modes on one side only, or a .bin of another size than its index says.
+            IndexedDatasetError: another dtype, modes on one side only, or a damaged pair.
         """
-        index = read_index(idx_path(path_prefix))
-        if index.dtype != self.dtype:
-            raise IndexedDatasetError(
-                f"cannot merge {path_prefix} of {index.dtype.name} ids into a corpus of {self.dtype.name}: write all "
-                "parts with one dtype"
-            )
-        if self.multimodal and index.sequence_modes is None:
-            raise IndexedDatasetError(f"cannot merge {path_prefix} into a multimodal corpus: it has no modes")
-        if not self.multimodal and index.sequence_modes is not None:
-            raise IndexedDatasetError(f"cannot merge {path_prefix} into a corpus without modes: its own would be lost")
-        expected = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        size = bin_path(path_prefix).stat().st_size
-        if size != expected:
-            raise IndexedDatasetError(
-                f"{bin_path(path_prefix)} has {size} bytes, its index speaks of {expected}: it is truncated or belongs "
-                "to another index; copy or write both again"
-            )
-        before = len(self._lengths)
+        index = read_index(path_prefix)
+        require(
+            index.dtype == self.dtype,
+            f"cannot merge {path_prefix} of {index.dtype.name} ids into a corpus of {self.dtype.name}: write all parts "
+            "with one dtype",
+        )
+        require(
+            self.multimodal == (index.sequence_modes is not None),
+            f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, and no sequence of another",
+        )
         with open(bin_path(path_prefix), "rb") as part:
-            shutil.copyfileobj(part, self._data, 1 << 22)
-        self._lengths.frombytes(index.sequence_lengths.tobytes())
-        self._documents.frombytes((index.document_indices[1:] + before).astype(np.int64).tobytes())
-        if self.multimodal and index.sequence_modes is not None:
-            self._modes.frombytes(index.sequence_modes.tobytes())
+            shutil.copyfileobj(part, self._bin, 1 << 22)
+        self._documents.write((index.document_indices[1:] + self.num_sequences).data)
+        self._lengths.write(index.sequence_lengths.data)
+        if index.sequence_modes is not None:
+            self._modes.write(index.sequence_modes.data)
 
     def finalize(self, idx_path: PathLike) -> None:
-        """Complete .bin and write its index.
+        """Write the index and rename both files; `idx_path` must be that of `bin_path`.
 
         Raises:
             IndexedDatasetError: sequences that belong to no document (a missing `end_document`).
         """
-        if self._documents[-1] != len(self._lengths):
-            self.close()
-            raise IndexedDatasetError(
-                f"{len(self._lengths) - self._documents[-1]} sequences belong to no document: call end_document after "
-                "the last add_item"
-            )
-        Path(idx_path).unlink(missing_ok=True)  # an old index must not meet the new .bin
-        self._files.close()
-        modes = np.frombuffer(self._modes, dtype=np.int8) if self.multimodal else None
-        write_index(
-            idx_path,
-            self.dtype,
-            np.frombuffer(self._lengths, dtype=np.intc),
-            np.frombuffer(self._documents, dtype=np.int64),
-            modes,
-        )
+        require(Path(idx_path) == self.idx_path, f"the index of {self.bin_path} is {self.idx_path}, got {idx_path}")
+        lengths = np.frombuffer(self._lengths.getvalue(), dtype="<i4")
+        documents = np.frombuffer(self._documents.getvalue(), dtype="<i8")
+        rest = len(lengths) - documents[-1]
+        require(rest == 0, f"{rest} sequences belong to no document: call end_document after the last add_item")
+        ends = np.cumsum(lengths, dtype="<i8") * self.dtype.itemsize
+        self._idx.write(HEADER.pack(MAGIC, 1, DTYPES.index(self.dtype) + 1, len(lengths), len(documents)))
+        for array in (lengths, np.append(0, ends)[: len(lengths)], documents):
+            self._idx.write(array.data)
+        if self.multimodal:
+            self._idx.write(self._modes.getvalue())
+        self._pair.__exit__(None, None, None)
 
     def close(self) -> None:
         """Give up: what was written disappears. Does nothing after `finalize`."""
-        with contextlib.suppress(_GiveUp), self._files:
-            raise _GiveUp
+        self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
     def __enter__(self) -> MMapIndexedDatasetBuilder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _append(self, ids: NDArray[Any], lengths: ArrayLike, modes: Iterable[int] | None) -> None:
-        ids = ids.reshape(-1)
-        sizes = np.asarray(lengths, dtype=np.int64).reshape(-1)
-        if sizes.sum() != ids.size or (sizes < 0).any() or (sizes >= 2**31).any():
-            raise IndexedDatasetError(
-                f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given; they add up to "
-                f"{sizes.sum()}"
-            )
-        if ids.size:
-            self._check_fits(ids)
-        labels = array.array("b", modes if modes is not None else bytes(len(sizes)))
-        if len(labels) != len(sizes):
-            raise IndexedDatasetError(
-                f"there must be one mode per sequence, got {len(labels)} modes for {len(sizes)} sequences"
-            )
-        self._data.write(np.ascontiguousarray(ids, dtype=self.dtype).data)
-        self._lengths.frombytes(sizes.astype(np.intc).tobytes())
-        if self.multimodal:
-            self._modes.extend(labels)
-
-    def _check_fits(self, ids: NDArray[Any]) -> None:
-        if not np.issubdtype(self.dtype, np.integer):
-            return
-        if not np.issubdtype(ids.dtype, np.integer):
-            raise IndexedDatasetError(f"{self.bin_path} takes {self.dtype.name} ids, got {ids.dtype.name}")
-        low, high, limits = int(ids.min()), int(ids.max()), np.iinfo(self.dtype)
-        if low < limits.min or high > limits.max:
-            raise IndexedDatasetError(
-                f"id {low if low < limits.min else high} does not fit the {self.dtype.name} of {self.bin_path} "
-                f"([{limits.min}, {limits.max}]): "
-                "take a wider dtype, int32 for vocabularies above 65,536"
-            )
-
-
-class _GiveUp(Exception):
-    """Leaves the files of a builder by their error path, which removes them."""
+    def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: Iterable[int] | None = None) -> None:
+        ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64).reshape(-1)
+        require(
+            sizes.sum() == ids.size and ((sizes >= 0) & (sizes < 2**31)).all(),
+            f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, got {sizes.sum()}",
+        )
+        labels = np.zeros(len(sizes), np.int8) if modes is None else np.array(list(modes), np.int8)
+        require(len(labels) == len(sizes), f"got {len(labels)} modes for {len(sizes)} sequences; give one each")
+        stored = np.ascontiguousarray(ids, dtype=self.dtype)
+        wrong = ids[stored != ids]
+        require(
+            not len(wrong) or self.dtype.kind == "f",
+            f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider dtype, int32 for "
+            "vocabularies above 65,536",
+        )
+        self._bin.write(stored.data)
+        self._lengths.write(sizes.astype("<i4").data)
+        self._modes.write(labels.data)
 
 
 def merge_corpora(prefixes: Iterable[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> None:
@@ -205,14 +167,10 @@ def merge_corpora(prefixes: Iterable[PathLike], output_prefix: PathLike, *, over
         FileExistsError: the output exists and `overwrite` is False.
     """
     prefixes = list(prefixes)
-    if not prefixes:
-        raise IndexedDatasetError("there is nothing to merge: give at least one prefix")
-    first = read_index(idx_path(prefixes[0]))
-    if any(Path(prefix).absolute() == Path(output_prefix).absolute() for prefix in prefixes):
-        raise IndexedDatasetError(f"the output {output_prefix} is one of the inputs; give it another name")
-    with MMapIndexedDatasetBuilder(
-        bin_path(output_prefix), first.dtype, first.sequence_modes is not None, overwrite=overwrite
-    ) as builder:
+    require(bool(prefixes), "there is nothing to merge: give at least one prefix")
+    first, output = read_index(prefixes[0]), bin_path(output_prefix)
+    modes = first.sequence_modes is not None
+    with MMapIndexedDatasetBuilder(output, first.dtype, modes, overwrite=overwrite) as merged:
         for prefix in prefixes:
-            builder.add_index(prefix)
-        builder.finalize(idx_path(output_prefix))
+            merged.add_index(prefix)
+        merged.finalize(idx_path(output_prefix))

@@ -1,7 +1,7 @@
 """The three mappings of a Megatron-style dataset: document index, sample index, shuffle index.
 
 The sequences of a split are repeated for E epochs and shuffled; read one after another they are a stream of E*T tokens;
-the stream is cut every S tokens; the pieces are shuffled again. Each step is one array:
+the stream is cut every S tokens; the samples are shuffled again. Each step is one array:
 
     document index   int32 [E*n]       place i in the stream -> sequence
     sample index     int [N + 1, 2]    sample j -> (i, offset) where it begins
@@ -13,8 +13,7 @@ A sample holds S + 1 tokens (its last is its right neighbour's first), so sample
 j + 1 begins.
 
 Building costs one pass over documents and samples and two shuffles; it keeps 4 bytes per document and epoch and 12 per
-sample. The rejected alternative is to derive everything from keys (`nanoset_ref.orders`' stateless order): lighter, but
-not what Megatron-LM reads.
+sample.
 
 Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1), defects included: its
 documentation counts *documents* for E, its code tokens; "documents" are sequences throughout; the number of samples
@@ -64,9 +63,9 @@ def plan_epochs(
     """Count epochs and samples.
 
     1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None asks for one epoch.
-    2. The first E - 1 epochs fill ((E - 1)*T - 1) // S samples; if what remains is less than int(0.80 * samples per
-    epoch), the last epoch is apart.
-    3. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
+    2. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
+    3. The first E - 1 epochs fill ((E - 1)*T - 1) // S samples; if fewer than int(0.80 * samples per epoch) are wanted
+       beyond them, the last epoch is apart.
 
     Args:
         tokens_per_epoch: T, tokens in the split.
@@ -79,26 +78,28 @@ def plan_epochs(
         ValueError: samples are requested of a split without tokens (upstream counts epochs forever).
     """
     extra = int(extra_token)
-    tokens_wanted = 0 if num_samples is None else num_samples * sequence_length + extra
-    if tokens_wanted > 0 and tokens_per_epoch == 0:
+    # 1.
+    wanted = 0 if num_samples is None else num_samples * sequence_length + extra
+    if wanted > 0 and tokens_per_epoch == 0:
         raise ValueError(f"{num_samples} samples cannot be drawn from no tokens, in however many epochs")
-    epochs = max(1, -(-tokens_wanted // max(1, tokens_per_epoch)))
-    total = max(0, epochs * tokens_per_epoch - extra)
-    length = (
-        total // sequence_length if drop_last_partial else int(np.ceil(np.float32(total) / np.float32(sequence_length)))
-    )
-    if epochs == 1 or num_samples is None:
-        return EpochPlan(
-            num_samples=length, num_epochs=1, separate_final_epoch=False, num_samples_before_final_epoch=length
-        )
-    before = ((epochs - 1) * tokens_per_epoch - extra) // sequence_length
-    per_epoch = (tokens_per_epoch - extra) // sequence_length
-    separate = num_samples - before < int(FINAL_EPOCH_THRESHOLD * per_epoch)
+    epochs = max(1, -(-wanted // max(1, tokens_per_epoch)))
+    # 2.
+    inputs = max(0, epochs * tokens_per_epoch - extra)
+    samples = inputs // sequence_length
+    if not drop_last_partial:
+        samples = int(np.ceil(np.float32(inputs) / np.float32(sequence_length)))
+    # 3.
+    before, separate = samples, False
+    if num_samples is not None and epochs > 1:
+        full = ((epochs - 1) * tokens_per_epoch - extra) // sequence_length
+        per_epoch = (tokens_per_epoch - extra) // sequence_length
+        separate = num_samples - full < int(FINAL_EPOCH_THRESHOLD * per_epoch)
+        before = full if separate else samples
     return EpochPlan(
-        num_samples=length,
+        num_samples=samples,
         num_epochs=epochs,
         separate_final_epoch=separate,
-        num_samples_before_final_epoch=before if separate else length,
+        num_samples_before_final_epoch=before,
     )
 
 
@@ -114,44 +115,37 @@ def build_mappings(
 ) -> dict[str, NDArray[Any]]:
     """Build all three for the sequences first:stop of a corpus.
 
-    One RandomState(random_seed) shuffles, in this order: the documents of the first epochs, those of the last if it is
-    apart, the samples of the first epochs, the rest.
+    One RandomState(random_seed) shuffles, in this order:
+
+    1. the documents of the first epochs, then those of the last one if it is apart
+    2. the samples of the first epochs, then the rest, likewise
 
     Returns:
         {"document_index": int32 [E*n], "sample_index": int32 or int64 [N + 1, 2], "shuffle_index": uint32 or int64 [N]}
+
+    Raises:
+        ValueError: more sequences than an int32 can number.
     """
-    stream = ShuffleStream(random_seed)
-    document_index = build_document_index(first, stop, plan, stream)
-    sample_index = build_sample_index(
-        sequence_lengths, document_index, plan.num_samples, sequence_length, extra_token=extra_token
-    )
-    shuffle_index = build_shuffle_index(plan, stream)
-    return {"document_index": document_index, "sample_index": sample_index, "shuffle_index": shuffle_index}
-
-
-def build_document_index(first: int, stop: int, plan: EpochPlan, stream: ShuffleStream) -> NDArray[np.int32]:
-    """The sequences first:stop, E times, shuffled across epochs; the last epoch apart if the plan says so."""
     if stop > np.iinfo(np.int32).max:
-        raise ValueError(
-            f"the document index holds int32 sequence numbers, got a corpus of more than {stop} sequences: split it"
-        )
-    index = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
-    cut = len(index) - (stop - first) * plan.separate_final_epoch
-    stream.shuffle(index[:cut])
-    if plan.separate_final_epoch:
-        stream.shuffle(index[cut:])
-    return index
-
-
-def build_shuffle_index(plan: EpochPlan, stream: ShuffleStream) -> NDArray[Any]:
-    """A permutation of the samples; those that begin in the first epochs and the rest are permuted apart if the plan
-    says so.
-    """
-    index = np.arange(plan.num_samples, dtype=np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64)
-    stream.shuffle(index[: plan.num_samples_before_final_epoch])
-    if plan.separate_final_epoch:
-        stream.shuffle(index[plan.num_samples_before_final_epoch :])
-    return index
+        raise ValueError(f"the document index numbers sequences in int32, got a corpus of over {stop}: split it")
+    stream = ShuffleStream(random_seed)
+    # 1.
+    documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
+    apart = len(documents) - (stop - first) * plan.separate_final_epoch
+    stream.shuffle(documents[:apart])
+    stream.shuffle(documents[apart:])
+    # 2.
+    dtype = np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64
+    samples = np.arange(plan.num_samples, dtype=dtype)
+    stream.shuffle(samples[: plan.num_samples_before_final_epoch])
+    stream.shuffle(samples[plan.num_samples_before_final_epoch :])
+    return {
+        "document_index": documents,
+        "sample_index": build_sample_index(
+            sequence_lengths, documents, plan.num_samples, sequence_length, extra_token=extra_token
+        ),
+        "shuffle_index": samples,
+    }
 
 
 def build_sample_index(
@@ -169,11 +163,10 @@ def build_sample_index(
         num_samples: N, how many samples to cut. sequence_length: S. extra_token: whether samples have S + 1 tokens.
 
     Returns:
-        [N + 1, 2] of (position in document_index, token offset in that sequence); int64 where a position or an offset
-        needs it, else int32.
+        [N + 1, 2] of (position in document_index, token offset in that sequence); int64 where a position needs it, else
+        int32.
     """
-    largest = max(len(document_index), int(sequence_lengths.max(initial=0)))
-    dtype = np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+    dtype = np.int32 if len(document_index) <= np.iinfo(np.int32).max else np.int64
     index = np.zeros((num_samples + 1, 2), dtype=dtype)
     _cut_stream(sequence_lengths, document_index, sequence_length, int(extra_token), index)
     return index

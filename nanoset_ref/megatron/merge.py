@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, PathLike
+from nanoset_ref.files import PathLike
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.megatron.indexed_writer import merge_corpora
 from nanoset_ref.preprocess import run_command
 

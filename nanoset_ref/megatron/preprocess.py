@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, PathLike, bin_path, idx_path
+from nanoset_ref.files import PathLike
+from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, bin_path, idx_path
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import print_counts, run_command, shared_options
 from nanoset_ref.text import OnError, open_text

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.megatron import BlendedNanoset, MegatronNanoset, NanosetBuilder, NanosetConfig
-from nanoset_ref.megatron.cache import Arrays, IndexCacheWarning, cached
+from nanoset_ref.megatron.index_cache import Arrays, IndexCacheWarning, cached
 
 DESCRIPTION = {"index": "test", "seed": 1}
 
@@ -229,7 +229,7 @@ def test_whatever_changes_the_index_is_another_entry(write_corpus: Any, tmp_path
     assert count(cache) > before
     for dataset in (train, valid):
         assert isinstance(dataset, MegatronNanoset)
-        assert dataset.sample_index.tolist() == dataset._build_index()["sample_index"].tolist()
+        assert dataset.sample_index.tolist() == dataset.build_index()["sample_index"].tolist()
 
 
 def test_keeping_the_partial_sample_is_another_entry(write_corpus: Any, tmp_path: Path) -> None:
@@ -256,4 +256,4 @@ def test_a_corpus_that_was_replaced_is_another_entry(write_corpus: Any, tmp_path
     assert count(cache) == 2
     assert before.fingerprint != after.fingerprint
     assert isinstance(after, MegatronNanoset)
-    assert after.sample_index.tolist() == after._build_index()["sample_index"].tolist()
+    assert after.sample_index.tolist() == after.build_index()["sample_index"].tolist()

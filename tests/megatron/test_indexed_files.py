@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.megatron import IndexedDatasetError, MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_corpora
-from nanoset_ref.megatron.indexed_dataset import DTYPES, read_index, sequence_pointers, write_index
+from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC
 
 DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
 SEQUENCES = [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9]]
@@ -38,6 +38,7 @@ def test_sequences_slices_and_parts(write_corpus: Any, mmap: bool) -> None:
     assert corpus[-1].tolist() == [9]
     assert lists(corpus[1:3]) == SEQUENCES[1:3]
     assert lists(corpus[-2:]) == SEQUENCES[-2:]
+    assert lists(corpus[::-2]) == SEQUENCES[::-2]
     assert corpus[4:] == []
     assert corpus.get(2, 1, 2).tolist() == [6, 7]
     assert corpus.get(2, 4).tolist() == []
@@ -48,13 +49,11 @@ def test_sequences_slices_and_parts(write_corpus: Any, mmap: bool) -> None:
 def test_what_is_not_there_cannot_be_read(write_corpus: Any, mmap: bool) -> None:
     corpus = MMapIndexedDataset(write_corpus(DOCUMENTS), mmap=mmap)
     for index in (4, -5):
-        with pytest.raises(IndexError, match="which has 4"):
+        with pytest.raises(IndexError):
             corpus[index]
     for offset, length in ((-1, 2), (0, 4), (3, 1), (1, -1)):
         with pytest.raises(ValueError, match="outside sequence 0"):
             corpus.get(0, offset, length)
-    with pytest.raises(ValueError, match="contiguous"):
-        corpus[::2]
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -71,9 +70,8 @@ def test_a_mapped_corpus_is_read_only(write_corpus: Any) -> None:
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(code=st.sampled_from(sorted(DTYPES)), modes=st.booleans(), data=st.data())
-def test_every_dtype_comes_back(tmp_path: Path, code: int, modes: bool, data: st.DataObject) -> None:
-    dtype = np.dtype(DTYPES[code])
+@given(dtype=st.sampled_from(DTYPES), modes=st.booleans(), data=st.data())
+def test_every_dtype_comes_back(tmp_path: Path, dtype: np.dtype[Any], modes: bool, data: st.DataObject) -> None:
     limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     values = [limits.min, limits.max, 0, 1]
     documents = data.draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5))
@@ -140,8 +138,25 @@ def test_a_killed_writer_leaves_nothing_that_looks_complete(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bin", "a.idx"]
 
 
-def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -> None:
+def test_a_full_disk_leaves_the_old_pair_whole(write_corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = write_corpus(DOCUMENTS)
+
+    def full(descriptor: int) -> None:
+        raise OSError("no space left")
+
+    with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
+        builder.add_document([7], [1])
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            builder.finalize(f"{prefix}.idx")
+    assert lists(list(MMapIndexedDataset(prefix))) == SEQUENCES
+
+
+def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -> None:
+    """But a .bin without an index is what a killed writer left."""
+    prefix = write_corpus(DOCUMENTS)
+    Path(f"{prefix}_x.bin").touch()
+    write_corpus(DOCUMENTS, "corpus_x")
     with pytest.raises(FileExistsError, match="ask for overwriting"):
         MMapIndexedDatasetBuilder(f"{prefix}.bin")
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
@@ -153,7 +168,7 @@ def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -
 @pytest.mark.parametrize(("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)])
 def test_ids_that_do_not_fit_raise(tmp_path: Path, dtype: Any, bad: int) -> None:
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype) as builder:
-        with pytest.raises(IndexedDatasetError, match=f"id {bad} does not fit"):
+        with pytest.raises(IndexedDatasetError, match=f"id .{bad}. does not fit"):
             builder.add_document([1, bad], [2])
         builder.add_document([1], [1])  # what was refused left no trace
         builder.finalize(tmp_path / "a.idx")
@@ -164,7 +179,7 @@ def test_what_a_writer_refuses(tmp_path: Path) -> None:
     with pytest.raises(IndexedDatasetError, match="the format knows"):
         MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.uint32)
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
-        with pytest.raises(IndexedDatasetError, match="takes int32 ids, got float64"):
+        with pytest.raises(IndexedDatasetError, match="0.5. does not fit"):
             builder.add_item([0.5])
         with pytest.raises(IndexedDatasetError, match="add up to the 2 ids"):
             builder.add_document([1, 2], [3])
@@ -174,7 +189,7 @@ def test_what_a_writer_refuses(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with (
         MMapIndexedDatasetBuilder(tmp_path / "a.bin", multimodal=True) as builder,
-        pytest.raises(IndexedDatasetError, match="one mode per sequence"),
+        pytest.raises(IndexedDatasetError, match="got 1 modes for 2 sequences"),
     ):
         builder.add_document([1, 2], [1, 1], [0])
 
@@ -196,23 +211,28 @@ def test_what_a_merge_refuses(write_corpus: Any, tmp_path: Path) -> None:
         merge_corpora([one, two], tmp_path / "m")
     with pytest.raises(IndexedDatasetError, match="nothing to merge"):
         merge_corpora([], tmp_path / "m")
-    with pytest.raises(IndexedDatasetError, match="one of the inputs"):
-        merge_corpora([one], one, overwrite=True)
+    with pytest.raises(FileExistsError, match="ask for overwriting"):
+        merge_corpora([one], one)
+    merge_corpora([one, one], one, overwrite=True)
+    assert lists(list(MMapIndexedDataset(one))) == [[0, 1]] * 2
     Path(f"{two}.bin").write_bytes(b"1234567")
-    with pytest.raises(IndexedDatasetError, match=r"two.bin has 7 bytes, its index speaks of 8"):
+    with pytest.raises(IndexedDatasetError, match=r"two.bin has 7 bytes, its index two.idx speaks of 8"):
         merge_corpora([two], tmp_path / "m")
     assert not (tmp_path / "m.bin").exists()
     assert not (tmp_path / "m.idx").exists()
 
 
 def test_pointers_are_exact_beyond_2_31_elements(tmp_path: Path) -> None:
-    """Invented lengths: what an .idx of 10 sequences of 2^30 tokens says."""
-    lengths = np.full(10, 2**30, dtype=np.int32)
-    assert sequence_pointers(lengths, 4).tolist() == [i * 2**32 for i in range(10)]
-    write_index(tmp_path / "a.idx", np.int32, lengths, np.arange(11))
-    index = read_index(tmp_path / "a.idx")
-    assert index.sequence_pointers.tolist() == [i * 2**32 for i in range(10)]
-    assert index.sequence_pointers.dtype == np.int64
+    """Ten sequences of 2^30 tokens, in files with holes."""
+    ends, lengths = np.arange(11), np.full(10, 2**30, dtype=np.int32)
+    head = HEADER.pack(MAGIC, 1, 4, 10, 11)
+    (tmp_path / "a.idx").write_bytes(head + lengths.tobytes() + (ends[:10] * 2**32).tobytes() + ends.tobytes())
+    (tmp_path / "a.bin").touch()
+    os.truncate(tmp_path / "a.bin", 10 * 2**32)
+    corpus = MMapIndexedDataset(tmp_path / "a")
+    assert corpus.num_tokens == 10 * 2**30
+    assert corpus.document_offsets.tolist() == [i * 2**30 for i in range(11)]
+    assert corpus.get(9, 2**30 - 3).tolist() == [0, 0, 0]
 
 
 # ---- files that do not hold together
@@ -227,11 +247,15 @@ def spoil(prefix: str, suffix: str, start: int, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("start", "content", "message"),
     [
-        (0, b"NOTIDX", "corpus.idx does not begin with"),
-        (9, struct.pack("<Q", 2), "corpus.idx has version 2"),
-        (17, b"\x09", "corpus.idx has dtype code 9"),
+        (0, b"NOTIDX", "corpus.idx begins with b'NOTIDX.*: it is no index"),
+        (9, struct.pack("<Q", 2), "version 1 and .*: it is no index"),
+        (17, b"\x09", "a dtype code of 1 to 8: it is no index"),
         (18, struct.pack("<Q", 5), "corpus.idx has 114 bytes, but its header speaks of 5 sequences"),
-        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "corpus.idx: the document entries must run from 0 to the 4"),
+        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "document entries must run from 0 to the 4"),
+        (34 + 12 * 4 + 8, struct.pack("<q", 4), "document entries must run from 0 to the 4"),
+        (34 + 4 * 4 + 8, struct.pack("<q", 4), "sequences must lie end to end"),
+        (34, struct.pack("<i", 2), "sequences must lie end to end"),
+        (34 + 4, struct.pack("<i", -2), "sequences must lie end to end"),
         (34 + 3 * 4, struct.pack("<i", 2), "corpus.bin has 20 bytes, its index corpus.idx speaks of 22"),
     ],
 )
@@ -246,7 +270,7 @@ def test_a_damaged_index_is_named(write_corpus: Any, start: int, content: bytes,
 def test_a_truncated_index_is_named(write_corpus: Any, size: int) -> None:
     prefix = write_corpus(DOCUMENTS)
     os.truncate(f"{prefix}.idx", size)
-    with pytest.raises(IndexedDatasetError, match=r"corpus.idx (does not begin|has \d+ bytes)"):
+    with pytest.raises(IndexedDatasetError, match=r"corpus.idx (begins with|has \d+ bytes)"):
         MMapIndexedDataset(prefix)
 
 
@@ -265,9 +289,9 @@ def test_missing_files_are_named(write_corpus: Any, tmp_path: Path) -> None:
     assert MMapIndexedDataset.exists(prefix)
     Path(f"{prefix}.bin").unlink()
     assert not MMapIndexedDataset.exists(prefix)
-    with pytest.raises(FileNotFoundError, match=r"corpus.bin is missing"):
+    with pytest.raises(FileNotFoundError, match=r"takes both corpus.bin and corpus.idx"):
         MMapIndexedDataset(prefix)
-    with pytest.raises(FileNotFoundError, match=r"no index at .*nowhere.idx"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere is no corpus"):
         MMapIndexedDataset(tmp_path / "nowhere")
 
 
@@ -293,6 +317,6 @@ def test_modes_are_not_lost_in_a_merge(tmp_path: Path) -> None:
         with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.int32, multimodal=modes) as builder:
             builder.add_document(np.arange(3), [3], **({"modes": [1]} if modes else {}))
             builder.finalize(tmp_path / f"{name}.idx")
-    with pytest.raises(IndexedDatasetError, match="into a corpus without modes"):
+    with pytest.raises(IndexedDatasetError, match="every sequence of a multimodal corpus has a mode"):
         merge_corpora([tmp_path / "plain", tmp_path / "modes"], tmp_path / "all")
     assert not list(tmp_path.glob("all*"))

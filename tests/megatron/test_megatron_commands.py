@@ -90,7 +90,7 @@ def test_the_command_of_the_documentation(
     prefix = tmp_path / "my-llama2-dataset_text_document"
     assert capsys.readouterr().out.startswith(f"{prefix}: 200 documents, ")
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
-    assert "exists; remove it, or ask for overwriting" in run(preprocess_main, *arguments)
+    assert "remove it, or ask for overwriting" in run(preprocess_main, *arguments)
     assert run(preprocess_main, *arguments, "--overwrite") == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from nanoset_ref.megatron import (
     MMapIndexedDataset,
     NanosetBuilder,
     NanosetConfig,
-    Span,
 )
-from nanoset_ref.megatron.config import parse_split
-from nanoset_ref.megatron.parts import locate
+from nanoset_ref.megatron.dataset import locate
+from nanoset_ref.megatron.indexed_dataset import HEADER, MAGIC
+from nanoset_ref.megatron.nanoset_config import parse_split
 
 
 def build(data_path: Any, **fields: Any) -> Any:
@@ -68,7 +69,7 @@ def test_positions_are_those_of_a_sequence(write_corpus: Any) -> None:
     dataset = build(write_corpus([[50], [30]]))
     assert dataset[-1]["input_ids"].tolist() == dataset[len(dataset) - 1]["input_ids"].tolist()
     for k in (len(dataset), -len(dataset) - 1):
-        with pytest.raises(IndexError, match="not all within the 19 samples of the train split"):
+        with pytest.raises(IndexError, match="is outside a dataset of 19 samples"):
             dataset[k]
     with pytest.raises(IndexError):
         dataset.read(np.array([0, 99]))
@@ -86,6 +87,7 @@ def test_a_batch_is_its_samples_and_a_buffer_is_filled(write_corpus: Any) -> Non
     assert dataset.read(positions, out=buffer) is buffer
     assert buffer.tolist() == rows.tolist()
     assert dataset.read(np.array([], dtype=np.int64)).shape == (0, 5)
+    assert build(dataset.corpus.path_prefix, mmap_bin_files=False).read(np.array([])).shape == (0, 5)
 
 
 def test_the_kept_partial_sample_of_the_valid_split_is_padded(write_corpus: Any) -> None:
@@ -127,18 +129,14 @@ def test_every_integer_dtype_is_read(write_corpus: Any, dtype: Any, mmap: bool) 
 
 
 def test_a_corpus_of_numbers_is_not_one_of_tokens(write_corpus: Any) -> None:
-    with pytest.raises(ValueError, match="float32 values, and samples are made of integer token ids"):
+    with pytest.raises(ValueError, match="holds float32 values, samples hold integer ids"):
         build(write_corpus([[9]], dtype=np.float32))
 
 
 def test_an_index_that_lies_is_an_error_and_no_crash(write_corpus: Any) -> None:
     dataset = build(write_corpus([[9], [4]]))
     dataset.document_index = np.array([0, 7], dtype=np.int32)
-    with pytest.raises(IndexedDatasetError, match="a sample leaves its sequence or the file"):
-        dataset.read(np.arange(3))
-    dataset = build(write_corpus([[9], [4]], "other"))
-    dataset.corpus.sequence_pointers = dataset.corpus.sequence_pointers + 2**40
-    with pytest.raises(IndexedDatasetError, match="a sample leaves its sequence or the file"):
+    with pytest.raises(IndexedDatasetError, match="corpus.bin: .*; its cached index is damaged"):
         dataset.read(np.arange(3))
 
 
@@ -198,25 +196,28 @@ def test_spans_name_every_token_and_positions_invert_them(
         prefix, sequence_length=length, split_num_samples=(samples, None, None), add_extra_token_to_sequence=extra
     )
     starts = np.cumsum([0] + [sum(lengths) for lengths in documents])
-    seen: dict[int, set[int]] = {document: set() for document in range(len(documents))}
+    seen: dict[tuple[int, int], list[int]] = {}  # (document, token) -> positions
     for k in range(len(dataset)):
         spans = dataset.spans(k)
         tokens = [starts[span.document] + i for span in spans for i in range(span.start, span.stop)]
         assert dataset[k]["input_ids"].tolist() == tokens
+        assert tokens == [byte // 2 for span in spans for byte in range(span.first_byte, span.last_byte, 2)]
         for span in spans:
-            seen[span.document].add(k)
-    for document, positions in seen.items():
-        assert dataset.positions(document).tolist() == sorted(positions)
+            for token in range(span.start, span.stop):
+                seen.setdefault((span.document, token), []).append(k)
+    for document, size in enumerate(np.diff(starts).tolist()):
+        for tokens in (None, (0, size // 2), (size // 2, size)):
+            wanted = {k for token in range(*(tokens or (0, size))) for k in seen.get((document, token), [])}
+            assert dataset.positions_of(0, document, tokens).tolist() == sorted(wanted)
 
 
 def write_fast(folder: Path, documents: list[list[int]]) -> str:
     """Tokens 0, 1, 2, ... without the syncing of a real writer."""
-    from nanoset_ref.megatron.indexed_dataset import HEADER, MAGIC, sequence_pointers
-
     lengths = np.array([length for document in documents for length in document], dtype=np.int32)
-    ends = np.cumsum([0] + [len(document) for document in documents]).astype(np.int64)
+    pointers = np.cumsum([0, *lengths[:-1]], dtype=np.int64) * 2
+    ends = np.cumsum([0] + [len(document) for document in documents], dtype=np.int64)
     head = HEADER.pack(MAGIC, 1, 8, len(lengths), len(ends))
-    (folder / "c.idx").write_bytes(head + lengths.tobytes() + sequence_pointers(lengths, 2).tobytes() + ends.tobytes())
+    (folder / "c.idx").write_bytes(head + lengths.tobytes() + pointers.tobytes() + ends.tobytes())
     (folder / "c.bin").write_bytes(np.arange(lengths.sum(), dtype=np.uint16).tobytes())
     return str(folder / "c")
 
@@ -226,7 +227,7 @@ def test_spans_and_positions_of_a_blend(write_corpus: Any) -> None:
     dataset = build({one: 1, two: 3}, split_num_samples=(20, 0, 0))
     seen: dict[tuple[int, int], list[int]] = {}
     for k in range(len(dataset)):
-        part, spans = dataset.spans(k)
+        part, spans = dataset.origin(k).source, dataset.spans(k)
         starts = np.cumsum([0, *([9, 7, 6], [13, 9])[part]])
         assert dataset[k]["input_ids"].tolist() == [
             starts[span.document] + i for span in spans for i in range(span.start, span.stop)
@@ -234,21 +235,24 @@ def test_spans_and_positions_of_a_blend(write_corpus: Any) -> None:
         for document in {span.document for span in spans}:
             seen.setdefault((part, document), []).append(k)
     for part, document in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1)):
-        assert dataset.positions(part, document).tolist() == seen.get((part, document), [])
+        expected = seen.get((part, document), [])
+        assert dataset.positions_of(part, document).tolist() == expected
+        assert dataset.positions_of(part, document, until=9).tolist() == [k for k in expected if k < 9]
 
 
 def test_a_span_is_counted_from_the_document_and_not_from_the_sequence(write_corpus: Any) -> None:
     dataset = build(write_corpus([[3, 4]]), sequence_length=5)
     order = dataset.document_index.tolist()
-    expected = [Span(0, 0, 3), Span(0, 3, 6)] if order == [0, 1] else [Span(0, 3, 7), Span(0, 0, 2)]
+    expected = [(0, 0, 3, 0, 6), (0, 3, 6, 6, 12)] if order == [0, 1] else [(0, 3, 7, 6, 14), (0, 0, 2, 0, 4)]
     assert dataset.spans(0) == expected
     assert dataset.sequence_ids(0).tolist() == order
 
 
 def test_documents_that_do_not_exist_are_refused(write_corpus: Any) -> None:
     dataset = build(write_corpus([[9]]))
-    with pytest.raises(IndexError, match="document 1 is outside"):
-        dataset.positions(1)
+    for source, document, tokens in ((0, 1, None), (1, 0, None), (0, 0, (3, 10))):
+        with pytest.raises(IndexError, match="is outside|leave document 0"):
+            dataset.positions_of(source, document, tokens)
 
 
 # ---- identity
@@ -315,6 +319,18 @@ def test_every_form_of_a_data_path(write_corpus: Any) -> None:
     assert (len(train), len(valid), test) == (6, 4, None)
 
 
+def test_a_corpus_may_be_named_twice(write_corpus: Any) -> None:
+    """As in Megatron's list of weights and prefixes."""
+    one, two = write_corpus([[40]], "one"), write_corpus([[20]], "two")
+    assert build([one, one, two]).counts.tolist() == [9, 9, 4]
+    twice = build([1, one, "2", two, 1, one], split_num_samples=(8, 0, 0))
+    assert [dataset.corpus.path_prefix for dataset in twice.datasets] == [one, two, one]
+    assert twice.datasets[0].corpus is twice.datasets[2].corpus
+    assert twice.counts.tolist() == [2, 4, 2]
+    once = build({one: 1, two: 2}, split_num_samples=(8, 0, 0))
+    assert once.fingerprint == build([1.0, one, 2.0, two], split_num_samples=(8, 0, 0)).fingerprint
+
+
 def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus: Any) -> None:
     """Proportions in floating point may take one sample more of a corpus than a blend of all samples has."""
     with pytest.raises(ValueError, match="raise mid_level_dataset_surplus"):
@@ -325,25 +341,27 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"random_seed": -1}, "random_seed must be in"),
-        ({"random_seed": 2**32}, "random_seed must be in"),
-        ({"sequence_length": 0}, "sequence_length must be at least 1"),
-        ({"split_num_samples": (1, 2)}, "split_num_samples must give a number"),
-        ({"split_num_samples": (1, -2, None)}, "got -2 for valid"),
-        ({"split": None}, "data_path needs a split"),
-        ({"split": "1,2,3,4"}, "up to three non-negative numbers"),
-        ({"split": "90;10"}, "up to three non-negative numbers"),
-        ({"split": "1,-1,0"}, "up to three non-negative numbers"),
-        ({"split": "0,0"}, "must have a positive part"),
+        ({"random_seed": -1}, "random_seed\n.*greater than or equal to 0"),
+        ({"random_seed": 2**32}, "random_seed\n.*less than 4294967296"),
+        ({"random_seed": 1.5}, "random_seed\n.*valid integer"),
+        ({"sequence_length": 0, "pad_id": "x"}, "2 validation errors(.*\n)*sequence_length(.*\n)*pad_id"),
+        ({"split_num_samples": (1, 2)}, "split_num_samples.2\n.*required"),
+        ({"split_num_samples": (1, -2, None)}, "split_num_samples.1\n.*input_value=-2"),
+        ({"split": None}, "give data_path with a split"),
+        ({"split": "1,2,3,4"}, "up to three numbers"),
+        ({"split": "1,-1,0"}, "none negative"),
+        ({"split": "0,0"}, "one positive"),
+        ({"split": "all"}, "one positive"),
         ({"data_path": None}, "give data_path"),
         ({"data_path": []}, "at least one corpus"),
-        ({"data_path": {"a": 0.0}}, "weight of a must be a positive number"),
-        ({"data_path": {"a": float("nan")}}, "weight of a must be a positive number"),
+        ({"data_path": {"a": 0.0}}, "weights must be positive numbers"),
+        ({"data_path": {"a": float("nan")}}, "weights must be positive numbers"),
         ({"data_path": {"a": 1.0}}, "weights need a number of samples"),
-        ({"data_path_per_split": ["a", None, None]}, "one of the two"),
-        ({"data_path": None, "data_path_per_split": ["a", None, None]}, "leave split out"),
-        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, "data_path_per_split must give"),
-        ({"data_path": None, "split": None, "data_path_per_split": [None] * 3}, "not None for all"),
+        ({"data_path": {"a": 1.0}, "eod_mask_loss": True}, "give eod_id; weights need a number of samples"),
+        ({"data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
+        ({"data_path": None, "data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
+        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, "data_path_per_split.1\n.*required"),
+        ({"data_path": None, "split": None, "data_path_per_split": [None] * 3}, "must name a corpus"),
         ({"reset_position_ids": True}, "give eod_id"),
         ({"mid_level_dataset_surplus": -0.1}, "mid_level_dataset_surplus"),
     ],
@@ -355,36 +373,34 @@ def test_a_config_says_what_is_wrong(fields: dict[str, Any], message: str) -> No
         NanosetConfig(**(base | fields))
 
 
-def test_config_fields_have_types() -> None:
-    with pytest.raises(TypeError):
-        NanosetConfig(random_seed=1.5, sequence_length=8, data_path="c", split="1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        NanosetConfig(1, 8, "c")  # type: ignore[misc]
-
-
 def test_split_strings() -> None:
     assert parse_split("949,50,1") == ((0.0, 0.949), (0.949, 0.999), (0.999, 1.0))
     assert parse_split(" 99 , 1 ") == ((0.0, 0.99), (0.99, 1.0), None)
     assert parse_split("0,1,0") == (None, (0.0, 1.0), None)
+    assert parse_split("99/1") == parse_split("99,1")
+    assert parse_split("33;33;34") == parse_split("33,33,34")
 
 
 def test_an_index_that_leads_out_of_the_corpus_is_told_not_followed() -> None:
-    """Whatever is wrong, `locate` answers -1, which readers turn into an error; followed, it would end the process."""
+    """Followed, it would end the process, or fill more than a row."""
     sound = {"document_index": [0, 1], "sample_index": [[0, 0], [0, 4], [1, 3]], "shuffle_index": [1, 0]}
     damages = [
         {"shuffle_index": [2, 0]},
         {"shuffle_index": [2**32 - 1, 0]},
+        {"sample_index": [[0, 0], [0, 4], [1, 8]]},
         {"sample_index": [[0, 0], [-7, 4], [1, 3]]},
         {"sample_index": [[0, 0], [0, 4], [2, 3]]},
         {"sample_index": [[0, 0], [1, 4], [0, 3]]},
-        {"sample_index": [[0, 0], [0, 4], [1, 9]]},
+        {"sample_index": [[0, 0], [0, 4], [1, 7]]},
         {"document_index": [0, 9]},
         {"positions": [2]},
-        {"positions": [-1]},
     ]
     dtypes = {"document_index": np.int32, "sample_index": np.int32, "shuffle_index": np.uint32, "positions": np.int64}
     for damage in [{}, *damages]:
         given = sound | {"positions": [0]} | damage
         documents, samples, shuffle, positions = (np.array(given[name], dtype=dtypes[name]) for name in dtypes)
-        parts = locate(documents, samples, shuffle, np.array([6, 5], dtype=np.int32), positions, 1).tolist()
-        assert parts == ([[0, 0, 4, 6], [0, 1, 0, 4]] if not damage else [[-1] * 4]), damage
+        corpus = np.array([6, 9], dtype=np.int32), np.array([0, 12]), 2
+        expect = pytest.raises(IndexError) if damage else contextlib.nullcontext()
+        with expect:
+            found = locate((documents, samples, shuffle), corpus, positions, 6, 7)
+            assert found.tolist() == [[0, 0, 4, 6], [0, 1, 6, 10]], damage

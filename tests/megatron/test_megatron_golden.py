@@ -21,7 +21,7 @@ from nanoset_ref.megatron import (
     merge_corpora,
 )
 from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
-from nanoset_ref.megatron.config import SPLITS, parse_split
+from nanoset_ref.megatron.nanoset_config import SPLITS, parse_split
 
 HERE = Path(__file__).parent.parent / "golden" / "megatron"
 INDEX = {case["id"]: case for case in json.loads((HERE / "gpt_index.json").read_text())["cases"]}
@@ -228,7 +228,7 @@ def test_blended_splits(case_id: str) -> None:
 @pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")])
 def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id: str) -> None:
     helps = {
-        "w01": "None for valid",
+        "w01": "give split_num_samples for .'valid', 'test'",
         "w02": "beta_u16 has 0 samples",
         "w03": "beta_u16 has 0 samples",
         "w09": "gamma_i32 is sequences 121:121 of 121",

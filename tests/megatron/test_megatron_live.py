@@ -27,8 +27,8 @@ from nanoset_ref.megatron import (
     NanosetConfig,
     merge_corpora,
 )
-from nanoset_ref.megatron.config import DataPath
 from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
+from nanoset_ref.megatron.nanoset_config import DataPath
 from nanoset_ref.megatron.preprocess import preprocess
 
 NO_FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}

@@ -1,0 +1,94 @@
+"""From samples to the batch that Megatron-LM's training loop takes: tokens, labels, loss mask, position ids, and on
+request masks by document.
+
+Whole batches at once, with `nanoset_ref.documents`. What upstream does per sample in the dataset (and then stacks)
+happens once per batch here, and a dataset stays the same whatever a model wants to know about documents. Pads and the
+EOD are found by their ids, as upstream does it: a real token with the pad's id loses its loss and becomes 0, so take an
+id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read
+first: unless a flag about documents is set, upstream makes that sample's loss mask, pads included, everybody's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nanoset_ref.collator import Batch, Collator, as_tensors, shared
+from nanoset_ref.documents import Starts, attention_mask, cu_seqlens, loss_mask, position_ids, starts_after_eos
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class MegatronCollator(Collator):
+    """Collate samples as torch's default collation of Megatron-Core's GPTDataset items gives them.
+
+    Args:
+        config: sequence length, eod_id, pad_id and the flags reset_position_ids, reset_attention_mask, eod_mask_loss,
+            create_attention_mask, create_cu_seqlens.
+
+    Called with B samples {"input_ids": [row_length]} (or a SampleBlock); returns a dict of
+
+        tokens, labels   int64 [B, S], labels being the next tokens; both are views of one buffer
+        loss_mask        float32 [B, S], 0 where the label is a pad or (eod_mask_loss) the token an EOD
+        position_ids     int64 [B, S]
+        attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
+        cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
+
+    Where nothing is masked or reset, loss_mask and position_ids are constants that batches of a shape share: clone them
+    before writing into them.
+
+    Raises:
+        ValueError: as `Collator`.
+    """
+
+    config: NanosetConfig
+
+    @property
+    def row_length(self) -> int:
+        return self.config.row_length
+
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """As `Collator.split`; documents are found by their EOD."""
+        for part in rows.split(batch_size):
+            yield self._batch(part.numpy())
+
+    def _batch(self, rows: NDArray[Any]) -> Batch:
+        config = self.config
+        # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
+        text = np.empty((len(rows), config.sequence_length + 1), dtype=np.int64)
+        text[:, -1] = config.pad_id
+        text[:, : config.row_length] = rows
+        # 2. documents, pads, and the labels that count
+        whole = np.zeros(text.shape, dtype=np.bool_)
+        whole[:, 0] = True
+        starts = starts_after_eos(text, config.eod_id) if config.eod_id is not None and config.finds_eod else whole
+        padded = text == config.pad_id
+        counted = ~padded[:, 1:]
+        if config.eod_mask_loss:
+            counted &= loss_mask(starts)
+        if padded.any():
+            np.putmask(text, padded, 0)
+        # 3. the fields
+        batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
+        if counted.all():
+            batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
+        else:
+            batch["loss_mask"] = counted.astype(np.float32)
+        if config.reset_position_ids:
+            batch["position_ids"] = position_ids(starts[:, :-1])
+        else:
+            batch["position_ids"] = shared(_counting, counted.shape, torch.int64, "cpu")
+        if config.create_attention_mask:
+            batch["attention_mask"] = attention_mask((starts if config.reset_attention_mask else whole)[:, :-1])
+        if config.create_cu_seqlens:
+            batch["cu_seqlens"], batch["max_seqlen"] = cu_seqlens(starts[:, :-1])
+        return as_tensors(batch)
+
+
+def _counting(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.arange(shape[1], dtype=dtype, device=device).repeat(shape[0], 1)

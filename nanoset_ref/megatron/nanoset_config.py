@@ -1,0 +1,178 @@
+"""What a Megatron-style dataset is built from, validated before anything is read.
+
+`NanosetConfig` is plain data: paths, weights, a split, counts, a seed, flags. Everything that decides a token stands
+here, and nothing else does (no rank, no tokenizer object): two equal configs over the same files give the same samples
+on every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from nanoset_ref.files import PathLike
+
+SPLITS = ("train", "valid", "test")
+DataPath = PathLike | Sequence[Any] | Mapping[PathLike, float]  # [path, ...] or [weight, path, weight, path, ...]
+Bounds = tuple[float, float]
+Count = Annotated[int, Field(ge=0)] | None
+
+
+class Blend(NamedTuple):
+    """Corpora and how much of each: paths without .bin/.idx; positive weights of any scale, one per prefix, or None: in
+    proportion to the samples that each has in one epoch.
+    """
+
+    prefixes: tuple[str, ...]
+    weights: tuple[float, ...] | None = None
+
+    @classmethod
+    def from_data_path(cls, data_path: DataPath) -> Blend:
+        """Read a `data_path` in any of its forms.
+
+        Raises:
+            ValueError: no prefix, or a weight that is not a positive number.
+        """
+        if isinstance(data_path, Mapping):
+            data_path = [entry for prefix, weight in data_path.items() for entry in (weight, prefix)]
+        entries: list[Any] = [data_path] if isinstance(data_path, (str, os.PathLike)) else list(data_path)
+        weights = None
+        if len(entries) % 2 == 0:
+            with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
+                weights, entries = tuple(float(weight) for weight in entries[::2]), entries[1::2]
+        if not entries:
+            raise ValueError("data_path must name at least one corpus, got none")
+        if weights is not None and not all(0 < weight < np.inf for weight in weights):
+            raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
+        return cls(tuple(map(os.fspath, entries)), weights)
+
+
+def normalise(values: Sequence[float]) -> tuple[float, ...]:
+    """Divided by their sum, in float64 and with NumPy's summation, on whose last bit ties in a blend depend."""
+    array = np.array(values, dtype=np.float64)
+    return tuple((array / array.sum()).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NanosetConfig:
+    """The configuration of a Megatron-style dataset.
+
+    Args:
+        random_seed: seed of every shuffle, in [0, 2**32).
+        sequence_length: S, in tokens.
+        data_path: a prefix (path without .bin/.idx); several prefixes, blended in proportion to their lengths; or, with
+            weights, {prefix: weight} or Megatron's list [weight, prefix, weight, prefix, ...].
+        data_path_per_split: three of these (or None) for train, valid and test, each corpus read whole; instead of
+            data_path and split.
+        split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by sequences in file
+            order; a 0 leaves a split out (None).
+        split_num_samples: samples to draw for train, valid and test, as many epochs as that takes; None: one epoch.
+            Weights need numbers.
+        path_to_cache: folder for the built indexes, shared by ranks and runs; None: every process builds them in
+            memory.
+        add_extra_token_to_sequence: samples have S + 1 tokens (inputs and shifted labels); if False S, and the last
+            label of each is a pad.
+        drop_last_partial_validation_sequence: leave out the last, shorter sample of the valid split; if False it is
+            filled up with `pad_id`.
+        mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has in reserve, for the
+            rounding of the blend.
+        mmap_bin_files: map .bin, or read it with pread.
+        eod_id: id of the end-of-document token; needed by the flags below.
+        pad_id: id that fills up partial samples; -1 is in no vocabulary.
+        reset_position_ids: position ids begin again after each EOD.
+        reset_attention_mask: attention stays within a document.
+        eod_mask_loss: no loss where the input is an EOD.
+        create_attention_mask: deliver a bool [B, 1, S, S] mask (True = masked), S bytes per token.
+        create_cu_seqlens: deliver cu_seqlens and max_seqlen of the documents, for attention over packed sequences.
+
+    The last five are carried out by `MegatronCollator`; samples themselves do not depend on them.
+
+    Raises:
+        pydantic.ValidationError (a ValueError): with all that is wrong.
+
+    Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
+    """
+
+    random_seed: Annotated[int, Field(ge=0, lt=2**32)]
+    sequence_length: Annotated[int, Field(ge=1)]
+    data_path: DataPath | None = None
+    data_path_per_split: tuple[DataPath | None, DataPath | None, DataPath | None] | None = None
+    split: str | None = None
+    split_num_samples: tuple[Count, Count, Count] = (None, None, None)
+    path_to_cache: PathLike | None = None
+    add_extra_token_to_sequence: bool = True
+    drop_last_partial_validation_sequence: bool = True
+    mid_level_dataset_surplus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.005
+    mmap_bin_files: bool = True
+    eod_id: int | None = None
+    pad_id: int = -1
+    reset_position_ids: bool = False
+    reset_attention_mask: bool = False
+    eod_mask_loss: bool = False
+    create_attention_mask: bool = False
+    create_cu_seqlens: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> NanosetConfig:
+        plans = zip(SPLITS, self.blends, self.split_bounds, self.split_num_samples, strict=True)
+        unlimited = [split for split, blend, _, count in plans if blend and blend.weights and count is None]
+        alone = self.data_path_per_split is not None
+        rules = {
+            "reset_position_ids, reset_attention_mask, eod_mask_loss and create_cu_seqlens look for the EOD token: "
+            "give eod_id": self.eod_id is not None or not self.finds_eod,
+            'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
+            "data_path_per_split alone": (self.data_path is None) == (self.split is None) == alone,
+            "data_path_per_split must name a corpus for train, valid or test": any(self.blends),
+            f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": not unlimited,
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
+    @property
+    def finds_eod(self) -> bool:
+        """Whether a flag asks where documents end."""
+        return any((self.reset_position_ids, self.reset_attention_mask, self.eod_mask_loss, self.create_cu_seqlens))
+
+    @property
+    def row_length(self) -> int:
+        """Tokens per sample: S + 1, or S without the extra token."""
+        return self.sequence_length + int(self.add_extra_token_to_sequence)
+
+    @property
+    def blends(self) -> tuple[Blend | None, ...]:
+        """What train, valid and test read."""
+        paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
+        return tuple(None if path is None else Blend.from_data_path(path) for path in paths)
+
+    @property
+    def split_bounds(self) -> tuple[Bounds | None, ...]:
+        """Begin and end of train, valid and test as fractions of each corpus; None for a split that is not used."""
+        if self.split is not None:
+            return parse_split(self.split)
+        return tuple(None if blend is None else (0.0, 1.0) for blend in self.blends)
+
+
+def parse_split(split: str) -> tuple[Bounds | None, ...]:
+    """ "90,8,2" -> ((0.0, 0.9), (0.9, 0.98), (0.98, 1.0)); missing numbers count as 0, and a 0 gives None.
+
+    As in Megatron-Core, anything that is no number separates: "99/1", "33;33;34".
+
+    Raises:
+        ValueError: not one to three non-negative numbers with a positive sum.
+    """
+    sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
+    if len(sizes) > len(SPLITS) or sum(sizes) <= 0 or min(sizes) < 0:
+        raise ValueError(f"split must be up to three numbers for {SPLITS}, none negative, one positive, got {split!r}")
+    shares = normalise(sizes + [0.0] * (len(SPLITS) - len(sizes)))
+    ends = itertools.accumulate(shares, initial=0.0)
+    return tuple((begin, end) if end > begin else None for begin, end in itertools.pairwise(ends))
