@@ -24,7 +24,6 @@ from nanoset_ref.documents import (
     starts_at_boundaries,
 )
 from nanoset_ref.megatron import (
-    BlendedNanoset,
     MegatronCollator,
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
@@ -150,7 +149,7 @@ def test_what_is_collated_is_left_alone() -> None:
 
 def test_a_collator_refuses_what_does_not_belong_to_its_config() -> None:
     config = NanosetConfig(random_seed=0, sequence_length=7, data_path="c", split="1")
-    with pytest.raises(ValueError, match="samples must have 8 tokens, got 5"):
+    with pytest.raises(ValueError, match="samples must have 8 tokens, got .5."):
         MegatronCollator(config)([{"input_ids": row} for row in ROWS])
     with pytest.raises(ValueError, match="at least one sample"):
         MegatronCollator(config)([])
@@ -260,7 +259,7 @@ def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path: Path, blende
     assert dataset is not None
     block = dataset.__getitems__(range(len(dataset)))
     for k in range(len(dataset)):
-        spans = dataset.spans(k)[1] if isinstance(dataset, BlendedNanoset) else dataset.spans(k)
+        spans = dataset.spans(k)
         edges = np.cumsum([0] + [span.stop - span.start for span in spans])[:-1]
         assert np.flatnonzero(block.starts[k]).tolist() == edges.tolist()
         assert block[k]["input_ids"].tolist() == [7] * 5

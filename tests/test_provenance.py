@@ -153,7 +153,7 @@ def test_when_of_some_tokens_names_only_the_rows_that_hold_one(paths, blend, mak
         wanted = set(range(begin + start, begin + stop))
         found = when(dataset, Schedule(), document, source=source, tokens=(start, stop))
         assert [slot.position for slot in found] == [k for k, row in enumerate(rows) if wanted & set(row)]
-    with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
+    with pytest.raises(IndexError, match="3, 41. leave document 5, which has 40"):
         when(dataset, Schedule(), 5, tokens=(3, 41))
 
 
@@ -179,8 +179,6 @@ def test_unknown_files_and_documents_are_refused(paths, blend):
         when(nanoset, Schedule(), 7)
     with pytest.raises(IndexError, match="there is no file 9"):
         when(blend, Schedule(), 0, source=9)
-    with pytest.raises(TypeError, match="got list"):
-        where([1, 2], Schedule(), 1)
 
 
 # ---- search

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from nanoset_ref.files import PathLike
 
 SPLITS = ("train", "valid", "test")
-DataPath = PathLike | Sequence[Any] | Mapping[PathLike, float]  # [path, ...] or [weight, path, weight, path, ...]
+DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
 Bounds = tuple[float, float]
 Count = Annotated[int, Field(ge=0)] | None
 
