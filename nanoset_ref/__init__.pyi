@@ -1,13 +1,35 @@
-from .collator import Collator as Collator, DataCollatorForCLM as DataCollatorForCLM, TensorPointer as TensorPointer, to_device as to_device
+from .collator import Collator as Collator
+from .collator import DataCollatorForCLM as DataCollatorForCLM
+from .collator import TensorPointer as TensorPointer
+from .collator import to_device as to_device
 from .corpus import prepare_corpus as prepare_corpus
-from .dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset, NanosetDataLoader as NanosetDataLoader, PlanMismatch as PlanMismatch, build_nanoset_dataloader as build_nanoset_dataloader
+from .dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset
+from .dataloader import NanosetDataLoader as NanosetDataLoader
+from .dataloader import PlanMismatch as PlanMismatch
+from .dataloader import build_nanoset_dataloader as build_nanoset_dataloader
 from .documents import DocumentOptions as DocumentOptions
-from .formats import open_tokens as open_tokens, verify as verify
+from .formats import open_tokens as open_tokens
+from .formats import verify as verify
 from .nanoset import Nanoset as Nanoset
-from .orders import Ledger as Ledger, NanotronOrder as NanotronOrder, Order as Order, SkippingOrder as SkippingOrder, StatelessOrder as StatelessOrder, build_order as build_order
-from .provenance import Stretch as Stretch, audit as audit, when as when, where as where
-from .rows import Rows as Rows, SampleBlock as SampleBlock
-from .samplers import ResumableBatchSampler as ResumableBatchSampler, SkipBatchSampler as SkipBatchSampler, worker_seed as worker_seed
+from .orders import Ledger as Ledger
+from .orders import NanotronOrder as NanotronOrder
+from .orders import Order as Order
+from .orders import SkippingOrder as SkippingOrder
+from .orders import StatelessOrder as StatelessOrder
+from .orders import build_order as build_order
+from .provenance import Stretch as Stretch
+from .provenance import audit as audit
+from .provenance import when as when
+from .provenance import where as where
+from .rows import Rows as Rows
+from .rows import SampleBlock as SampleBlock
+from .samplers import ResumableBatchSampler as ResumableBatchSampler
+from .samplers import SkipBatchSampler as SkipBatchSampler
+from .samplers import worker_seed as worker_seed
 from .schedule import Schedule as Schedule
-from .tokenise import Encoder as Encoder, load_tokenizer as load_tokenizer
-from .tokens import TokenFile as TokenFile, TokenFileError as TokenFileError, TokenFileWriter as TokenFileWriter, Tokens as Tokens
+from .tokenise import Encoder as Encoder
+from .tokenise import load_tokenizer as load_tokenizer
+from .tokens import TokenFile as TokenFile
+from .tokens import TokenFileError as TokenFileError
+from .tokens import TokenFileWriter as TokenFileWriter
+from .tokens import Tokens as Tokens

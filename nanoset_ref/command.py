@@ -148,15 +148,15 @@ def _parse(function: Callable[..., Any], words: Sequence[str], prog: str) -> tup
     return positional, options
 
 
-def _add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> dict[str, type]:
+def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, Any]:
     """Add the options of a function (or a dataclass); the parameters that are dataclasses are returned."""
     helps, hints = _argument_helps(function), typing.get_type_hints(function, include_extras=True)
     groups = {}
     for parameter in inspect.signature(function).parameters.values():
         kind = hints[parameter.name]
         if dataclasses.is_dataclass(kind):
-            _add_options(parser, typing.cast(Any, kind))
-            groups[parameter.name] = typing.cast(type, kind)
+            _add_options(parser, kind)
+            groups[parameter.name] = kind
         else:
             _add_option(parser, parameter, kind, helps.get(parameter.name, ""))
     return groups

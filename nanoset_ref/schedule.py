@@ -73,6 +73,11 @@ class Schedule:
         return self.dp_size * self.micro_batch_size
 
     @property
+    def rank_step_size(self) -> int:
+        """Samples of one rank per optimizer step: B * A."""
+        return self.micro_batch_size * self.batch_accumulation_per_replica
+
+    @property
     def global_batch_size(self) -> int:
         """Samples per optimizer step, over all ranks and micro-batches: D * B * A."""
         return self.micro_step_size * self.batch_accumulation_per_replica

@@ -9,9 +9,8 @@ from test_nanoset import write_range
 from nanoset_ref.formats import DatatroveNanoset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
-from nanoset_ref.provenance import Stretch
-from nanoset_ref.provenance import audit as module
-from nanoset_ref.provenance import audit
+from nanoset_ref.provenance import Stretch, audit
+from nanoset_ref.provenance import auditing as module
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.schedule import Schedule
 

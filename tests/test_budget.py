@@ -20,16 +20,15 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-files tokens text tokenise preprocess orders documents rows gather nanoset schedule samplers collator ahead blocks
-dataloader
+files launcher command tokens text tokenise preprocess orders documents rows gather nanoset schedule samplers collator
+ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.
 ANNEXES = {
     "chunks": "",
-    "cli": "chunks datatrove formats megatron provenance streaming train training",
+    "cli": "chunks formats megatron provenance streaming train training",
     "corpus": "",
-    "datatrove": "",
-    "formats": "datatrove megatron",
+    "formats": "megatron",
     "megatron": "",
     "provenance": "training",
     "streaming": "",
@@ -201,8 +200,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_900,  # goal 2,600
-            "tokens of core": 38_000,  # goal 23,500
+            "lines of core": 4_100,  # goal 2,600
+            "tokens of core": 39_500,  # goal 23,500
             "lines of package": 11_200,  # goal 7,000
             "tokens of package": 108_000,  # goal 65,000
             "tokens per 100 lines": 980,  # goal 930, then 800
@@ -218,10 +217,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "chunks/__main__.py:_parser": 65,
             "chunks/mixing.py:mix": 70,
             "chunks/tokenizing.py:tokenize": 51,
-            "cli/files.py:add_commands": 47,
             "formats/conversion.py:convert": 45,
-            "formats/description.py:describe": 47,
-            "megatron/config.py:__post_init__": 48,
             "megatron/index.py:main": 42,
             "megatron/indexed_dataset.py:read_index": 41,
             "orders/limits.py:limit_repetitions": 43,
@@ -239,9 +235,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "chunks/mixing.py:mix": 9,
         },
     ),
-    "imports that run uphill": (uphill_imports, 0, {"chunks -> megatron": 1, "provenance -> megatron": 3}),
+    "imports that run uphill": (uphill_imports, 0, {"chunks -> megatron": 1}),
     "files of one stem": (file_stems, 1, dict.fromkeys(STEMS_TWICE, 2)),
-    "public classes of one name": (public_classes, 1, dict.fromkeys("Block Manifest Origin Span".split(), 2)),
+    "public classes of one name": (public_classes, 1, dict.fromkeys("Block Manifest".split(), 2)),
     "private names of other modules": (
         foreign_private_names,
         0,
@@ -251,12 +247,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         uses("argparse", "ArgumentParser"),
         0,
         {
-            "cli/__init__.py": 3,  # home
+            "command.py": 4,  # home
             "chunks/__main__.py": 4,
-            "cli/files.py": 2,
-            "cli/lookups.py": 1,
-            "cli/output.py": 4,
-            "cli/runs.py": 3,
             "corpus.py": 2,
             "megatron/index.py": 2,
             "megatron/merge.py": 2,
@@ -282,7 +274,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "schedule.py": 9,  # home
             "plain.py": 9,  # home
             "chunks/pipeline.py": 1,
-            "provenance/audit.py": 1,
             "samplers.py": 2,
             "streaming/iterable.py": 6,
             "streaming/loader.py": 1,

@@ -15,7 +15,7 @@ def test_every_public_name_can_be_had():
 
 
 def test_another_name_is_refused():
-    with pytest.raises(AttributeError, match="no attribute 'Megaset'"):
+    with pytest.raises(AttributeError, match="Megaset"):
         _ = nanoset_ref.Megaset
 
 

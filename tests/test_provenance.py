@@ -9,8 +9,8 @@ from test_nanoset import write_range
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.formats import DatatroveFile
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where
 from nanoset_ref.provenance.search import find, find_text
@@ -153,7 +153,7 @@ def test_when_of_some_tokens_names_only_the_rows_that_hold_one(paths, blend, mak
         wanted = set(range(begin + start, begin + stop))
         found = when(dataset, Schedule(), document, source=source, tokens=(start, stop))
         assert [slot.position for slot in found] == [k for k, row in enumerate(rows) if wanted & set(row)]
-    with pytest.raises(IndexError, match="3, 41. leave document 5, which has 40"):
+    with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
         when(dataset, Schedule(), 5, tokens=(3, 41))
 
 

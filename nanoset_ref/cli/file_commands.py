@@ -44,7 +44,7 @@ def share_or_number(text: str) -> float | int:
     except ValueError:
         value = float(text)
     if not math.isfinite(value):
-        raise ValueError(text)
+        raise ValueError(f"must be a share such as 0.01 or a number of documents, got {text!r}")
     return value
 
 

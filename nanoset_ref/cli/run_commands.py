@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
-from nanoset_ref.cli.run_options import Run, stretch_at
+from nanoset_ref.cli.run_options import RunOptions, stretch_at
 from nanoset_ref.command import UsageError, at_least, show
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
@@ -36,7 +36,7 @@ def show_text(
     position: Annotated[int, at_least(0)] | None = None,
     step: int | None = None,
     source: int = 0,
-    run: Run,
+    run: RunOptions,
 ) -> None:
     """Decode a sample, a document, a position or a step to text.
 
@@ -68,7 +68,7 @@ def show_text(
     show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows), as_json=run.json)
 
 
-def where_from(*, step: int, text: bool = False, run: Run) -> None:
+def where_from(*, step: int, text: bool = False, run: RunOptions) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
 
     Args:
@@ -91,7 +91,7 @@ def where_from(*, step: int, text: bool = False, run: Run) -> None:
     show(rows, "\n".join(lines), as_json=run.json)
 
 
-def when_read(*, document: int | None = None, text: str | None = None, source: int = 0, run: Run) -> None:
+def when_read(*, document: int | None = None, text: str | None = None, source: int = 0, run: RunOptions) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
 
     Args:
@@ -102,9 +102,8 @@ def when_read(*, document: int | None = None, text: str | None = None, source: i
     exactly_one(document=document, text=text)
     rows, lines = [], []
     for stretch in run.stretches():
-        dataset, wanted = stretch.dataset, [(source, document, None)]
-        if text is not None:
-            wanted = _places_of_text(run, dataset, text)
+        dataset = stretch.dataset
+        wanted: list[Any] = [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
         for number, found, tokens in wanted:
             for slot in when(dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop):
                 epoch = row_origin(dataset, slot).epoch
@@ -118,7 +117,7 @@ def when_read(*, document: int | None = None, text: str | None = None, source: i
     show(rows, "\n".join(lines) or "it is not read in this run", as_json=run.json)
 
 
-def audit_run(*, workers: Annotated[int, at_least(0)] = 0, state: Path | None = None, run: Run) -> int:
+def audit_run(*, workers: Annotated[int, at_least(0)] = 0, state: Path | None = None, run: RunOptions) -> int:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
@@ -165,7 +164,7 @@ def _sample_of_file(dataset: Rows, source: int, sample: int) -> NDArray[Any]:
     return file.tokens[first : first + dataset.row_length]
 
 
-def _places_of_text(run: Run, dataset: Rows, text: str) -> list[tuple[int, Any, Any]]:
+def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int, int, tuple[int, int]]]:
     """(file, document, tokens) of every place where a text stands."""
     from nanoset_ref.tokenise.encode import load_tokenizer
 

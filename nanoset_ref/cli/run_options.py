@@ -21,7 +21,7 @@ from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(kw_only=True)
-class Run:
+class RunOptions:
     """Which run a command is about: its YAML file, or token files and a layout.
 
     Args:

@@ -171,7 +171,7 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> np.nd
     num_workers = max(stretch.num_workers, 1)
     queues = [taken[worker::num_workers] for worker in range(num_workers)]
     delivered = [queues[number % num_workers][number // num_workers] for number in range(len(taken))]
-    per_step = schedule.global_batch_size // schedule.dp_size
+    per_step = schedule.rank_step_size
     flat = np.concatenate([np.empty(0, dtype=np.int64), *delivered])
     return flat[: len(flat) // per_step * per_step].reshape(-1, per_step)
 
@@ -206,7 +206,8 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
         detail=(
             f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
             f"{start:,} positions before and {end - stop:,} after; "
-            f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that fill no sample"
+            f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that "
+            "fill no sample"
             + (f", {padded:,} are padding" if padded else "")
         ),
     )

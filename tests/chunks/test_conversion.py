@@ -8,8 +8,8 @@ import pytest
 from nanoset_ref.chunks import chunks_to_megatron, chunks_to_tokens
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile, TokenFileError
 

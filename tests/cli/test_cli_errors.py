@@ -29,7 +29,7 @@ from nanoset_ref.cli import COMMANDS, file_commands
         (["where", "--config", "raw.npy", "--step", "1"], "raw.npy"),
         (["where", "--config", "broken.yaml", "--step", "1"], "broken.yaml"),
         (["when", "--data", "raw.npy", "--sequence-length", "4", "--text", " "], "does not say its tokenizer"),
-        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "raw.npy"], "raw.npy: not a data state"),
+        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "raw.npy"], "raw.npy is not JSON"),
         (
             ["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "list.json"],
             "list.json: not a data state",

@@ -113,7 +113,7 @@ def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
         mine = [row for row in rows if row["source"] == number]
         assert source["read"] == source["distinct"] == len({row["sample"] for row in mine})
         assert source["repetitions"] >= len({row["epoch"] for row in mine})
-        assert source["share"] == len(mine) / len(rows)
+        assert source["read"] == len(mine)
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 
