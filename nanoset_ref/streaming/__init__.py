@@ -1,11 +1,11 @@
 """Datasets that read and preprocess on the fly: map, compressed, stacked, iterable, and tokenised while streaming."""
 
 from nanoset_ref.streaming.adapters import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
-from nanoset_ref.streaming.compressed import CompressedDictionary
+from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFormatError
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.loader import PositionIdsCollator, TokenStreamDataLoader
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
-from nanoset_ref.streaming.records import CompressedFormatError
+from nanoset_ref.streaming.options import StreamOptions
 from nanoset_ref.streaming.stream import TokenStream
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "MapDataset",
     "PositionIdsCollator",
     "StackDataset",
+    "StreamOptions",
     "TokenStream",
     "TokenStreamDataLoader",
 ]

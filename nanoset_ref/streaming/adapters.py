@@ -15,16 +15,16 @@ import codecs
 import csv
 import json
 import mmap
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-NEWLINE, CARRIAGE_RETURN = 10, 13
+WINDOW = 1 << 24
 
 
 class Adapter(ABC):
@@ -53,11 +53,7 @@ def can_index(adapter: Adapter) -> bool:
     """
     for cls in type(adapter).__mro__:
         if "__getitem__" in vars(cls):
-            try:
-                len(adapter)  # type: ignore[arg-type]
-            except TypeError:
-                return False
-            return True
+            return operator.length_hint(adapter, -1) >= 0  # -1: its `len` is a TypeError
         if "__iter__" in vars(cls):
             return False
     return False
@@ -82,17 +78,14 @@ class LinesAdapter(Adapter):
         super().__init__(hparams)
         self.filepath = os.fspath(filepath)
         self._map = _mapped(self.filepath)
-        data = np.frombuffer(self._map, np.uint8)
-        begin = len(codecs.BOM_UTF8) if self._map[:3] == codecs.BOM_UTF8 else 0
-        # record i is self._map[bounds[2i] : bounds[2i + 1]]
-        self._bounds = _record_bounds(data, begin, ord(self.quotes) if self.quotes else -1, self.keeps_blank_lines)
+        self._bounds = self._record_bounds()
 
     def __len__(self) -> int:
-        return len(self._bounds) // 2
+        return len(self._bounds)
 
     def __getitem__(self, index: int) -> str:
-        place = range(len(self))[index]
-        return self._map[self._bounds[2 * place] : self._bounds[2 * place + 1]].decode()
+        begin, end = self._bounds[index].tolist()
+        return self._map[begin:end].removesuffix(b"\r").decode()
 
     def __iter__(self) -> Iterator[str]:
         return map(self.__getitem__, range(len(self)))
@@ -102,6 +95,22 @@ class LinesAdapter(Adapter):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _map=_mapped(state["filepath"]))
+
+    def _record_bounds(self) -> NDArray[np.int64]:
+        """Where each record begins and ends, without its "\\n": int64 [records, 2]."""
+        data = np.frombuffer(self._map, np.uint8)
+        begin = len(codecs.BOM_UTF8) if self._map[:3] == codecs.BOM_UTF8 else 0
+        ends = _places(data, "\n")
+        if self.quotes:  # a line end after an odd number of quotes is within a field
+            ends = ends[np.searchsorted(_places(data, self.quotes), ends) % 2 == 0]
+        if len(data) > (ends[-1] + 1 if len(ends) else begin):
+            ends = np.append(ends, len(data))  # the last record has no line end
+        begins = np.append(begin, ends[:-1] + 1)[: len(ends)]
+        if not self.keeps_blank_lines:
+            lengths = ends - begins
+            full = (lengths > 1) | ((lengths == 1) & (data[begins] != ord("\r")))
+            begins, ends = begins[full], ends[full]
+        return np.stack([begins, ends], axis=1)
 
 
 class JSONLinesAdapter(LinesAdapter):
@@ -157,7 +166,7 @@ class CSVAdapter(LinesAdapter):
             if not len(self):
                 raise ValueError(f"{self.filepath}: an empty file has no header; pass header=False if it has none")
             self.columns = self._fields(self[0])
-            self._bounds = self._bounds[2:]
+            self._bounds = self._bounds[1:]
 
     def preprocess_line(self, line: str) -> Any:
         fields = self._fields(line)
@@ -217,24 +226,9 @@ def _mapped(filepath: str) -> Any:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-@njit(cache=True)
-def _record_bounds(data: NDArray[np.uint8], begin: int, quote: int, keep_blank: bool) -> NDArray[np.int64]:
-    """Where each record begins and ends: b0, e0, b1, e1, ...; an unquoted "\\n" or "\\r\\n" ends one."""
-    bounds = np.empty(2048, np.int64)
-    found, quoted = 0, False
-    for at in range(begin, len(data) + 1):
-        if at < len(data):
-            if data[at] == quote:
-                quoted = not quoted
-            if data[at] != NEWLINE or quoted:
-                continue
-        elif begin == at:
-            break  # the file ends with a line end
-        end = at - 1 if at > begin and data[at - 1] == CARRIAGE_RETURN else at
-        if keep_blank or end > begin:
-            if found + 2 > len(bounds):
-                bounds = np.concatenate((bounds, np.empty(found, np.int64)))
-            bounds[found], bounds[found + 1] = begin, end
-            found += 2
-        begin = at + 1
-    return bounds[:found].copy()
+def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
+    """Where a character stands, int64; searched in windows, so that memory holds its places and no more."""
+    found = [np.empty(0, np.int64)]
+    for begin in range(0, len(data), WINDOW):
+        found.append(begin + np.flatnonzero(data[begin : begin + WINDOW] == ord(character)))
+    return np.concatenate(found)

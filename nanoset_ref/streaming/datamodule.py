@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
-from nanoset_ref.streaming.layout import required
+from nanoset_ref.streaming.resumable import required
 from nanoset_ref.streaming.mapped import MapDataset
 
 

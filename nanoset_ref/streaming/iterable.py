@@ -23,21 +23,21 @@ from __future__ import annotations
 
 import inspect
 import logging
-import operator
 from collections.abc import Iterator
 from itertools import islice
 from types import GeneratorType
 from typing import Any
 
-import torch.utils.data
+import torch
 
+from nanoset_ref.schedule import Schedule, worker_item
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.layout import EpochCounter, rank_and_world_size, required, worker_and_workers
+from nanoset_ref.streaming.resumable import Resumable, State, at_least, required
 
 logger = logging.getLogger(__name__)
 
 
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Resumable):
     """The elements of an adapter for this rank and this worker, preprocessed on the way.
 
     Args:
@@ -53,8 +53,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a generator function makes
     several elements of one line; to skip such elements they have to be made, and from the step on at which the first of
-    several workers has no more, `start_from_step` is not exact (it warns). `state_dict` and `load_state_dict` are, in a
-    plain loop and through torchdata's StatefulDataLoader; the state is the same on every rank.
+    several workers has no more, `start_from_step` is not exact (it warns). `state_dict` and `load_state_dict` are exact
+    there too, in a plain loop and through torchdata's StatefulDataLoader; the state is the same on every rank.
 
     Raises:
         ValueError: hparams without a name or with a value below 1, a negative step or epoch, a state of another layout.
@@ -72,23 +72,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        super().__init__(required(hparams, "batch_size"), rank, world_size, trainer)
         self.hparams, self.adapter, self.do_preprocessing = hparams, adapter, do_preprocessing
-        self.batch_size = required(hparams, "batch_size")
-        self.rank, self.world_size = rank_and_world_size(rank, world_size, trainer)
-        self.start_from_step = operator.index(start_from_step or 0)
-        self.start_from_epoch = operator.index(start_from_epoch)
-        if self.start_from_step < 0 or self.start_from_epoch < 0:
-            start = f"start_from_step={start_from_step}, start_from_epoch={start_from_epoch}"
-            raise ValueError(f"a run starts at step 0 of epoch 0 or later, got {start}")
+        self.start_from_step = at_least(0, "start_from_step", start_from_step or 0)
+        self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
         # batches that this rank has had in the first epoch: T above
         self._batches_done = 0
         if self.start_from_step:
             self._batches_done = self.start_from_step * required(hparams, "accumulate_grad_batches")
         self._expands = do_preprocessing and inspect.isgeneratorfunction(adapter.preprocess_line)
-        self._epochs = EpochCounter(self.start_from_epoch)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self._position: dict[str, int] = {}
-        self._resume: dict[str, int] | None = None
+        self.restart(self.start_from_epoch)
 
     @property
     def dropped(self) -> int:
@@ -100,107 +94,67 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         start = f"from step {self.start_from_step} of epoch {self.start_from_epoch}"
         return f"IterableDataset({type(self.adapter).__name__}, {place}, {start})"
 
-    def state_dict(self) -> dict[str, int]:
-        """Where the epoch stands in this process (with workers: in this worker), as integers; {}: it has not begun."""
-        return dict(self._resume or self._position)
+    def first_place(self, epoch: int, worker: int, workers: int) -> State:
+        done = self._batches_done if epoch == self.start_from_epoch else 0
+        part = (worker + done) % workers
+        batches = max(0, -((part - done) // workers))  # ceil((T - w) / N)
+        # the next line of the part, elements of that line that are done, elements still to be skipped
+        return {"part": part, "line": 0, "within": 0, "skip": batches * self.micro_batch_size}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next `for` continue at a `state_dict` of the same world size, batch size and number of workers.
-
-        Raises:
-            ValueError: a state without these keys, or of another layout.
-        """
-        if not state:
-            return
-        _, workers = worker_and_workers()
-        layout = {"world_size": self.world_size, "batch_size": self.batch_size, "num_workers": workers}
-        if set(state) != {"epoch", "part", "line", "within", *layout}:
-            raise ValueError(f"not a state of an IterableDataset: {state}")
-        if other := {name: state[name] for name in layout if state[name] != layout[name]}:
-            now = {name: layout[name] for name in other}
-            raise ValueError(f"the state was saved with {other}, now there is {now}; the order depends on it")
-        self._resume = dict(state)
-
-    def __iter__(self) -> Iterator[Any]:
-        # not a generator itself: an epoch begins here, not at its first element
-        worker, workers = worker_and_workers()
-        resume, self._resume = self._resume, None
-        to_make = 0
-        if resume is None:
-            epoch = self._epochs.begin(worker)
-            done = self._batches_done if epoch == self.start_from_epoch else 0
-            part = (worker + done) % workers
-            skipped = max(0, -((part - done) // workers)) * self.batch_size  # ceil((T - w) / N) batches
-            line, within = skipped, 0
-            if self._expands:
-                line, to_make = 0, skipped
-        else:
-            epoch, part, line, within = (resume[name] for name in ("epoch", "part", "line", "within"))
-            self._epochs.resume(worker, epoch)
-        self._position = {
-            "epoch": epoch, "part": part, "line": line, "within": within,
-            "world_size": self.world_size, "batch_size": self.batch_size, "num_workers": workers,
-        }  # fmt: skip
+    def read(self, place: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
-            self.adapter.set_epoch(epoch)
-        elements = self._elements(self._position, skips=resume is None and line > 0)
-        return self._after(elements, to_make) if to_make else elements
-
-    def _after(self, elements: Iterator[Any], skipped: int) -> Iterator[Any]:
-        """The elements that come after the first ones, which have to be made to be skipped."""
-        made = sum(1 for _ in islice(elements, skipped))
-        if self._position["num_workers"] > 1 and -(-made // self.batch_size) < skipped // self.batch_size:
-            logger.warning(
-                "start_from_step=%d: part %d ended after %d of %d elements to skip, so other parts were read in its "
-                "turns: rows come again or are left out; resume with state_dict, or without workers",
-                self.start_from_step,
-                self._position["part"],
-                made,
-                skipped,
-            )
-        yield from elements
-
-    def _elements(self, position: dict[str, int], *, skips: bool) -> Iterator[Any]:
-        """The elements of one part from a position on, which moves with them."""
-        found = False
-        for line in self._lines(position["part"], position["line"], position["num_workers"]):
-            found = True
+            self.adapter.set_epoch(place["epoch"])
+        skips = place["skip"] > 0
+        if not self._expands:  # a line is an element: lines to be skipped need not be read
+            place["line"], place["skip"] = place["line"] + place["skip"], 0
+        first_line = place["line"]
+        for line in self._lines(place["part"], place["line"], place["layout"]["num_workers"]):
             element = self.adapter.preprocess_line(line) if self.do_preprocessing else line
-            if isinstance(element, GeneratorType):
-                if skips and not self._expands:
-                    raise ValueError(
-                        f"{type(self.adapter).__name__}.preprocess_line returned a generator, so a line is not one "
-                        "element; write it as a generator function (with yield) to let start_from_step count elements"
-                    )
-                for piece in islice(element, position["within"], None):
-                    position["within"] += 1
-                    yield piece
-                position["within"] = 0
-                position["line"] += 1
-            else:
-                position["line"] += 1
+            if not isinstance(element, GeneratorType):
+                place["line"] += 1
                 yield element
-        if skips and not found:
+                continue
+            if skips and not self._expands:
+                raise ValueError(
+                    f"{type(self.adapter).__name__}.preprocess_line returned a generator, so a line is not one "
+                    "element; write it as a generator function (with yield) to let start_from_step count elements"
+                )
+            yield from self._pieces(element, place)
+        if skips and (place["line"] == first_line or place["skip"] >= self.micro_batch_size):
             logger.warning(
-                "start_from_step=%d reaches the end: part %d has nothing left in epoch %d; for a run longer than an "
-                "epoch pass start_from_epoch and the steps done within that epoch",
-                self.start_from_step, position["part"], position["epoch"],
-            )  # fmt: skip
+                "start_from_step=%d is beyond the end of part %d in epoch %d: rows may come again or be left out; "
+                "resume with state_dict, or pass start_from_epoch and the steps done within that epoch",
+                self.start_from_step,
+                place["part"],
+                place["epoch"],
+            )
+
+    def _pieces(self, elements: Iterator[Any], place: State) -> Iterator[Any]:
+        """The elements made of one line that are neither done nor to be skipped."""
+        for element in islice(elements, place["within"], None):
+            place["within"] += 1
+            if place["skip"]:
+                place["skip"] -= 1
+            else:
+                yield element
+        place["line"], place["within"] = place["line"] + 1, 0
 
     def _lines(self, part: int, line: int, workers: int) -> Iterator[Any]:
-        """The raw elements (part + k workers) W + rank, for k = line, line + 1, ...; of complete groups of W only."""
-        stride = workers * self.world_size
-        first = line * stride  # where the rounds of all ranks and workers begin that are still to be read
-        own = part * self.world_size + self.rank  # the place of this part in each round
+        """The raw elements of one part from its `line`-th on; only of complete groups, one element for each rank."""
+        schedule = Schedule(dp_size=self.world_size)
+        first = worker_item(line, part, workers, 1)  # in the sequence of this rank
         if can_index(self.adapter):
             length = len(self.adapter)  # type: ignore[arg-type]
             self._dropped[0] = length % self.world_size
-            for place in range(first + own, length - length % self.world_size, stride):
+            own = schedule.share(0, length - length % self.world_size, self.rank)
+            for place in own[first::workers]:
                 yield self.adapter[place]  # type: ignore[index]
             return
-        lines = islice(iter(self.adapter), first, None)
-        while round := list(islice(lines, stride)):
-            if (part + 1) * self.world_size <= len(round):
-                yield round[own]
-            if len(round) < stride:
+        # a round holds one element for each worker of each rank
+        round_size, place = workers * self.world_size, schedule.position_at(0, self.rank, part)
+        lines = islice(iter(self.adapter), line * round_size, None)
+        while round := list(islice(lines, round_size)):
+            if place - self.rank + self.world_size <= len(round):
+                yield round[place]
+            if len(round) < round_size:
                 self._dropped[0] = len(round) % self.world_size

@@ -7,17 +7,20 @@ and needs as many ranks and workers as before.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, default_collate, get_worker_info
+from torch.utils.data import DataLoader, default_collate
 
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
-from nanoset_ref.dataloader import check_plan
 from nanoset_ref.streaming.packed import Row
+from nanoset_ref.streaming.resumable import State, check_state
 from nanoset_ref.streaming.stream import Cursors, TokenStream
+
+Collate = Callable[[list[Row]], Any]
 
 
 class TokenStreamDataLoader(DataLoader[Any]):
@@ -28,64 +31,65 @@ class TokenStreamDataLoader(DataLoader[Any]):
         collate_fn: rows to a batch, in the worker; a DataCollatorForCLM, for example.
         **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), without persistent_workers.
 
-    Each `for` is the rest of the current epoch, the next one a whole epoch (with shards > 1 there is one without end).
-
-    Attributes:
-        epoch: the current one, from 0.
-        consumed_train_samples: rows of this epoch in the batches handed out, over all ranks.
+    Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
     """
 
-    def __init__(
-        self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any] = default_collate, **options: Any
-    ) -> None:
+    def __init__(self, stream: TokenStream, collate_fn: Collate = default_collate, **options: Any) -> None:
         if options.get("persistent_workers"):
             raise ValueError("persistent workers would keep their place when the epoch begins anew; leave them out")
         collate = _WithCursors(stream, collate_fn)
         super().__init__(stream, stream.micro_batch_size, collate_fn=collate, drop_last=True, **options)
-        self.stream = stream
-        self.epoch, self.consumed_train_samples = stream.start_from_epoch, stream.consumed_train_samples
-        self._cursors: Cursors = stream.cursors
+        self.stream, self._start = stream, dict(stream.start)
+
+    @property
+    def epoch(self) -> int:
+        """The current one, from 0."""
+        return self._start["epoch"]
+
+    @property
+    def consumed_train_samples(self) -> int:
+        """Rows of this epoch in the batches handed out, over all ranks."""
+        return self._start["consumed_train_samples"]
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self.stream.seek(self.epoch, self.consumed_train_samples, self._cursors)
+        start = self._start
+        self.stream.seek(**start)
         for batch, cursors in super().__iter__():
-            self.consumed_train_samples += self.stream.micro_batch_size * self.stream.world_size
-            self._cursors = {**self._cursors, **cursors}
+            start["consumed_train_samples"] += self.stream.micro_batch_size * self.stream.world_size
+            start["cursors"] = {**start["cursors"], **cursors}
             yield batch
-        self.epoch, self.consumed_train_samples, self._cursors = self.epoch + 1, 0, {}
+        self._start = {"epoch": start["epoch"] + 1, "consumed_train_samples": 0, "cursors": {}}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """{"epoch", "consumed_train_samples", "cursors", "plan"}: JSON-serialisable, good on every rank."""
-        return {
-            "epoch": self.epoch,
-            "consumed_train_samples": self.consumed_train_samples,
-            "cursors": self._cursors,
-            "plan": self.stream.plan,
-        }
+        return {**self._start, "plan": self.stream.plan}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue after what `state` counts, with any number of ranks and workers.
 
         Raises:
             PlanMismatch: the state of another text, tokenizer or order.
+            ValueError: not a state of such a loader.
         """
-        check_plan(state["plan"], self.stream.plan)
-        self.epoch, self.consumed_train_samples = state["epoch"], state["consumed_train_samples"]
-        self._cursors = state["cursors"]
+        check_state(state, self.state_dict())
+        self._start = {name: state[name] for name in self._start}
 
 
+@dataclasses.dataclass(frozen=True)
 class _WithCursors:
-    """Collates, and adds where the stream of this process stands after the batch."""
+    """Collates, and adds where the stream of this process stands after the batch.
 
-    def __init__(self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any]) -> None:
-        self.stream, self.collate_fn = stream, collate_fn
+    A worker gets the loader's dataset and this object together, so `stream` is the copy that it reads.
+    """
+
+    stream: TokenStream
+    collate_fn: Collate
 
     def __call__(self, rows: list[Row]) -> tuple[Any, Cursors]:
-        info = get_worker_info()
-        stream = self.stream if info is None else cast(TokenStream, info.dataset)
-        return self.collate_fn(rows), stream.cursors
+        return self.collate_fn(rows), self.stream.cursors
 
 
+@dataclasses.dataclass(frozen=True)
 class PositionIdsCollator:
     """A DataCollatorForCLM that takes position ids along: "position_ids", int64 [B, S], where the input ids go.
 
@@ -93,12 +97,12 @@ class PositionIdsCollator:
         collator: for everything else.
     """
 
-    def __init__(self, collator: DataCollatorForCLM) -> None:
-        self.collator = collator
+    collator: DataCollatorForCLM
 
     def __call__(self, rows: list[Row]) -> dict[str, torch.Tensor | TensorPointer]:
         batch = self.collator([{"input_ids": row["input_ids"]} for row in rows])
-        position_ids = np.stack([row["position_ids"] for row in rows])[:, :-1]
-        here = isinstance(batch["input_ids"], torch.Tensor)
-        batch["position_ids"] = torch.from_numpy(position_ids) if here else batch["input_ids"]
+        batch["position_ids"] = batch["input_ids"]
+        if isinstance(batch["input_ids"], torch.Tensor):
+            position_ids = np.stack([row["position_ids"][:-1] for row in rows])
+            batch["position_ids"] = torch.from_numpy(position_ids)
         return batch

@@ -14,8 +14,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.compressed import CompressedDictionary
-from nanoset_ref.streaming.records import CompressedFile
+from nanoset_ref.streaming.compressed import MAX_VALUE_BYTES, CompressedDictionary, CompressedFile
 
 
 class _ListLike(Dataset[Any]):
@@ -87,13 +86,19 @@ class CompressedDataset(_ListLike):
         source: the path of a dumped CompressedDictionary, or one in memory. A path is not loaded: values stay in the
             file (memory: 20 bytes each) and are decompressed one by one; several workers share the file's pages.
         trainer: not needed here; taken because every dataset takes one.
+        max_value_bytes: of a path: the largest JSON text of one value, in bytes.
 
     Raises:
         FileNotFoundError, CompressedFormatError: as CompressedFile.
     """
 
     def __init__(
-        self, hparams: Any, source: str | os.PathLike[str] | CompressedDictionary, trainer: Any = None
+        self,
+        hparams: Any,
+        source: str | os.PathLike[str] | CompressedDictionary,
+        trainer: Any = None,
+        *,
+        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         self.hparams = hparams
         self._values: CompressedFile | CompressedDictionary
@@ -101,7 +106,7 @@ class CompressedDataset(_ListLike):
             self._values = source
             self._places = np.sort(np.fromiter(source, np.int64, len(source)))
         else:
-            self._values = CompressedFile(source)
+            self._values = CompressedFile(source, max_value_bytes=max_value_bytes)
             self._places = np.argsort(self._values.keys, kind="stable")
 
     def __len__(self) -> int:

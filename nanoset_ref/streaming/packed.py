@@ -8,14 +8,12 @@
     tokens     a b c E d e f g E h E
     rows       a b c E,  E d e f,  f g E h      (E left out)
 
-A `cursor` names the first token of the next row: (block, document in it, token of the document). Going there
-opens that block, passes over the documents before without encoding them, and encodes one document again. The rejected
-alternative, to keep the tokens that are not yet in a row, ties a checkpoint to the encoder's batches.
+A `Cursor` names the first token of a row: (block, document in it, token of the document). To go there, open that block,
+pass over the documents before without encoding them, and encode one document again.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -31,85 +29,57 @@ Row = dict[str, NDArray[Any]]
 
 
 class Cursor(NamedTuple):
-    """The first token of a row: `offset` tokens into the document with number `document` of block `block`."""
+    """The first token of a row: `offset` tokens into document number `document` of block `block`."""
 
     block: int = 0
     document: int = 0
     offset: int = 0
 
 
-class PackedRows:
-    """The rows of some blocks of text.
+def packed_rows(
+    blocks: Iterable[Block],
+    encoder: Encoder,
+    sequence_length: int,
+    start: Cursor = Cursor(),  # noqa: B008
+    position_ids: bool = False,
+) -> Iterator[tuple[Cursor, Row]]:
+    """The rows of some blocks of text, each with its cursor.
 
     Args:
-        blocks: the blocks in order; only those from the cursor on are read.
+        blocks: in order; only those from `start` on are read.
         encoder: sets the EOS after each document (append_eod).
         sequence_length: S, in tokens.
-        cursor: where the first row begins.
+        start: where the first row begins.
         position_ids: whether rows come with them.
+
+    Yields:
+        rows {"input_ids": int32 [S + 1]}; with position ids also "position_ids": int64 [S + 1], from 0 in each document
+        and at the beginning of the row.
     """
+    sent: list[Cursor] = []  # the documents that the encoder was given; the first len(begins) of them are in `tokens`
 
-    def __init__(
-        self,
-        blocks: Iterable[Block],
-        encoder: Encoder,
-        sequence_length: int,
-        cursor: Cursor = Cursor(),  # noqa: B008
-        position_ids: bool = False,
-    ) -> None:
-        self.sequence_length, self._position_ids = sequence_length, position_ids
-        self._sent: deque[Cursor] = deque()  # documents whose ids have not come back yet
-        self._encoded = encoder.stream(self._texts(blocks, cursor))
-        # tokens at hand, where in them each document begins (the first one before them, perhaps), and its cursor
-        self._tokens = np.empty(0, np.int32)
-        self._begins = np.empty(0, np.int64)
-        self._documents: list[Cursor] = []
-        self._at = cursor.offset  # the first token of the next row
-        self._start = cursor
-
-    @property
-    def cursor(self) -> Cursor:
-        """Where the next row begins."""
-        if not self._documents:
-            return self._start
-        document = int(np.searchsorted(self._begins, self._at, "right")) - 1
-        return self._documents[document]._replace(offset=self._at - int(self._begins[document]))
-
-    def take(self) -> Row | None:
-        """The next row, None at the end of the text.
-
-        Returns:
-            {"input_ids": int32 [S + 1]}, a view; with position ids also "position_ids": int64 [S + 1], from 0 in each
-            document and at the beginning of the row.
-        """
-        while self._at + self.sequence_length + 1 > len(self._tokens):
-            if not self._fill():
-                return None
-        end = self._at + self.sequence_length + 1
-        row = {"input_ids": self._tokens[self._at : end]}
-        if self._position_ids:
-            starts = documents.starts_at_boundaries(self._begins, np.array([self._at]), end - self._at)
-            row["position_ids"] = documents.position_ids(starts)[0]
-        self._at = end - 1
-        return row
-
-    def _fill(self) -> bool:
-        """Put the next batch of documents after the tokens that are left; False if there is none."""
-        ids, lengths = next(self._encoded, (None, None))
-        if ids is None or lengths is None:
-            return False
-        if self._documents:  # let go of what lies before the next row
-            first = int(np.searchsorted(self._begins, self._at, "right")) - 1
-            self._documents, self._begins = self._documents[first:], self._begins[first:] - self._at
-            self._tokens, self._at = self._tokens[self._at :], 0
-        self._begins = np.concatenate([self._begins, np.cumsum(lengths) - lengths + len(self._tokens)])
-        self._tokens = np.concatenate([self._tokens, ids.astype(np.int32)])
-        self._documents += [self._sent.popleft() for _ in range(len(lengths))]
-        return True
-
-    def _texts(self, blocks: Iterable[Block], start: Cursor) -> Iterator[str]:
+    def texts() -> Iterator[str]:
         for number, block in islice(enumerate(blocks), start.block, None):
             for document in block.documents():
-                if number > start.block or document.number >= start.document:
-                    self._sent.append(Cursor(number, document.number))
+                place = Cursor(number, document.number)
+                if place >= start[:2]:
+                    sent.append(place)
                     yield document.text
+
+    # tokens at hand, where each document begins in them (the first one: or before), and where the next row does
+    tokens, begins, at = np.empty(0, np.int32), np.empty(0, np.int64), start.offset
+    for ids, lengths in encoder.stream(texts()):
+        begins = np.append(begins, len(tokens) + np.cumsum(lengths) - lengths)
+        tokens = np.append(tokens, ids.astype(np.int32))
+        while at + sequence_length < len(tokens):
+            document = np.searchsorted(begins, at, "right") - 1
+            row = {"input_ids": tokens[at : at + sequence_length + 1].copy()}
+            if position_ids:
+                starts = documents.starts_at_boundaries(begins, np.array([at]), sequence_length + 1)
+                row["position_ids"] = documents.position_ids(starts)[0]
+            yield sent[document]._replace(offset=at - int(begins[document])), row
+            at += sequence_length
+        # let go of what lies before the next row
+        document = np.searchsorted(begins, at, "right") - 1
+        del sent[:document]
+        tokens, begins, at = tokens[at:], begins[document:] - at, 0

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, CompressedFormatError
-from nanoset_ref.streaming.records import CompressedFile
+from nanoset_ref.streaming.compressed import CompressedFile
 
-COMPRESSIONS = ["bz2", "xz", "gzip", "zstd"]
+COMPRESSIONS = ["bz2", "xz", "gzip"]
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_key_that_does_not_fit_is_refused_when_it_is_set(key):
 
 
 def test_wrong_arguments_say_what_is_right(tmp_path):
-    with pytest.raises(ValueError, match=r"\['bz2', 'xz', 'gzip', 'zstd'\]"):
+    with pytest.raises(ValueError, match=r"\['bz2', 'xz', 'gzip'\]"):
         CompressedDictionary("lz4")
     with pytest.raises(TypeError):
         of([("key", 1)])
@@ -176,7 +176,7 @@ def test_shuffled_split_is_seeded_and_loses_nothing():
 
 
 def test_merging_another_compression_keeps_that_of_the_left():
-    left, right = of([(0, "a")], "xz"), of([(0, "b")], "zstd")
+    left, right = of([(0, "a")], "xz"), of([(0, "b")], "gzip")
     left.merge_(right)
     assert (dict(left), left.compression) == ({0: "a", 1: "b"}, "xz")
 
@@ -202,14 +202,14 @@ def header(compression="bz2"):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "too short"),
-        (b"\x00", "too short"),
-        (b"\xff\xff\xff\xff{}", "header of 4294967295 bytes"),
-        (record(b"not json"), "the header is not"),
-        (record(b"[1]"), "the header is not"),
+        (b"", "its header is not"),
+        (b"\x00", "its header is not"),
+        (b"\xff\xff\xff\xff{}", "it would have 4294967295 bytes"),
+        (record(b"not json"), "its header is not"),
+        (record(b"[1]"), "its header is not"),
         (record(b'{"compression": "rot13"}'), "must be one of"),
-        (record(b'{"compression": ["bz2"]}'), "the header is not"),
-        (record(b"[" * 4000), "the header is not"),
+        (record(b'{"compression": ["bz2"]}'), "its header is not"),
+        (record(b"[" * 4000), "its header is not"),
         (header() + b"\x01", "record at byte 26"),
         (header() + record(b"abc"), "record at byte 26"),
         (header() + struct.pack("<Ii", 1000, 1) + b"short", "record at byte 26"),
@@ -226,17 +226,16 @@ def test_a_damaged_file_is_refused_when_it_is_opened(tmp_path, content, message)
 @pytest.mark.parametrize(
     ("compression", "payload", "message"),
     [
-        ("bz2", b"no stream", "key 7 is not bz2 of JSON"),
+        ("bz2", b"no stream", "key 7 is not bz2"),
         ("bz2", bz2.compress(b"1")[:-1], "cut off"),
-        ("bz2", bz2.compress(b"1") + b"x", "bytes follow"),
-        ("bz2", bz2.compress(b"1") * 2, "bytes follow"),
-        ("bz2", bz2.compress(b"{"), "key 7 is not bz2 of JSON"),
-        ("bz2", bz2.compress(b"[" * 200_000), "key 7 is not bz2 of JSON"),
-        ("bz2", bz2.compress(b"\xff"), "key 7 is not bz2 of JSON"),
+        ("bz2", bz2.compress(b"1") + b"x", "has bytes after its end"),
+        ("bz2", bz2.compress(b"1") * 2, "has bytes after its end"),
+        ("bz2", bz2.compress(b"{"), "key 7 is not JSON"),
+        ("bz2", bz2.compress(b"[" * 200_000), "key 7 is not JSON"),
+        ("bz2", bz2.compress(b"\xff"), "key 7 is not JSON"),
         ("xz", b"", "cut off"),
-        ("xz", lzma.compress(b"1", lzma.FORMAT_ALONE), "key 7 is not xz of JSON"),
-        ("gzip", b"\x80\x04K\x01.", "key 7 is not gzip of JSON"),
-        ("zstd", b"x", "key 7 is not zstd of JSON"),
+        ("xz", lzma.compress(b"1", lzma.FORMAT_ALONE), "key 7 is not xz"),
+        ("gzip", b"\x80\x04K\x01.", "key 7 is not gzip"),
     ],
 )
 def test_a_damaged_value_is_an_error_of_that_value_only(tmp_path, compression, payload, message):
@@ -261,6 +260,6 @@ def test_a_decompression_bomb_is_an_error_before_it_goes_off(tmp_path, compressi
 
 
 def test_a_damaged_value_cannot_be_compressed_anew(tmp_path):
-    (tmp_path / "a.cd").write_bytes(header("zstd") + record(struct.pack("<i", 0) + b"nothing compressed"))
-    with pytest.raises(CompressedFormatError, match="is not zstd"):
+    (tmp_path / "a.cd").write_bytes(header("gzip") + record(struct.pack("<i", 0) + b"nothing compressed"))
+    with pytest.raises(CompressedFormatError, match="is not gzip"):
         of([(1, "b")], "xz").merge_(CompressedDictionary.load(tmp_path / "a.cd"))

@@ -90,7 +90,7 @@ def test_stacks_of_stacks_in_workers():
 
 @pytest.mark.parametrize("kind", ["map", "compressed", "stack"])
 def test_every_dataset_with_an_index_keeps_the_resume_contract(tmp_path, kind):
-    dictionary = CompressedDictionary("zstd")
+    dictionary = CompressedDictionary()
     dictionary.update((k, k) for k in reversed(range(101)))
     dictionary.dump(tmp_path / "n.cd")
     dataset = {

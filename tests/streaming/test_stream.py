@@ -22,7 +22,7 @@ from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
-from nanoset_ref.streaming.packed import Cursor, PackedRows
+from nanoset_ref.streaming.packed import Cursor, packed_rows
 from nanoset_ref.streaming.shards import window_order
 from nanoset_ref.text import open_text, parts
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
@@ -158,22 +158,16 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
     monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
     source, encoder = open_text(paths), Encoder(TOKENIZER, append_eod=True, backend="hf")
     expected = rows_of(tokens_of(LENGTHS), 4)
-    packed = PackedRows(source.blocks(), encoder, 4)
-    cursors = []
-    for _ in expected:
-        cursors.append(packed.cursor)
-        packed.take()
-    assert packed.take() is None
+    packed = list(packed_rows(source.blocks(), encoder, 4))
+    assert ids(row for _, row in packed) == expected
+    cursors = [cursor for cursor, _ in packed]
     assert len({cursor.block for cursor in cursors}) > 5
     assert max(cursor.offset for cursor in cursors) > 30
     for k, cursor in enumerate(cursors):
         seen = spy(encoder)
-        again = PackedRows(source.blocks(), encoder, 4, cursor)
-        assert again.cursor == cursor
-        rest = []
-        while row := again.take():
-            rest.append(row["input_ids"].tolist())
-        assert rest == expected[k:]
+        again = list(packed_rows(source.blocks(), encoder, 4, cursor))
+        assert [cursor for cursor, _ in again] == cursors[k:]
+        assert ids(row for _, row in again) == expected[k:]
         documents = [document for block in source.blocks() for document in block.documents()]
         place = [(b, d.number) for b, block in enumerate(source.blocks()) for d in block.documents()].index(cursor[:2])
         assert seen == [document.text for document in documents[place:]]
@@ -232,7 +226,7 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
 
 @pytest.mark.parametrize(
     ("workers", "options"),
-    [(0, {}), (3, {"shuffle_buffer": 11}), (0, {"shards": 3}), (2, {"shards": 3, "shuffle_buffer": 4})],
+    [(0, {}), (3, {"shuffle_buffer": 11}), (0, {"shards": 3, "repeat": True}), (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4})],
 )
 def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
     endless = options.get("shards", 1) > 1
@@ -267,18 +261,18 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
         packed.append(rows_of(tokens, 3))
     endless = zip(*(itertools.cycle(rows) for rows in packed), strict=True)
     expected = [row for rows in itertools.islice(endless, 60) for row in rows]
-    assert ids(TokenStream(paths, TOKENIZER, 3, shards=shards), 240) == expected
+    assert ids(TokenStream(paths, TOKENIZER, 3, shards=shards, repeat=True), 240) == expected
     for size, batch, workers in ((2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
-            options = {"micro_batch_size": batch, "rank": rank, "world_size": size, "shards": shards, "backend": "hf"}
+            options = {"micro_batch_size": batch, "rank": rank, "world_size": size, "shards": shards, "repeat": True, "backend": "hf"}
             loader = TokenStreamDataLoader(
                 TokenStream(paths, TOKENIZER, 3, **options), collate_fn=ids, num_workers=workers
             )
             batches = itertools.islice(loader, 60 // size // batch)
             ranks.append([row for batch_ in batches for row in batch_])
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
-    options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "backend": "hf"}
+    options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "repeat": True, "backend": "hf"}
     stream = TokenStream(paths, TOKENIZER, 3, **options)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
@@ -296,7 +290,8 @@ def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
     seen = spy(again.encoder())
     assert taken + ids(again) == ids(stream)
     assert len(seen) == 20
-    moved = TokenStream(paths, TOKENIZER, 10, consumed_train_samples=100, cursors=state["cursors"])
+    moved = TokenStream(paths, TOKENIZER, 10)
+    moved.seek(0, 100, state["cursors"])
     assert ids(moved) == ids(stream)[100:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
@@ -322,10 +317,10 @@ def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
     with pytest.raises(PlanMismatch, match="tokenizer"):
         loader = TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4))
         loader.load_state_dict(TokenStreamDataLoader(stream).state_dict())
-    with pytest.raises(ValueError, match="to change the layout resume from the count"):
+    with pytest.raises(ValueError, match="or from a count: TokenStreamDataLoader"):
         TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
     with pytest.raises(ValueError, match="has fewer blocks"):
-        ids(TokenStream(paths[0], TOKENIZER, 4, shards=2), 2)
+        ids(TokenStream(paths[0], TOKENIZER, 4, shards=2, repeat=True), 2)
     with pytest.raises(ValueError, match="persistent workers"):
         TokenStreamDataLoader(stream, num_workers=1, persistent_workers=True)
     without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
@@ -334,8 +329,7 @@ def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
     assert EOS not in [token for row in ids(TokenStream(paths, without, 4, append_eod=False)) for token in row]
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
-    start = "TokenStream(0.jsonl, 1.jsonl, 2.jsonl; sequence_length=4, shards=1, shuffle_buffer=0; rank 0 of 1"
-    assert repr(stream).startswith(start)
+    assert repr(stream).startswith("TokenStream(0.jsonl, 1.jsonl, 2.jsonl; StreamOptions(sequence_length=4, ")
     assert Cursor() == (0, 0, 0)
 
 
