@@ -20,23 +20,22 @@ import bz2
 import gzip
 import json
 import lzma
-import math
-import mmap
 import operator
-import os
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from itertools import count, filterfalse, islice
-from typing import Any, BinaryIO
+from itertools import chain, count, filterfalse, islice
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nanoset_ref.files import atomic_write
+from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.streaming.filemap import FileMap
 from nanoset_ref.streaming.resumable import at_least
 
 MAX_VALUE_BYTES = 16 << 20
@@ -57,70 +56,6 @@ class CompressedFormatError(ValueError):
     """A file or a value that is not what the format allows: truncated, damaged, of unknown compression, or a bomb."""
 
 
-class CompressedFile:
-    """A file of compressed values, read through a memory map: nothing but keys and places is kept in memory.
-
-    Args:
-        filepath: the file.
-        max_value_bytes: as in CompressedDictionary.
-
-    Attributes:
-        compression: as the header says.
-        keys: int32 [n], in file order.
-
-    `file[i]` is the i-th value in file order, decompressed. The object can be sent to other processes, which map the
-    file themselves. Memory: 12 bytes per entry.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CompressedFormatError: not such a file, a record beyond its end, the same key twice.
-    """
-
-    def __init__(self, filepath: str | os.PathLike[str], *, max_value_bytes: int = MAX_VALUE_BYTES) -> None:
-        self.filepath, self.max_value_bytes = os.fspath(filepath), max_value_bytes
-        with open(self.filepath, "rb") as file:
-            self.compression = self._read_header(file)
-            begin = file.tell()
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        data = np.frombuffer(self._map, np.uint8)
-        # record i is the bytes starts[i] : starts[i + 1], with its length and its key
-        self._starts = _record_starts(data, begin)
-        if self._starts[-1] != len(data):
-            what = "is shorter than a key or goes beyond the end of the file"
-            raise CompressedFormatError(f"{self.filepath}: the record at byte {self._starts[-1]} {what}")
-        key_bytes = self._starts[:-1, None] + np.arange(4, 8)
-        self.keys = data[key_bytes].view("<i4")[:, 0]
-        if repeated := _repeated(self.keys):
-            raise CompressedFormatError(f"{self.filepath}: key {repeated[0]} stands in it more than once")
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __getitem__(self, place: int) -> Any:
-        return _decoded(self._payload(place), self.compression, self.max_value_bytes, self.keys[place])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(CompressedFile, max_value_bytes=self.max_value_bytes), (self.filepath,)
-
-    def payloads(self) -> Iterator[tuple[int, bytes]]:
-        """(key, compressed value) in file order."""
-        return zip(self.keys.tolist(), map(self._payload, range(len(self))), strict=True)
-
-    def _payload(self, place: int) -> bytes:
-        return self._map[self._starts[place] + 8 : self._starts[place + 1]]
-
-    def _read_header(self, file: BinaryIO) -> str:
-        """The compression; leaves the file where the records begin."""
-        length = int.from_bytes(file.read(4), "little")
-        try:
-            if length > MAX_HEADER_BYTES:
-                raise ValueError(f"it would have {length} bytes")
-            return _known(json.loads(file.read(length))["compression"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            what = 'not a compressed dictionary, its header is not {"compression": ...}'
-            raise CompressedFormatError(f"{self.filepath}: {what}: {error}") from None
-
-
 class CompressedDictionary(MutableMapping[int, Any]):
     """A dict from int to any JSON value; values are compressed when set and decompressed when read.
 
@@ -139,10 +74,14 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def __init__(self, compression: str = "bz2", *, max_value_bytes: int = MAX_VALUE_BYTES) -> None:
         self.compression, self.max_value_bytes = _known(compression), max_value_bytes
-        self._payloads: dict[int, bytes] = {}
+        self._payloads: Any = {}  # the compressed values: a dict, or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
-        return _decoded(self._payloads[key], self.compression, self.max_value_bytes, key)
+        text = self._text(key)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CompressedFormatError(f"the value of key {key} is not JSON: {error}") from None
 
     def __setitem__(self, key: int, value: Any) -> None:
         key = operator.index(key)
@@ -167,23 +106,33 @@ class CompressedDictionary(MutableMapping[int, Any]):
         return key in self._payloads
 
     def __repr__(self) -> str:
-        size = sum(map(len, self._payloads.values()))
-        return f"CompressedDictionary({len(self)} values, {size} bytes of {self.compression})"
+        return f"CompressedDictionary({len(self)} values, {self.compression})"
 
-    def dump(self, filepath: str | os.PathLike[str], limit: int | None = None) -> None:
-        """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
-        _write(filepath, self.compression, islice(self._payloads.items(), limit))
+    @classmethod
+    def open(cls, filepath: PathLike, *, max_value_bytes: int = MAX_VALUE_BYTES) -> CompressedDictionary:
+        """The dictionary in a file, to be read only: values stay in the file, memory is 24 bytes for each.
+
+        Raises:
+            FileNotFoundError: no such file.
+            CompressedFormatError: not such a file, a record beyond its end, the same key twice.
+        """
+        file = CompressedFile(filepath)
+        new = cls(file.compression, max_value_bytes=max_value_bytes)
+        new._payloads = file
+        return new
 
     @classmethod
     def load(
-        cls, filepath: str | os.PathLike[str], limit: int | None = None, *, max_value_bytes: int = MAX_VALUE_BYTES
+        cls, filepath: PathLike, limit: int | None = None, *, max_value_bytes: int = MAX_VALUE_BYTES
     ) -> CompressedDictionary:
-        """Read the first `limit` values (None: all) of a file; they stay compressed until they are asked for.
+        """Read the first `limit` values (None: all) of a file into memory, compressed. Raises: as `open`."""
+        new = cls.open(filepath, max_value_bytes=max_value_bytes)
+        new._payloads = dict(islice(new._payloads.items(), limit))
+        return new
 
-        Raises: as CompressedFile.
-        """
-        file = CompressedFile(filepath, max_value_bytes=max_value_bytes)
-        return cls(file.compression, max_value_bytes=max_value_bytes)._with(islice(file.payloads(), limit))
+    def dump(self, filepath: PathLike, limit: int | None = None) -> None:
+        """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
+        _write(filepath, self.compression, islice(self._payloads.items(), limit))
 
     def split(
         self,
@@ -206,8 +155,8 @@ class CompressedDictionary(MutableMapping[int, Any]):
         """
         if (parts is None) == (parts_length is None):
             raise ValueError(f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}")
-        if parts is None:
-            parts = max(1, math.ceil(len(self) / at_least(1, "parts_length", parts_length)))
+        if parts_length is not None:
+            parts = max(1, -(-len(self) // at_least(1, "parts_length", parts_length)))
         keys = list(self)
         if shuffle:
             random.Random(seed).shuffle(keys)
@@ -240,18 +189,15 @@ class CompressedDictionary(MutableMapping[int, Any]):
             ValueError: a common key when keys stay; nothing has been changed then.
         """
         if not reset_keys:
-            _refuse_repeated([*self, *other])
+            _refuse_repeated([*self, *other], BOTH)
         keys = filterfalse(self._payloads.__contains__, count()) if reset_keys else list(other)
-        payloads = [
-            _recompressed(payload, other.compression, self.compression, other.max_value_bytes, key)
-            for key, payload in other._payloads.items()
-        ]
-        self._with(zip(keys, payloads, strict=False))
+        payloads = [other._recompressed(key, self.compression) for key in other]
+        self._payloads.update(zip(keys, payloads, strict=False))
 
     @staticmethod
     def combine_on_disk(
-        destination: str | os.PathLike[str],
-        *dictionaries_files: str | os.PathLike[str],
+        destination: PathLike,
+        *dictionaries_files: PathLike,
         compression: str | None = None,
         reset_keys: bool = True,
         max_value_bytes: int = MAX_VALUE_BYTES,
@@ -270,30 +216,87 @@ class CompressedDictionary(MutableMapping[int, Any]):
         """
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
-        files = [CompressedFile(path, max_value_bytes=max_value_bytes) for path in dictionaries_files]
+        files = [CompressedDictionary.open(path, max_value_bytes=max_value_bytes) for path in dictionaries_files]
         new = _known(compression or files[0].compression)
         if not reset_keys:
-            _refuse_repeated(np.concatenate([file.keys for file in files]))
-        numbers = count()
-        payloads = (
-            (
-                next(numbers) if reset_keys else key,
-                _recompressed(payload, file.compression, new, max_value_bytes, key),
-            )
-            for file in files
-            for key, payload in file.payloads()
-        )
-        _write(destination, new, payloads)
+            _refuse_repeated(list(chain(*files)), BOTH)
+        keys = count() if reset_keys else chain(*files)
+        payloads = (file._recompressed(key, new) for file in files for key in file)
+        _write(destination, new, zip(keys, payloads, strict=False))
 
-    def _part(self, keys: list[int], reset_keys: bool) -> CompressedDictionary:
+    def _part(self, keys: Sequence[int], reset_keys: bool) -> CompressedDictionary:
         """A new dictionary with the values of these keys."""
         new = CompressedDictionary(self.compression, max_value_bytes=self.max_value_bytes)
-        new_keys = range(len(keys)) if reset_keys else keys
-        return new._with(zip(new_keys, map(self._payloads.__getitem__, keys), strict=True))
+        new._payloads = {place if reset_keys else key: self._payloads[key] for place, key in enumerate(keys)}
+        return new
 
-    def _with(self, payloads: Iterable[tuple[int, bytes]]) -> CompressedDictionary:
-        self._payloads.update(payloads)
-        return self
+    def _recompressed(self, key: int, compression: str) -> bytes:
+        if compression == self.compression:
+            return self._payloads[key]
+        return COMPRESS[compression](self._text(key))
+
+    def _text(self, key: int) -> bytes:
+        """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
+        stream = DECOMPRESSORS[self.compression]()
+        try:
+            text = stream.decompress(self._payloads[key], self.max_value_bytes + 1)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise CompressedFormatError(f"the value of key {key} is not {self.compression}: {error}") from None
+        if len(text) > self.max_value_bytes:
+            what = f"grows beyond {self.max_value_bytes} bytes; give a larger max_value_bytes if you trust the file"
+        elif not stream.eof:
+            what = "is cut off"
+        elif stream.unused_data:
+            what = "has bytes after its end"
+        else:
+            return text
+        raise CompressedFormatError(f"the value of key {key} {what}")
+
+
+class CompressedFile(Mapping[int, bytes]):
+    """The compressed values of a file by key, in file order, read through a memory map.
+
+    The object can be sent to other processes, which map the file themselves.
+    """
+
+    def __init__(self, filepath: PathLike) -> None:
+        self._file = FileMap(filepath)
+        self.compression, begin = self._header()
+        data = np.frombuffer(self._file.bytes, np.uint8)
+        # record i is the bytes starts[i] : starts[i + 1], with its length and its key
+        self._starts = _record_starts(data, begin)
+        if self._starts[-1] != len(data):
+            what = "is shorter than a key or goes beyond the end of the file"
+            raise CompressedFormatError(f"{filepath}: the record at byte {self._starts[-1]} {what}")
+        self._keys = data[self._starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
+        _refuse_repeated(self._keys, filepath)
+        self._places = np.argsort(self._keys)
+        self._sorted_keys = self._keys[self._places]
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[int]:
+        return map(int, self._keys)
+
+    def __getitem__(self, key: int) -> bytes:
+        place = bisect_left(memoryview(self._sorted_keys), key)
+        if place == len(self) or self._sorted_keys[place] != key:
+            raise KeyError(key)
+        start, end = self._starts[self._places[place] :][:2]
+        return self._file.bytes[start + 8 : end]
+
+    def _header(self) -> tuple[str, int]:
+        """The compression, and where the records begin."""
+        data = self._file.bytes
+        length = int.from_bytes(data[:4], "little")
+        try:
+            if length > MAX_HEADER_BYTES:
+                raise ValueError(f"it would have {length} bytes")
+            return _known(json.loads(data[4 : 4 + length])["compression"]), 4 + length
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            what = 'not a compressed dictionary, its header is not {"compression": ...}'
+            raise CompressedFormatError(f"{self._file.path}: {what}: {error}") from None
 
 
 @njit(cache=True)
@@ -309,42 +312,12 @@ def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
     return np.array(starts)
 
 
-def _write(filepath: str | os.PathLike[str], compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
+def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
     header = json.dumps({"compression": compression}).encode()
     with atomic_write(filepath) as file:
         file.write(struct.pack("<I", len(header)) + header)
         for key, payload in payloads:
             file.write(struct.pack("<Ii", 4 + len(payload), key) + payload)
-
-
-def _decoded(payload: bytes, compression: str, limit: int, key: int) -> Any:
-    text = _decompressed(payload, compression, limit, key)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CompressedFormatError(f"the value of key {key} is not JSON: {error}") from None
-
-
-def _recompressed(payload: bytes, old: str, new: str, limit: int, key: int) -> bytes:
-    return payload if old == new else COMPRESS[new](_decompressed(payload, old, limit, key))
-
-
-def _decompressed(payload: bytes, compression: str, limit: int, key: int) -> bytes:
-    """At most `limit` bytes out of exactly one compressed stream."""
-    stream = DECOMPRESSORS[compression]()
-    try:
-        data = stream.decompress(payload, limit + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise CompressedFormatError(f"the value of key {key} is not {compression}: {error}") from None
-    if len(data) > limit:
-        what = f"grows beyond {limit} bytes; give a larger max_value_bytes if you trust the file"
-    elif not stream.eof:
-        what = "is cut off"
-    elif stream.unused_data:
-        what = "has bytes after its end"
-    else:
-        return data
-    raise CompressedFormatError(f"the value of key {key} {what}")
 
 
 def _known(compression: str) -> str:
@@ -353,12 +326,10 @@ def _known(compression: str) -> str:
     return compression
 
 
-def _repeated(keys: Iterable[int] | NDArray[np.int32]) -> list[int]:
-    """The keys that occur more than once."""
-    values, counts = np.unique(np.asarray(keys), return_counts=True)
-    return values[counts > 1].tolist()
+BOTH = "what is to be merged; pass reset_keys=True to number the values anew"
 
 
-def _refuse_repeated(keys: Iterable[int] | NDArray[np.int32]) -> None:
-    if repeated := _repeated(keys):
-        raise ValueError(f"both have the key {repeated[0]}; pass reset_keys=True to number the values anew")
+def _refuse_repeated(keys: Any, where: Any) -> None:
+    values, counts = np.unique(keys, return_counts=True)
+    for key in values[counts > 1]:
+        raise CompressedFormatError(f"key {key} occurs more than once in {where}")

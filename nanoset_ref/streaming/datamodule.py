@@ -21,6 +21,8 @@ from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.resumable import required
 from nanoset_ref.streaming.mapped import MapDataset
 
+LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
+
 
 class SuperDataModule(LightningDataModule):
     """Adapters in, DataLoaders out.
@@ -83,23 +85,18 @@ class SuperDataModule(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._start = {"epoch": state_dict["epoch"], "batches": state_dict["batches"]}
 
-    def _loader(
-        self, name: str, adapter: Adapter | None, size_name: str, *, epoch: int = 0, batches: int = 0
-    ) -> DataLoader[Any]:
+    def _loader(self, name: str, adapter: Adapter | None, size: str, epoch: int = 0, batches: int = 0) -> Any:
         if adapter is None:
             raise ValueError(f"SuperDataModule has no {name}_adapter; pass {name}_adapter=... to use this loader")
         hparams = self.hyperparameters
-        size = getattr(hparams, size_name, hparams.batch_size)
-        options: dict[str, Any] = {
-            "batch_size": size,
-            "collate_fn": self.collate_fn,
-            "num_workers": getattr(hparams, "num_workers", 0),
-            "pin_memory": getattr(hparams, "pin_memory", False),
-            "prefetch_factor": getattr(hparams, "prefetch_factor", None),
-        }
-        if not getattr(hparams, "iterable", False):
-            return DataLoader(MapDataset(hparams, adapter, self.trainer), shuffle=name == "train", **options)
-        # one batch per step: the count below is one of batches
-        per_batch = SimpleNamespace(batch_size=size, accumulate_grad_batches=1)
-        dataset = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
-        return DataLoader(dataset, **options)
+        batch_size = getattr(hparams, size, hparams.batch_size)
+        options = {name: getattr(hparams, name) for name in LOADER_OPTIONS if hasattr(hparams, name)}
+        shuffle = None
+        dataset: Any
+        if getattr(hparams, "iterable", False):
+            # one batch per step: the count below is one of batches
+            per_batch = SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=1)
+            dataset = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
+        else:
+            dataset, shuffle = MapDataset(hparams, adapter, self.trainer), name == "train"
+        return DataLoader(dataset, batch_size, shuffle, collate_fn=self.collate_fn, **options)

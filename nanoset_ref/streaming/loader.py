@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, default_collate
 
-from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
+from nanoset_ref.collator import Batch, DataCollatorForCLM
+from nanoset_ref.documents import DocumentOptions
+from nanoset_ref.rows import SampleBlock
 from nanoset_ref.streaming.packed import Row
 from nanoset_ref.streaming.resumable import State, check_state
 from nanoset_ref.streaming.stream import Cursors, TokenStream
@@ -89,20 +90,18 @@ class _WithCursors:
         return self.collate_fn(rows), self.stream.cursors
 
 
-@dataclasses.dataclass(frozen=True)
 class PositionIdsCollator:
-    """A DataCollatorForCLM that takes position ids along: "position_ids", int64 [B, S], where the input ids go.
+    """A DataCollatorForCLM for rows with position ids, which tell it where documents begin.
 
     Args:
-        collator: for everything else.
+        collator: what it says about documents is added to the batch; without `documents` "position_ids", int64 [B, S],
+            go where the input ids go.
     """
 
-    collator: DataCollatorForCLM
+    def __init__(self, collator: DataCollatorForCLM) -> None:
+        documents = collator.documents or DocumentOptions(reset_position_ids=True)
+        self.collator = dataclasses.replace(collator, documents=documents)
 
-    def __call__(self, rows: list[Row]) -> dict[str, torch.Tensor | TensorPointer]:
-        batch = self.collator([{"input_ids": row["input_ids"]} for row in rows])
-        batch["position_ids"] = batch["input_ids"]
-        if isinstance(batch["input_ids"], torch.Tensor):
-            position_ids = np.stack([row["position_ids"][:-1] for row in rows])
-            batch["position_ids"] = torch.from_numpy(position_ids)
-        return batch
+    def __call__(self, rows: list[Row]) -> Batch:
+        ids, positions = (np.stack([row[name] for row in rows]) for name in ("input_ids", "position_ids"))
+        return self.collator(SampleBlock(ids, lambda: positions == 0))

@@ -5,7 +5,6 @@ All three behave like lists: negative indices and slices work, an index outside 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from nanoset_ref.files import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.compressed import MAX_VALUE_BYTES, CompressedDictionary, CompressedFile
+from nanoset_ref.streaming.compressed import MAX_VALUE_BYTES, CompressedDictionary
 
 
 class _ListLike(Dataset[Any]):
@@ -83,37 +83,33 @@ class CompressedDataset(_ListLike):
 
     Args:
         hparams: any object; kept as `hparams`.
-        source: the path of a dumped CompressedDictionary, or one in memory. A path is not loaded: values stay in the
-            file (memory: 20 bytes each) and are decompressed one by one; several workers share the file's pages.
+        source: a CompressedDictionary, or the path of a dumped one. A path is not loaded: values stay in the file
+            (memory: 28 bytes each) and are decompressed one by one; several workers share the file's pages.
         trainer: not needed here; taken because every dataset takes one.
         max_value_bytes: of a path: the largest JSON text of one value, in bytes.
 
     Raises:
-        FileNotFoundError, CompressedFormatError: as CompressedFile.
+        FileNotFoundError, CompressedFormatError: as CompressedDictionary.open.
     """
 
     def __init__(
         self,
         hparams: Any,
-        source: str | os.PathLike[str] | CompressedDictionary,
+        source: PathLike | CompressedDictionary,
         trainer: Any = None,
         *,
         max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
-        self.hparams = hparams
-        self._values: CompressedFile | CompressedDictionary
-        if isinstance(source, CompressedDictionary):
-            self._values = source
-            self._places = np.sort(np.fromiter(source, np.int64, len(source)))
-        else:
-            self._values = CompressedFile(source, max_value_bytes=max_value_bytes)
-            self._places = np.argsort(self._values.keys, kind="stable")
+        if not isinstance(source, CompressedDictionary):
+            source = CompressedDictionary.open(source, max_value_bytes=max_value_bytes)
+        self.hparams, self.dictionary = hparams, source
+        self._keys = np.sort(np.fromiter(source, np.int32, len(source)))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._keys)
 
     def _at(self, place: int) -> Any:
-        return self._values[int(self._places[place])]
+        return self.dictionary[int(self._keys[place])]
 
 
 class StackDataset(_ListLike):

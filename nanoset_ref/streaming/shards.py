@@ -7,14 +7,16 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.streaming.options import StreamOptions
-from nanoset_ref.streaming.packed import Cursor, Row
+from nanoset_ref.streaming.packed import Cursor, Row, packed_rows
+from nanoset_ref.text import TextSource
+from nanoset_ref.tokenise.encode import Encoder
 
 Place = dict[str, int]
 
@@ -23,9 +25,10 @@ class Shard:
     """The rows of one shard, from a window on.
 
     Args:
-        rows_from: reads the shard's text from a cursor on.
+        text: of all shards.
+        encoder: sets the EOS after each document (append_eod).
+        options: of the stream.
         number: of the shard.
-        options: `repeat`, `shuffle_buffer` and `seed` matter here.
         epoch: the pass over the text, where there is no cursor.
         cursor: of a window; None is the beginning.
 
@@ -38,13 +41,14 @@ class Shard:
 
     def __init__(
         self,
-        rows_from: Callable[[Cursor], Iterator[tuple[Cursor, Row]]],
-        number: int,
+        text: TextSource,
+        encoder: Encoder,
         options: StreamOptions,
+        number: int,
         epoch: int = 0,
         cursor: Place | None = None,
     ) -> None:
-        self._rows_from, self._number, self._options = rows_from, number, options
+        self._text, self._encoder, self._options, self._number = text, encoder, options, number
         self.cursor: Place = cursor or {"row": 0, "epoch": epoch, **Cursor()._asdict()}
         self._window: list[Row] = []
         self._windows = self._read(**self.cursor)
@@ -61,7 +65,9 @@ class Shard:
     def _read(self, row: int, epoch: int, **start: int) -> Iterator[tuple[Place, list[Row]]]:
         options, cursor = self._options, Cursor(**start)
         while True:
-            rows, first = self._rows_from(cursor), row
+            blocks = islice(self._text.blocks(), self._number, None, options.shards)
+            rows = packed_rows(blocks, self._encoder, options.sequence_length, cursor, options.position_ids)
+            first = row
             while window := list(islice(rows, max(1, options.shuffle_buffer))):
                 order = range(len(window))
                 if options.shuffle_buffer:

@@ -20,16 +20,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count, islice
 from typing import Any
 
 import xxhash
 from torch.utils.data import get_worker_info
 
+from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule, worker_item
 from nanoset_ref.streaming.options import StreamOptions
-from nanoset_ref.streaming.packed import Cursor, Row, packed_rows
+from nanoset_ref.streaming.packed import Row
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, worker_and_workers
 from nanoset_ref.streaming.shards import Shard
 from nanoset_ref.text import TextSource, open_text
@@ -63,7 +63,7 @@ class TokenStream(Resumable):
 
     def __init__(
         self,
-        text: TextSource | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        text: TextSource | PathLike | Sequence[PathLike],
         tokenizer: Any,
         sequence_length: int,
         *,
@@ -91,8 +91,7 @@ class TokenStream(Resumable):
 
     def __repr__(self) -> str:
         text = ", ".join(name for name, _ in self.plan["text"][:3])
-        start = {name: value for name, value in self.start.items() if name != "cursors"}
-        return f"TokenStream({text}; {self.options}; rank {self.rank} of {self.world_size}, from {start})"
+        return f"TokenStream({text}; {self.options}; rank {self.rank} of {self.world_size}, from {self.start})"
 
     def seek(
         self,
@@ -166,11 +165,7 @@ class TokenStream(Resumable):
         cursor = place["cursors"].get(str(number))
         if cursor and (cursor["row"] > index or (not repeat and cursor["epoch"] != epoch)):
             cursor = None
-        return Shard(partial(self._rows_from, number), number, self.options, 0 if repeat else epoch, cursor)
-
-    def _rows_from(self, shard: int, start: Cursor) -> Iterator[tuple[Cursor, Row]]:
-        blocks = islice(self.source.blocks(), shard, None, self.options.shards)
-        return packed_rows(blocks, self.encoder(), self.options.sequence_length, start, self.options.position_ids)
+        return Shard(self.source, self.encoder(), self.options, number, 0 if repeat else epoch, cursor)
 
     def __getstate__(self) -> State:
         return {**vars(self), "_encoder": None}
