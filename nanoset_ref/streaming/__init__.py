@@ -5,7 +5,7 @@ from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFor
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.loader import PositionIdsCollator, TokenStreamDataLoader
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
-from nanoset_ref.streaming.options import StreamOptions
+from nanoset_ref.streaming.packed import StreamOptions
 from nanoset_ref.streaming.stream import TokenStream
 
 __all__ = [

@@ -13,7 +13,9 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import mmap
 import operator
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +25,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.streaming.filemap import FileMap
 
 NEWLINE, CARRIAGE_RETURN = 10, 13
 
@@ -58,6 +59,19 @@ def can_index(adapter: Adapter) -> bool:
         if "__iter__" in vars(cls):
             return False
     return False
+
+
+class FileMap:
+    """The bytes of a file through a memory map, `bytes`; it can be sent to other processes, which map it anew."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        with open(self.path, "rb") as file:
+            empty = not file.read(1)
+            self.bytes: Any = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileMap, (self.path,)
 
 
 class LinesAdapter(Adapter):

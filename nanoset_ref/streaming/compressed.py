@@ -24,31 +24,27 @@ import operator
 import random
 import struct
 import zlib
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write
-from nanoset_ref.streaming.filemap import FileMap
+from nanoset_ref.streaming.adapters import FileMap
 from nanoset_ref.streaming.resumable import at_least
 
 MAX_VALUE_BYTES = 16 << 20
 MAX_HEADER_BYTES = 4096
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "gzip": partial(gzip.compress, mtime=0),  # the same bytes at any time of day
-}
-DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    "bz2": bz2.BZ2Decompressor,
-    "xz": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28),
-    "gzip": partial(zlib.decompressobj, wbits=31),
+LENGTH, RECORD = struct.Struct("<I"), struct.Struct("<Ii")  # of what follows the length; and a key
+# name -> (compresses, makes a decompressor)
+CODECS: dict[str, tuple[Any, Any]] = {
+    "bz2": (bz2.compress, bz2.BZ2Decompressor),
+    "xz": (lzma.compress, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28)),
+    "gzip": (partial(gzip.compress, mtime=0), partial(zlib.decompressobj, wbits=31)),  # the same bytes at any time
 }
 
 
@@ -74,6 +70,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def __init__(self, compression: str = "bz2", *, max_value_bytes: int = MAX_VALUE_BYTES) -> None:
         self.compression, self.max_value_bytes = _known(compression), max_value_bytes
+        self._compress, self._decompressor = CODECS[compression]
         self._payloads: Any = {}  # the compressed values: a dict, or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
@@ -91,7 +88,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         if len(text) > self.max_value_bytes:
             allowed = f"max_value_bytes={self.max_value_bytes} are allowed"
             raise ValueError(f"the value of key {key} has {len(text)} bytes of JSON, {allowed}")
-        self._payloads[key] = COMPRESS[self.compression](text)
+        self._payloads[key] = self._compress(text)
 
     def __delitem__(self, key: int) -> None:
         del self._payloads[key]
@@ -233,11 +230,11 @@ class CompressedDictionary(MutableMapping[int, Any]):
     def _recompressed(self, key: int, compression: str) -> bytes:
         if compression == self.compression:
             return self._payloads[key]
-        return COMPRESS[compression](self._text(key))
+        return CODECS[compression][0](self._text(key))
 
     def _text(self, key: int) -> bytes:
         """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
-        stream = DECOMPRESSORS[self.compression]()
+        stream = self._decompressor()
         try:
             text = stream.decompress(self._payloads[key], self.max_value_bytes + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -256,35 +253,40 @@ class CompressedDictionary(MutableMapping[int, Any]):
 class CompressedFile(Mapping[int, bytes]):
     """The compressed values of a file by key, in file order, read through a memory map.
 
-    The object can be sent to other processes, which map the file themselves.
+    It can be sent to other processes, which map the file themselves.
     """
 
     def __init__(self, filepath: PathLike) -> None:
         self._file = FileMap(filepath)
-        self.compression, begin = self._header()
-        data = np.frombuffer(self._file.bytes, np.uint8)
-        # record i is the bytes starts[i] : starts[i + 1], with its length and its key
-        self._starts = _record_starts(data, begin)
-        if self._starts[-1] != len(data):
-            what = "is shorter than a key or goes beyond the end of the file"
-            raise CompressedFormatError(f"{filepath}: the record at byte {self._starts[-1]} {what}")
-        self._keys = data[self._starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
-        _refuse_repeated(self._keys, filepath)
-        self._places = np.argsort(self._keys)
-        self._sorted_keys = self._keys[self._places]
+        self.compression, at = self._header()
+        data = self._file.bytes
+        starts, keys = array("q"), array("i")  # of payloads
+        while at < len(data):
+            length, key = RECORD.unpack_from(data, at) if at + RECORD.size <= len(data) else (0, 0)
+            if length < 4 or at + 4 + length > len(data):
+                what = "is shorter than a key or goes beyond the end of the file"
+                raise CompressedFormatError(f"{filepath}: the record at byte {at} {what}")
+            starts.append(at + RECORD.size)
+            keys.append(key)
+            at += 4 + length
+        _refuse_repeated(keys, filepath)
+        self._starts, self._keys = starts, keys
+        self._places = np.argsort(keys)
+        self._sorted_keys = np.array(keys)[self._places]
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[int]:
-        return map(int, self._keys)
+        return iter(self._keys)
 
     def __getitem__(self, key: int) -> bytes:
         place = bisect_left(memoryview(self._sorted_keys), key)
         if place == len(self) or self._sorted_keys[place] != key:
             raise KeyError(key)
-        start, end = self._starts[self._places[place] :][:2]
-        return self._file.bytes[start + 8 : end]
+        start = self._starts[self._places[place]]
+        (length,) = LENGTH.unpack_from(self._file.bytes, start - RECORD.size)
+        return self._file.bytes[start : start + length - 4]
 
     def _header(self) -> tuple[str, int]:
         """The compression, and where the records begin."""
@@ -299,30 +301,17 @@ class CompressedFile(Mapping[int, bytes]):
             raise CompressedFormatError(f"{self._file.path}: {what}: {error}") from None
 
 
-@njit(cache=True)
-def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
-    """Where each record begins, and after them where the first damaged one does: the end of a file that is whole."""
-    starts = [at]
-    while at + 8 <= len(data):
-        length = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
-        if length < 4 or at + 4 + length > len(data):
-            break
-        at += 4 + length
-        starts.append(at)
-    return np.array(starts)
-
-
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
     header = json.dumps({"compression": compression}).encode()
     with atomic_write(filepath) as file:
-        file.write(struct.pack("<I", len(header)) + header)
+        file.write(LENGTH.pack(len(header)) + header)
         for key, payload in payloads:
-            file.write(struct.pack("<Ii", 4 + len(payload), key) + payload)
+            file.write(RECORD.pack(4 + len(payload), key) + payload)
 
 
 def _known(compression: str) -> str:
-    if compression not in COMPRESS:
-        raise ValueError(f"compression must be one of {list(COMPRESS)}, got {compression!r}")
+    if compression not in CODECS:
+        raise ValueError(f"compression must be one of {list(CODECS)}, got {compression!r}")
     return compression
 
 

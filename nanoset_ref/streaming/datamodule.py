@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, default_collate
 
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
-from nanoset_ref.streaming.resumable import required
 from nanoset_ref.streaming.mapped import MapDataset
+from nanoset_ref.streaming.resumable import required
 
 LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 

@@ -6,7 +6,6 @@ All three behave like lists: negative indices and slices work, an index outside 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,22 @@ from nanoset_ref.streaming.compressed import MAX_VALUE_BYTES, CompressedDictiona
 
 
 class _ListLike(Dataset[Any]):
-    """A Dataset that answers every index a list answers; a subclass gives `__len__` and `_at(place)`."""
+    """A Dataset that answers every index a list answers; a subclass gives `_length` and `_at(place)`."""
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    _length: int
 
     def _at(self, place: int) -> Any:
         raise NotImplementedError
 
+    def __len__(self) -> int:
+        return self._length
+
     def __getitem__(self, index: int | slice) -> Any:
-        places = range(len(self))
         if isinstance(index, slice):
-            return [self._at(place) for place in places[index]]
-        try:
-            place = places[index]
-        except IndexError:
-            raise IndexError(f"index {index} is outside {self!r}") from None
-        return self._at(place)
+            return [self._at(place) for place in range(self._length)[index]]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"index {index} is outside {self!r}")
+        return self._at(index % self._length)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} elements)"
@@ -68,10 +66,8 @@ class MapDataset(_ListLike):
             raise ValueError(f"keep_in_memory=False needs an adapter that can index; {what}")
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
-        self._lines: Sequence[Any] = list(adapter) if keep_in_memory else adapter  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        self._lines: Any = list(adapter) if keep_in_memory else adapter
+        self._length = len(self._lines)
 
     def _at(self, place: int) -> Any:
         line = self._lines[place]
@@ -103,10 +99,8 @@ class CompressedDataset(_ListLike):
         if not isinstance(source, CompressedDictionary):
             source = CompressedDictionary.open(source, max_value_bytes=max_value_bytes)
         self.hparams, self.dictionary = hparams, source
-        self._keys = np.sort(np.fromiter(source, np.int32, len(source)))
-
-    def __len__(self) -> int:
-        return len(self._keys)
+        self._length = len(source)
+        self._keys = np.sort(np.fromiter(source, np.int32, self._length))
 
     def _at(self, place: int) -> Any:
         return self.dictionary[int(self._keys[place])]
@@ -127,12 +121,10 @@ class StackDataset(_ListLike):
             raise ValueError("StackDataset needs at least one dataset")
         self.datasets = datasets
         lengths = [len(dataset) for dataset in datasets]
-        if len(set(lengths)) > 1:
-            message = f"the datasets have the lengths {lengths}; the stack has the shortest, {min(lengths)}"
+        self._length = min(lengths)
+        if self._length < max(lengths):
+            message = f"the datasets have the lengths {lengths}; the stack has the shortest, {self._length}"
             warnings.warn(message, stacklevel=2)
-
-    def __len__(self) -> int:
-        return min(len(dataset) for dataset in self.datasets)
 
     def _at(self, place: int) -> tuple[Any, ...]:
         return tuple(dataset[place] for dataset in self.datasets)

@@ -1,4 +1,4 @@
-"""Text to tokens to packed rows, from any place in the text on.
+"""Text to tokens to packed rows to shuffled windows, from any place in the text on.
 
 1. Documents come out of blocks in order, are encoded one batch ahead, an EOS after each, and laid end to end.
 2. Row j is tokens[j*S : j*S + S + 1]: neighbours share one token, as in a token file.
@@ -10,10 +10,14 @@
 
 A `Cursor` names the first token of a row: (block, document in it, token of the document). To go there, open that block,
 pass over the documents before without encoding them, and encode one document again.
+
+4. A window is M rows that follow each other. It is gathered, and given out in an order keyed by (seed, epoch, shard,
+   first row), so a state needs no memory of what was drawn. To continue within a window, gather it again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -22,10 +26,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import documents
-from nanoset_ref.text import Block
-from nanoset_ref.tokenise.encode import Encoder
+from nanoset_ref.orders.permutation import derive, permute
+from nanoset_ref.streaming.resumable import at_least
+from nanoset_ref.text import Block, TextSource
+from nanoset_ref.tokenise.encode import Backend, Encoder
 
 Row = dict[str, NDArray[Any]]
+Place = dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """How text becomes rows, and in which order they come.
+
+    Args:
+        sequence_length: S, in tokens; rows have S + 1.
+        micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same.
+        shards: K; the text is cut into K texts that are encoded apart (see `stream`).
+        repeat: at the end of the text begin again: one `for` never ends. Without it a `for` is one epoch. The shards of
+            a text end at different times, so more than one of them can only repeat.
+        shuffle_buffer: M, in rows; 0: no shuffle.
+        seed: of the shuffle.
+        position_ids: rows come with "position_ids", from 0 in each document.
+        append_eod: put the EOS id after each document.
+        add_special_tokens, backend: see Encoder.
+
+    Raises:
+        ValueError: a number out of its range, several shards without `repeat`.
+    """
+
+    sequence_length: int
+    micro_batch_size: int = 1
+    shards: int = 1
+    repeat: bool = False
+    shuffle_buffer: int = 0
+    seed: int = 1234
+    position_ids: bool = False
+    append_eod: bool = True
+    add_special_tokens: bool = False
+    backend: Backend = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("sequence_length", "micro_batch_size", "shards"):
+            at_least(1, name, getattr(self, name))
+        at_least(0, "shuffle_buffer", self.shuffle_buffer)
+        if self.shards > 1 and not self.repeat:
+            raise ValueError(
+                f"shards={self.shards} end at different times, so no epoch ends for all ranks at once; "
+                "pass repeat=True and train for a number of steps"
+            )
+
+    @property
+    def order(self) -> dict[str, object]:
+        """The options on which the ids and their order depend."""
+        others = ("micro_batch_size", "position_ids", "backend")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in others}
 
 
 class Cursor(NamedTuple):
@@ -83,3 +138,74 @@ def packed_rows(
         document = np.searchsorted(begins, at, "right") - 1
         del sent[:document]
         tokens, begins, at = tokens[at:], begins[document:] - at, 0
+
+
+class Shard:
+    """The rows of one shard, from a window on.
+
+    Args:
+        text: of all shards.
+        encoder: sets the EOS after each document (append_eod).
+        options: of the stream.
+        number: of the shard.
+        epoch: the pass over the text, where there is no cursor.
+        cursor: of a window; None is the beginning.
+
+    Attributes:
+        cursor: the window at hand: {"row", "epoch", "block", "document", "offset"}; rows count over all passes.
+
+    Raises:
+        ValueError: while reading, a shard without a single row.
+    """
+
+    def __init__(
+        self,
+        text: TextSource,
+        encoder: Encoder,
+        options: StreamOptions,
+        number: int,
+        epoch: int = 0,
+        cursor: Place | None = None,
+    ) -> None:
+        self._text, self._encoder, self._options, self._number = text, encoder, options, number
+        self.cursor: Place = cursor or {"row": 0, "epoch": epoch, **Cursor()._asdict()}
+        self._window: list[Row] = []
+        self._windows = self._read(**self.cursor)
+
+    def row(self, index: int) -> Row | None:
+        """Row `index`, not before the window; None after the last one."""
+        while index >= self.cursor["row"] + len(self._window):
+            following = next(self._windows, None)
+            if following is None:
+                return None
+            self.cursor, self._window = following
+        return self._window[index - self.cursor["row"]]
+
+    def _read(self, row: int, epoch: int, **start: int) -> Iterator[tuple[Place, list[Row]]]:
+        options, cursor = self._options, Cursor(**start)
+        while True:
+            blocks = islice(self._text.blocks(), self._number, None, options.shards)
+            rows = packed_rows(blocks, self._encoder, options.sequence_length, cursor, options.position_ids)
+            first = row
+            while window := list(islice(rows, max(1, options.shuffle_buffer))):
+                order: Iterable[int] = range(len(window))
+                if options.shuffle_buffer:
+                    order = window_order(len(window), options.seed, epoch, self._number, row)
+                yield {"row": row, "epoch": epoch, **window[0][0]._asdict()}, [window[place][1] for place in order]
+                row += len(window)
+            if row == first:
+                raise ValueError(
+                    f"shard {self._number} has no row of {options.sequence_length + 1} tokens: the text is too "
+                    "short, or has fewer blocks (of about a MiB) than shards"
+                )
+            if not options.repeat:
+                return
+            epoch, cursor = epoch + 1, Cursor()
+
+
+def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> list[int]:
+    """The keyed permutation of the n rows of one window."""
+    key = np.uint64(seed % 2**64)
+    for number in (0, epoch, shard, first):
+        key = np.uint64(derive(key, number))
+    return [permute(place, n, key) for place in range(n)]

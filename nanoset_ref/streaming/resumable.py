@@ -131,7 +131,7 @@ def at_least(least: int, name: str, value: Any) -> int:
 
 
 def rank_and_world_size(rank: int | None, world_size: int | None, trainer: Any = None) -> tuple[int, int]:
-    """Which data-parallel rank this is: as given, else as the trainer says, else as torch.distributed says, else 0 of 1.
+    """Which data-parallel rank this is: as given, as the trainer says, as torch.distributed says, or 0 of 1.
 
     Build a dataset after the process group has started. The answer is kept, so that DataLoader workers, which have no
     process group, know it too.

@@ -28,10 +28,8 @@ from torch.utils.data import get_worker_info
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule, worker_item
-from nanoset_ref.streaming.options import StreamOptions
-from nanoset_ref.streaming.packed import Row
+from nanoset_ref.streaming.packed import Row, Shard, StreamOptions
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, worker_and_workers
-from nanoset_ref.streaming.shards import Shard
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 
@@ -106,7 +104,7 @@ class TokenStream(Resumable):
             consumed_train_samples: rows of that epoch that all ranks together have had.
             cursors: of a stream of the same plan, from any rank; they save time and change nothing else.
         """
-        self.start = {
+        self.start: State = {
             "epoch": at_least(0, "epoch", epoch),
             "consumed_train_samples": at_least(0, "consumed_train_samples", consumed_train_samples),
             "cursors": dict(cursors or {}),
@@ -119,28 +117,27 @@ class TokenStream(Resumable):
         return self.state_dict()["cursors"]
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        start = self.start if epoch == self.start["epoch"] else {"consumed_train_samples": 0, "cursors": {}}
         # `taken` counts the rows that this worker has made since the count
-        return {"consumed_train_samples": start["consumed_train_samples"], "taken": 0, "cursors": dict(start["cursors"])}
+        start = self.start if epoch == self.start["epoch"] else {}
+        return {"consumed_train_samples": 0, "cursors": {}, **start, "taken": 0}
 
     def read(self, place: State) -> Iterator[Row]:
-        shards, repeat = self.options.shards, self.options.repeat
+        cursors = place["cursors"] = dict(place["cursors"])
         schedule = Schedule(dp_size=self.world_size, micro_batch_size=self.micro_batch_size)
         worker, workers = worker_and_workers()
-        opened: dict[int, Shard] = {}
+        shards: dict[int, Shard] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
             position = schedule.position_at(place["consumed_train_samples"], self.rank, item)
-            index, number = divmod(position, shards)
-            if number not in opened:
-                opened[number] = self._open(number, index, place)
-            shard = opened[number]
-            row = shard.row(index)
+            index, number = divmod(position, self.options.shards)
+            if number not in shards:
+                shards[number] = self._open(number, index, place)
+            row = shards[number].row(index)
             last_of_group = position - self.rank + self.world_size - 1
-            if row is None or (not repeat and shard.row(last_of_group) is None):
+            if row is None or not (self.options.repeat or shards[number].row(last_of_group)):
                 return  # the last group of ranks is not complete
             place["taken"] = taken + 1
-            place["cursors"][str(number)] = shard.cursor
+            cursors[str(number)] = shards[number].cursor
             yield row
 
     def encoder(self) -> Encoder:
@@ -161,11 +158,12 @@ class TokenStream(Resumable):
 
     def _open(self, number: int, index: int, place: State) -> Shard:
         """A shard, opened at the latest known place from which row `index` lies ahead."""
-        repeat, epoch = self.options.repeat, place["epoch"]
+        epoch = 0 if self.options.repeat else place["epoch"]
         cursor = place["cursors"].get(str(number))
-        if cursor and (cursor["row"] > index or (not repeat and cursor["epoch"] != epoch)):
+        other_epoch = cursor and cursor["epoch"] != epoch and not self.options.repeat
+        if cursor and (other_epoch or cursor["row"] > index):
             cursor = None
-        return Shard(self.source, self.encoder(), self.options, number, 0 if repeat else epoch, cursor)
+        return Shard(self.source, self.encoder(), self.options, number, epoch, cursor)
 
     def __getstate__(self) -> State:
         return {**vars(self), "_encoder": None}

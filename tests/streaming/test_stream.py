@@ -22,8 +22,7 @@ from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
-from nanoset_ref.streaming.packed import Cursor, packed_rows
-from nanoset_ref.streaming.shards import window_order
+from nanoset_ref.streaming.packed import Cursor, packed_rows, window_order
 from nanoset_ref.text import open_text, parts
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
