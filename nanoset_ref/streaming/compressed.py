@@ -39,7 +39,7 @@ from nanoset_ref.streaming.resumable import at_least
 
 MAX_VALUE_BYTES = 16 << 20
 MAX_HEADER_BYTES = 4096
-LENGTH, RECORD = struct.Struct("<I"), struct.Struct("<Ii")  # of what follows the length; and a key
+RECORD = struct.Struct("<Ii")  # how many bytes follow the length, and the key
 # name -> (compresses, makes a decompressor)
 CODECS: dict[str, tuple[Any, Any]] = {
     "bz2": (bz2.compress, bz2.BZ2Decompressor),
@@ -107,7 +107,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     @classmethod
     def open(cls, filepath: PathLike, *, max_value_bytes: int = MAX_VALUE_BYTES) -> CompressedDictionary:
-        """The dictionary in a file, to be read only: values stay in the file, memory is 24 bytes for each.
+        """The dictionary in a file, to be read only: values stay in the file, memory is 12 bytes for each.
 
         Raises:
             FileNotFoundError: no such file.
@@ -270,22 +270,22 @@ class CompressedFile(Mapping[int, bytes]):
             keys.append(key)
             at += 4 + length
         _refuse_repeated(keys, filepath)
-        self._starts, self._keys = starts, keys
-        self._places = np.argsort(keys)
-        self._sorted_keys = np.array(keys)[self._places]
+        # by key: memory is 12 bytes per value
+        self._keys, order = np.sort(keys), np.argsort(keys)
+        self._starts = np.array(starts)[order]
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._keys)
+        return iter(self._keys[np.argsort(self._starts)].tolist())
 
     def __getitem__(self, key: int) -> bytes:
-        place = bisect_left(memoryview(self._sorted_keys), key)
-        if place == len(self) or self._sorted_keys[place] != key:
+        place = bisect_left(self._keys.data, key)
+        if place == len(self) or self._keys[place] != key:
             raise KeyError(key)
-        start = self._starts[self._places[place]]
-        (length,) = LENGTH.unpack_from(self._file.bytes, start - RECORD.size)
+        start = int(self._starts[place])
+        length, _ = RECORD.unpack_from(self._file.bytes, start - RECORD.size)
         return self._file.bytes[start : start + length - 4]
 
     def _header(self) -> tuple[str, int]:
@@ -304,7 +304,7 @@ class CompressedFile(Mapping[int, bytes]):
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
     header = json.dumps({"compression": compression}).encode()
     with atomic_write(filepath) as file:
-        file.write(LENGTH.pack(len(header)) + header)
+        file.write(len(header).to_bytes(4, "little") + header)
         for key, payload in payloads:
             file.write(RECORD.pack(4 + len(payload), key) + payload)
 

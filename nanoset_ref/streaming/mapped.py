@@ -67,7 +67,7 @@ class MapDataset(_ListLike):
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
         self._lines: Any = list(adapter) if keep_in_memory else adapter
-        self._length = len(self._lines)
+        self._length = len(self._lines)  # type: ignore[arg-type]
 
     def _at(self, place: int) -> Any:
         line = self._lines[place]
@@ -80,7 +80,7 @@ class CompressedDataset(_ListLike):
     Args:
         hparams: any object; kept as `hparams`.
         source: a CompressedDictionary, or the path of a dumped one. A path is not loaded: values stay in the file
-            (memory: 28 bytes each) and are decompressed one by one; several workers share the file's pages.
+            (memory: 16 bytes each) and are decompressed one by one; several workers share the file's pages.
         trainer: not needed here; taken because every dataset takes one.
         max_value_bytes: of a path: the largest JSON text of one value, in bytes.
 
