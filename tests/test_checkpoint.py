@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import os
 import pickletools
 import shutil
 
@@ -11,7 +12,7 @@ import torch
 from ranks import Ranks
 from ranks.tasks import hold_lock, load_sharded, save_sharded
 
-from nanoset_ref.training.checkpoint import STATE, CheckpointError, Checkpoints, find_problem
+from nanoset_ref.training.checkpoint import STATE, CheckpointError, Checkpoints, digest, find_problem, read_state
 from nanoset_ref.training.parallel import start_world
 
 
@@ -52,12 +53,19 @@ def test_what_was_saved_is_loaded(checkpoints):
     ("damage", "problem"),
     [
         (lambda path: (path / STATE).unlink(), "FileNotFoundError"),
-        (lambda path: (path / STATE).write_text("{"), "JSONDecodeError"),
+        (lambda path: (path / STATE).write_text("{"), "is not JSON"),
         (lambda path: (path / STATE).write_text("{}"), "KeyError"),
-        (lambda path: (path / STATE).write_text('{"files": {}}'), "KeyError"),
+        (lambda path: (path / STATE).write_text("[]"), "TypeError"),
+        (lambda path: (path / STATE).write_text("[" * 100_000), "is nested too deeply"),
+        (lambda path: (path / STATE).unlink() or os.mkfifo(path / STATE), "is not a regular file"),
+        (lambda path: name_file(path, "/dev/zero"), "/dev/zero is not a file of this folder"),
+        (lambda path: name_file(path, "../step-00000005/state.json"), "state.json is not a file of this folder"),
+        (lambda path: os.mkfifo(path / "pipe") or name_file(path, "pipe"), "pipe is not a file of this folder"),
+        (lambda path: change_state(path, files=["a"]), "AttributeError"),
+        (lambda path: change_state(path, step="10"), "ValueError"),
         (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
         (lambda path: path.rename(path.with_name(f"{path.name}.bak")), "it holds step 10; give it its name back"),
-        (lambda path: next(path.glob("*.safetensors")).unlink(), "FileNotFoundError"),
+        (lambda path: next(path.glob("*.safetensors")).unlink(), "safetensors is not a file of this folder"),
         (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has 5 bytes instead of"),
         (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another checksum"),
         (lambda path: shutil.rmtree(path) or path.mkdir(), "FileNotFoundError"),
@@ -76,6 +84,17 @@ def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(checkpo
 
 def count_on(path):
     path.write_text(path.read_text().replace('"n": 10', '"n": 11'))
+
+
+def change_state(path, **changes):
+    """Changes with a right checksum."""
+    content = read_state(path) | changes
+    del content["checksum"]
+    (path / STATE).write_text(json.dumps(content | {"checksum": digest(content)}))
+
+
+def name_file(path, name):
+    change_state(path, files={name: [0, "xxh3_128:0"]})
 
 
 def flip_a_bit(path):

@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -145,7 +145,7 @@ def test_every_import_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
     optional = [line for name in ("gigatoken", "datatrove", "lab", "lightning", "megatron") for line in extras[name]]
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}
-    distributions = {"yaml": "PyYAML", "llvmlite": "numba", "megatron": "megatron-core"}
+    distributions = {"ruamel": "ruamel.yaml", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
     assert {name for name in third_party if canonicalize_name(distributions.get(name, name)) not in declared} == set()
 
@@ -166,7 +166,7 @@ def test_pins_hold_on_every_platform() -> None:
 def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
     needed = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["lab"]
     names = {canonicalize_name(Requirement(line).name) for line in needed} - {"jupyterlab"}  # Binder has its own
-    environment = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())
+    environment = YAML(typ="safe").load(ROOT / "binder" / "environment.yml")
     specs = [canonicalize_name(re.split("[=<>]", line)[0]) for line in environment["dependencies"]]
     conda_names = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
     assert {conda_names.get(name, name) for name in names} <= set(specs)

@@ -38,7 +38,7 @@ def test_wrong_layouts_are_refused():
         layout_of_rank(0, {"data": 4})
     with pytest.raises(ValueError, match=r"tp_rank must be in \[0, tp_size=2\), got 2"):
         ParallelLayout(tp_rank=2, tp_size=2)
-    with pytest.raises(ValueError, match=r"pp_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"pp_rank must be in \[0, pp_size=0\), got 0"):
         ParallelLayout(pp_size=0)
     with pytest.raises(ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"):
         start_world(dp=2, pp=2)

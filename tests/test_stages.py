@@ -13,8 +13,8 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.training.config import Config
 from nanoset_ref.training.parallel import ParallelLayout
 from nanoset_ref.training.staged_loader import StagedLoader
-from nanoset_ref.training.stages import StageError, open_stage, stage_spans
-from nanoset_ref.training.strict_yaml import read_value
+from nanoset_ref.training.stages import open_stage, planned_start
+from nanoset_ref.training.strict_yaml import ConfigError
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 S = 4
@@ -64,7 +64,7 @@ def make(files):
             "model": {"model_config": MODEL},
             "checkpoints": {"checkpoints_path": "unused", "checkpoint_interval": 1},
         }
-        return read_value(Config, tree, "")
+        return Config.model_validate(tree)
 
     return make
 
@@ -96,16 +96,16 @@ def run(config, steps, state=None):
     return taken, states[0]
 
 
-def oracle(config, spans):
-    """What a run must read: [(stage, samples)], from the Nanoset of each stage and the step numbers alone."""
+def oracle(config, firsts):
+    """What a run must read: [(stage, samples)], from the Nanoset and the first position of each stage."""
     taken = []
-    for span, first in spans:
-        dataset = span.stage.data.dataset
-        nanoset = Nanoset.from_config(dataset.dataset_path, S, 10_000, span.stage.data.seed, order=dataset.order)
-        size = config.global_batch_size
-        for index in range(span.last_step - span.first_step + 1):
-            rows = nanoset.read(np.arange(first + index * size, first + (index + 1) * size))
-            taken.append((span.stage.name, rows[:, 0].tolist()))
+    for index, (stage, first) in enumerate(zip(config.stages, firsts, strict=True)):
+        paths, dataset = stage.data.dataset.dataset_path, stage.data.dataset
+        weights = None if None in paths.values() else list(paths.values())
+        nanoset = Nanoset(list(paths), weights, S, 10_000, stage.data.seed, order=dataset.order)
+        for step in config.stage_steps(index):
+            positions = config.schedule(first, config.stage_steps(index).start).positions(step)
+            taken.append((stage.name, nanoset.read(np.array(positions))[:, 0].tolist()))
     return taken
 
 
@@ -115,12 +115,8 @@ THREE = [("one", 1, "a", {}), ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b
 def test_stages_last_until_the_step_before_the_next_in_any_order_of_the_file(make):
     for stages in (THREE, THREE[::-1]):
         config = make(stages)
-        spans = stage_spans(config.data_stages, 30)
-        assert [(s.stage.name, s.first_step, s.last_step) for s in spans] == [
-            ("one", 1, 14),
-            ("two", 15, 24),
-            ("three", 25, 30),
-        ]
+        assert [stage.name for stage in config.stages] == ["one", "two", "three"]
+        assert [config.stage_steps(index) for index in range(3)] == [range(1, 15), range(15, 25), range(25, 31)]
 
 
 def test_consumption_is_counted_per_stage_and_in_total(make):
@@ -129,7 +125,7 @@ def test_consumption_is_counted_per_stage_and_in_total(make):
     assert [stage for stage, _ in taken] == ["one"] * 14 + ["two"] * 10 + ["three"] * 6
     assert [record["consumed_train_samples"] for record in state["stages"]] == [14 * 12, 10 * 12, 6 * 12]
     assert state["consumed_train_samples"] == 360 and state["step"] == 30
-    assert taken == oracle(config, [(span, 0) for span in stage_spans(config.data_stages, 30)])
+    assert taken == oracle(config, [0, 0, 0])
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
@@ -176,10 +172,10 @@ def test_what_has_been_done_cannot_be_changed(make):
         [("one", 1, "a", {}), ("2", 11, "b", {})],
         [("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 18, "a", {})],
     ):
-        with pytest.raises(StageError, match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be"):
+        with pytest.raises(ConfigError, match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be"):
             run(make(stages), 0, state)
     run(make([("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 19, "a", {})]), 1, state)
-    with pytest.raises(StageError, match=r"has done 18 steps, tokens.train_steps is 17"):
+    with pytest.raises(ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"):
         run(make([("one", 1, "a", {}), ("two", 11, "b", {})], train_steps=17), 0, state)
 
 
@@ -232,9 +228,8 @@ def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
 
     for reuse, first in (("continue", 8), ("restart", 0), (None, 0)):
         config = make(stages(reuse), train_steps=12)
-        one, two, three = stage_spans(config.data_stages, 12)
         whole, end = run(config, 12)
-        assert whole == oracle(config, [(one, 0), (two, 0), (three, first)])
+        assert whole == oracle(config, [0, 0, first])
         for stop in (7, 8, 9, 10):
             before, state = run(config, stop)
             after, state = run(config, 12 - stop, state)
@@ -279,7 +274,7 @@ def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], train_steps=12, dp=3)
     taken, state = run(config, 12)
     stop = sum(record["consumed_train_samples"] for record in state["stages"])
-    planned = open_stage(config, config.data_stages[2], stop)
+    planned = open_stage(config, 2, stop, planned_start(config, 2))
     assert planned.plan == state["stages"][2]["plan"]
     rows = planned.read(np.arange(state["stages"][2]["first_position"], stop))
     assert rows[:, 0].tolist() == [token for stage, samples in taken if stage == "three" for token in samples]
@@ -292,7 +287,7 @@ def test_an_order_that_is_not_its_own_cannot_be_continued(make):
         ({}, {"order": "stateless"}),
         ({"order": "stateless"}, {"reuse": "continue"}),
     ):
-        with pytest.raises(StageError, match=message):
+        with pytest.raises(ConfigError, match=message):
             loaders_of(make([("one", 1, "a", first), ("two", 5, "ab", second)]))
     loaders_of(make([("one", 1, "a", {}), ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
 

@@ -10,14 +10,14 @@ import time
 
 import numpy as np
 import pytest
-import yaml
 from ranks import Ranks, free_port
 from ranks.tasks import train_run
 
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.train import learning_rate, main
+from nanoset_ref.train import main
 from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
-from nanoset_ref.training.metrics import Metrics, read_metrics
+from nanoset_ref.training.metrics import continue_metrics, read_metrics
+from nanoset_ref.training.run import learning_rate
 
 LLAMA = {
     "model_type": "llama",
@@ -67,7 +67,7 @@ class Runs:
             "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}},
         }
         path = self.folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(tree))
+        path.write_text(json.dumps(tree))  # JSON is YAML
         return str(path)
 
     def start(self, name, **options):
@@ -217,8 +217,10 @@ def test_the_learning_rate_is_a_function_of_the_step():
 def test_metrics_hold_each_step_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "run": 1}) + "\n" for step in range(1, 6)) + '{"step": 6, "ru')
-    metrics = Metrics(path, 3)
-    metrics.write({"step": 4, "run": 2})
-    metrics.close()
+    with continue_metrics(path, 3) as metrics:
+        metrics.write(json.dumps({"step": 4, "run": 2}) + "\n")
     assert [(line["step"], line["run"]) for line in read_metrics(path)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    path.write_text('[1]\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl is not a file of metrics"):
+        continue_metrics(path, 3)

@@ -7,7 +7,7 @@ import dataclasses
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.config import Config
-from nanoset_ref.training.stages import continued_stage, open_stage, stage_spans
+from nanoset_ref.training.stages import open_stage, planned_start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,26 +36,16 @@ class Stretch:
 
 def stretches_of_config(config: Config) -> list[Stretch]:
     """The stages of a run that begins at step 1, each as a stretch."""
-    spans = stage_spans(config.data_stages, config.tokens.train_steps)
-    stretches: list[Stretch] = []
-    for index, span in enumerate(spans):
-        before = continued_stage(spans, index)
-        schedule = Schedule(
-            dp_size=config.parallelism.dp,
-            micro_batch_size=config.tokens.micro_batch_size,
-            batch_accumulation_per_replica=config.tokens.batch_accumulation_per_replica,
-            consumed_train_samples=0 if before is None else stretches[before].stop,
-            first_step=span.first_step,
+    stretches = []
+    for index, stage in enumerate(config.stages):
+        steps, start = config.stage_steps(index), planned_start(config, index)
+        schedule = config.schedule(start.position, steps.start)
+        stretch = Stretch(
+            name=stage.name,
+            dataset=open_stage(config, index, schedule.positions(steps[-1]).stop, start),
+            schedule=schedule,
+            num_steps=len(steps),
+            num_workers=stage.data.num_loading_workers,
         )
-        num_steps = span.last_step - span.first_step + 1
-        stop = schedule.consumed_train_samples + num_steps * schedule.global_batch_size
-        stretches.append(
-            Stretch(
-                name=span.stage.name,
-                dataset=open_stage(config, span.stage, stop),
-                schedule=schedule,
-                num_steps=num_steps,
-                num_workers=span.stage.data.num_loading_workers,
-            )
-        )
+        stretches.append(stretch)
     return stretches

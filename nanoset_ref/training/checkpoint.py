@@ -3,16 +3,15 @@
     <folder>/step-00000010/shard-*.safetensors    model, optimizer and random states, one file per process
     <folder>/step-00000010/state.json             the state of the data; size and checksum of each file above
 
-A checkpoint is written into a hidden folder, which is renamed when all is on the disk: who is killed meanwhile leaves
-nothing that looks like one. A folder that was broken later, by a disk or a copy, is known by its checksums; the one
-before it is taken instead. torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so
-any other number of ranks can load them. The cost: the first process reads all files once for their checksums, when
-saving and when loading. The alternative it rejects is torch's default format, whose metadata are a pickle.
+A checkpoint is written into a hidden folder, which is renamed when all is on the disk: a killed run leaves nothing that
+looks like one. A folder that a disk or a copy broke later is known by its checksums, and the one before it is taken.
+torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any other number of ranks can
+load them. The cost: the first process reads all files once for their checksums, when saving and when loading. No part
+of it is a pickle, as the metadata of torch's default format are.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -28,7 +27,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from nanoset_ref.files import atomic_write, checksum, sync_folder
+from nanoset_ref.files import PathLike, atomic_write, checksum, read_json, sync_folder
 from nanoset_ref.training.parallel import World
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Checkpoints:
         CheckpointError: another job is using the folder.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], world: World) -> None:
+    def __init__(self, folder: PathLike, world: World) -> None:
         self.folder = Path(folder)
         self.world = world
         if world.is_first:
@@ -77,8 +76,8 @@ class Checkpoints:
             tensors: by name; tensors of one name are equal in all processes, or DTensors.
             state: JSON-serialisable; that of the first process is written.
         """
-        target = self.folder / f"step-{step:08d}"
-        temporary = self.folder / f".{target.name}.tmp"
+        target = self._path(step)
+        temporary = target.with_name(f".{target.name}.tmp")
         if self.world.is_first:
             for leftover in self.folder.glob(".step-*.tmp"):
                 shutil.rmtree(leftover)
@@ -86,10 +85,10 @@ class Checkpoints:
         self.world.barrier()
         save(tensors, storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
         if self.world.is_first:
-            files = {path.name: [path.stat().st_size, checksum(path)] for path in sorted(temporary.iterdir())}
+            files = {path.name: [path.stat().st_size, checksum(path)] for path in temporary.iterdir()}
+            content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
             with atomic_write(temporary / STATE, "w") as file:
-                told = json.loads(json.dumps({"step": step, "files": files, "state": state}))
-                json.dump(told | {"checksum": _digest(told)}, file, indent=1)
+                json.dump(content | {"checksum": digest(content)}, file, indent=1)
             if target.exists():  # it was broken, or this run would have begun after it
                 shutil.rmtree(target)
             os.replace(temporary, target)
@@ -98,18 +97,16 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """(steps done, state) of the newest valid checkpoint, or None. Broken ones are skipped with a warning."""
-        found = 0
-        for path in sorted(self.folder.glob("step-*"), reverse=True) if self.world.is_first else ():
+        step = self.world.agree(self._newest_step() if self.world.is_first else 0)
+        return (step, read_state(self._path(step))["state"]) if step else None
+
+    def _newest_step(self) -> int:
+        for path in sorted(self.folder.glob("step-*"), reverse=True):
             problem = find_problem(path)
             if problem is None:
-                step = read_state(path)["step"]
-                if path == self._path(step):
-                    found = step
-                    break
-                problem = f"it holds step {step}; give it its name back"
+                return read_state(path)["step"]
             logger.warning("skipping the checkpoint %s: %s", path, problem)
-        found = self.world.agree(found)
-        return (found, read_state(self._path(found))["state"]) if found else None
+        return 0
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Fill `tensors` in place from the checkpoint of `step`, whatever the number of ranks that wrote it.
@@ -117,15 +114,15 @@ class Checkpoints:
         Raises:
             CheckpointError: it lacks one of the tensors, or has it in another shape.
         """
-        reader = HuggingFaceStorageReader(str(self._path(step)))
-        saved = reader.read_metadata().state_dict_metadata
+        path = self._path(step)
+        reader = HuggingFaceStorageReader(str(path))
+        saved: dict[str, Any] = reader.read_metadata().state_dict_metadata
         for name, tensor in tensors.items():
             if name not in saved:
-                raise CheckpointError(f"{self._path(step)} has no tensor {name!r}: it is of another model")
-            size = getattr(saved[name], "size", None)
-            if size != tensor.size():
+                raise CheckpointError(f"{path} has no tensor {name!r}: it is of another model")
+            if saved[name].size != tensor.size():
                 raise CheckpointError(
-                    f"{self._path(step)} has {name!r} of shape {tuple(size or ())}, this model {tuple(tensor.size())}: "
+                    f"{path} has {name!r} of shape {tuple(saved[name].size)}, this model {tuple(tensor.size())}: "
                     "continue with the saved model_config, or use another checkpoints_path"
                 )
         load(tensors, storage_reader=reader)
@@ -136,28 +133,31 @@ class Checkpoints:
 
 def read_state(path: Path) -> dict[str, Any]:
     """{"step": int, "files": {name: [bytes, checksum]}, "state": dict} of a checkpoint."""
-    return json.loads((path / STATE).read_text(encoding="utf-8"))
+    return read_json(path / STATE)
 
 
-def _digest(told: dict[str, Any]) -> str:
-    """Of what state.json says, as it is read back."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+def digest(content: dict[str, Any]) -> str:
+    """Of state.json, as it is read back."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def find_problem(path: Path) -> str | None:
     """Why a checkpoint cannot be used, or None."""
     try:
-        told = read_state(path)
-        files, expected, _ = told["files"], told.pop("checksum", None), (told["step"], told["state"])
-        if expected is not None and expected != _digest(told):
+        content = read_state(path)
+        if content.pop("checksum") != digest(content):
             return f"{STATE} has changed: another checksum"
-        for name, (size, expected) in files.items():
-            found = (path / name).stat().st_size
-            if found != size:
-                return f"{name} has {found} bytes instead of {size}"
-            if checksum(path / name) != expected:
+        if path.name != f"step-{content['step']:08d}":
+            return f"it holds step {content['step']}; give it its name back"
+        for name, (size, expected) in content["files"].items():
+            file = path / name
+            if file.parent != path or not file.is_file():
+                return f"{name} is not a file of this folder"
+            if file.stat().st_size != size:
+                return f"{name} has {file.stat().st_size} bytes instead of {size}"
+            if checksum(file) != expected:
                 return f"{name} has changed: another checksum"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -170,11 +170,11 @@ def _lock(path: Path) -> int:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                logger.warning("%s cannot be locked (%s): see to it that no other job trains there", path.parent, error)
-                return descriptor
+        except (BlockingIOError, PermissionError) as error:
             if time.monotonic() > last_try:
                 os.close(descriptor)
                 raise CheckpointError(f"another job trains in {path.parent}; wait for its end or stop it") from error
             time.sleep(0.1)
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): make sure no other job trains there", path.parent, error)
+            return descriptor

@@ -1,80 +1,85 @@
-"""The YAML file of a training run, as frozen dataclasses.
+"""The YAML file of a training run, as pydantic models.
 
-The keys are Nanotron's. Everything is checked when the file is loaded, before processes talk or a batch is read, and an
-error carries the path of what is wrong: "data_stages[1].start_training_step: 15 is used twice". An unknown key is an
-error, too: else a misspelt `num_loading_workes` would mean the default, in silence. The alternative it rejects, a
-schema library, would be one more dependency in place of the hundred lines of `strict_yaml`.
+The keys are Nanotron's. Everything is checked when the file is loaded, before processes talk or a batch is read, and
+all errors are reported at once, each with its path: "data_stages[1].start_training_step: 15 is used twice". An unknown
+key is an error: otherwise a misspelt `num_loading_workes` would silently mean the default.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+import reprlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
-from nanoset_ref.tokens import TokenFile, TokenFileError
-from nanoset_ref.training.strict_yaml import ConfigError, load_yaml, unknown_key
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from nanoset_ref.files import PathLike
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokens import TokenFile
+from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
 
-def _require(condition: bool, message: str) -> None:
-    """The message begins with the name of a field."""
-    if not condition:
-        raise ConfigError(message)
+MAX_TOKENS = 2**28  # of a micro-batch
+SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
-
-def _at_least(low: int, config: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        _require(value >= low, f"{name}: must be at least {low}, got {value}")
-        _require(value < 2**63, f"{name}: must be below 2**63, got {value}")
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DatasetConfig:
+class Section(BaseModel):
+    """A mapping in the file. Strict: "15" is no integer. Frozen. Unknown keys are errors."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+def _by_path(given: Any) -> Any:
+    """The three forms of dataset_path as one: {absolute path: weight or None}."""
+    items = [(given, None)] if isinstance(given, str) else given
+    if isinstance(given, list):
+        items = [(path, None) for path in given]
+    elif isinstance(given, dict) and None not in given.values():
+        items = list(given.items())
+    if not isinstance(items, list) or not all(path and isinstance(path, str) for path, _ in items):
+        got = reprlib.repr(given)
+        raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
+    weights = {os.path.abspath(path): weight for path, weight in items}
+    if len(weights) < len(items):
+        raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
+    return weights
+
+
+def _some_weight(weights: dict[str, float | None]) -> dict[str, float | None]:
+    if not weights:
+        raise ValueError("at least one file must be named")
+    if set(weights.values()) == {0}:
+        raise ValueError("at least one weight must be above 0")
+    return weights
+
+
+class DatasetConfig(Section):
     """Which token files a stage reads, and in which order.
 
     Args:
-        dataset_path: one path; a list of paths (an epoch reads every sample of each once); or {path: weight}.
+        dataset_path: one path; a list of paths (an epoch reads every sample of each once); or {path: weight}. Kept as
+            {absolute path: weight}, weights None in the first two forms.
         order: "nanotron" or "stateless" (see `orders`).
         token_dtype: dtype of files without a manifest.
         reuse: of files that an earlier stage read: "continue" reads on where it stopped; "restart" begins again, as
             Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
     """
 
-    dataset_path: Any
+    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path), AfterValidator(_some_weight)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     token_dtype: Literal["uint16", "int32"] | None = None
     reuse: Literal["continue", "restart"] | None = None
 
-    def __post_init__(self) -> None:
-        given = self.dataset_path
-        forms = f"dataset_path: must be one path, a list of paths or a mapping of paths to weights, got {given!r}"
-        _require(isinstance(given, (str, list, tuple, Mapping)) and len(self.paths) > 0, forms)
-        _require(all(isinstance(path, str) and path for path in self.paths), forms)
-        _require(len(set(self.paths)) == len(self.paths), f"dataset_path: a file may stand here once, got {given!r}")
-        weights = given if isinstance(given, Mapping) else {"": 1}
-        for path, weight in weights.items():
-            number = isinstance(weight, (int, float)) and not isinstance(weight, bool) and math.isfinite(weight)
-            _require(number and weight >= 0, f"dataset_path: the weight of {path!r} must be from 0 on, got {weight!r}")
-        _require(sum(weights.values()) > 0, f"dataset_path: one weight at least must be above 0, got {given!r}")
-        # one file has one name, however it is spelt: stages that share it are found by it
-        names = {path: os.path.abspath(path) for path in self.paths}
-        _require(len(set(names.values())) == len(names), f"dataset_path: a file may stand here once, got {given!r}")
-        one = {names[path]: weight for path, weight in given.items()} if isinstance(given, Mapping) else None
-        object.__setattr__(self, "dataset_path", one or ([*names.values()] if len(names) > 1 else names.popitem()[1]))
-        if self.reuse is None:
-            object.__setattr__(self, "reuse", "continue" if self.order == "stateless" else "restart")
-
     @property
-    def paths(self) -> list[str]:
-        return [self.dataset_path] if isinstance(self.dataset_path, str) else list(self.dataset_path)
+    def continues(self) -> bool:
+        return self.reuse == "continue" or (self.reuse is None and self.order == "stateless")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Section):
     """
     Args:
         dataset: what is read.
@@ -83,16 +88,11 @@ class DataConfig:
     """
 
     dataset: DatasetConfig
-    num_loading_workers: int = 0
-    seed: int = 1234
-
-    def __post_init__(self) -> None:
-        _at_least(0, self, "num_loading_workers")
-        _require(0 <= self.seed < 2**32, f"seed: must lie in 0 .. 2**32 - 1, got {self.seed}")
+    num_loading_workers: int = Field(default=0, ge=0, lt=2**15)
+    seed: int = Field(default=1234, ge=0, lt=2**32)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataStage:
+class DataStage(Section):
     """
     Args:
         name: what the progress shows, and under which the state counts.
@@ -100,18 +100,12 @@ class DataStage:
         data: what it reads.
     """
 
-    name: str
-    start_training_step: int
+    name: str = Field(min_length=1)
+    start_training_step: Count
     data: DataConfig
 
-    def __post_init__(self) -> None:
-        _require(self.name != "", "name: must not be empty")
-        start = self.start_training_step
-        _require(start >= 1, f"start_training_step: steps are counted from 1, got {start}")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokensConfig:
+class TokensConfig(Section):
     """
     Args:
         sequence_length: tokens per sample that the model is fed; a sample is read with one more.
@@ -120,68 +114,62 @@ class TokensConfig:
         batch_accumulation_per_replica: forward passes per step of one data-parallel rank.
     """
 
-    sequence_length: int
-    train_steps: int
-    micro_batch_size: int
-    batch_accumulation_per_replica: int = 1
-
-    def __post_init__(self) -> None:
-        _at_least(1, self, *vars(self))
+    sequence_length: Count
+    train_steps: Count
+    micro_batch_size: Count
+    batch_accumulation_per_replica: Count = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ParallelismConfig:
+class ParallelismConfig(Section):
     """Numbers of data-, pipeline- and tensor-parallel ranks; their product is the number of processes."""
 
-    dp: int = 1
-    pp: int = 1
-    tp: int = 1
-
-    def __post_init__(self) -> None:
-        _at_least(1, self, *vars(self))
+    dp: Count = 1
+    pp: Count = 1
+    tp: Count = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
+class TokenizerConfig(Section):
     """tokenizer_name_or_path: what the token files were written with. Training itself only needs its size."""
 
     tokenizer_name_or_path: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Section):
     """
     Args:
-        model_config: the fields of a transformers config, among them `model_type`; the weights are drawn at random.
+        fields: in the file `model_config`, the fields of a transformers config, among them `model_type`; the weights
+            are drawn at random.
         dtype: in which forward and backward compute. Parameters and optimizer are float32.
     """
 
-    model_config: dict[str, Any]
+    fields: dict[str, Any] = Field(alias="model_config")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
-    def __post_init__(self) -> None:
-        self.transformers_config()
-
     def transformers_config(self) -> Any:
+        """A fresh config object of transformers."""
         from transformers import AutoConfig
 
-        fields = dict(self.model_config)
-        model_type = fields.pop("model_type", None)
+        fields = dict(self.fields)
+        kind, place = fields.pop("model_type", None), "model.model_config"
         try:
-            known = AutoConfig.for_model(model_type)
+            known = AutoConfig.for_model(kind)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"model_config.model_type: {model_type!r} is not one that transformers knows") from error
+            got = reprlib.repr(kind)
+            raise ValueError(f"{place}.model_type: {got} is not one that transformers knows") from error
         names = known.to_dict().keys() | known.attribute_map.keys() | {"rope_theta", "rope_scaling"}
-        for name in fields:
-            _require(name in names, unknown_key(f"model_config.{name}", name, names))
+        for name in fields.keys() - names:
+            raise ValueError(f"{place}.{name}: {unknown_key(name, names)}")
         try:
-            return AutoConfig.for_model(model_type, **fields)
+            config = AutoConfig.for_model(kind, **fields)
         except Exception as error:  # each kind of transformers config has errors of its own
-            raise ConfigError(f"model_config: {error}") from error
+            raise ValueError(f"{place}: {one_line(error)}") from error
+        for name in SIZES:
+            if getattr(config, name, 1) < 1:
+                raise ValueError(f"{place}.{name}: must be at least 1, got {getattr(config, name)}")
+        return config
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckpointsConfig:
+class CheckpointsConfig(Section):
     """
     Args:
         checkpoints_path: the run's folder, which all ranks must see; the newest valid checkpoint in it is continued.
@@ -189,66 +177,42 @@ class CheckpointsConfig:
     """
 
     checkpoints_path: str
-    checkpoint_interval: int
-
-    def __post_init__(self) -> None:
-        _at_least(1, self, "checkpoint_interval")
+    checkpoint_interval: Count
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
+class ScheduleConfig(Section):
     """A linear warm-up over lr_warmup_steps, then a cosine from learning_rate down to min_decay_lr at the last step."""
 
-    learning_rate: float = 3e-4
-    lr_warmup_steps: int = 0
-    min_decay_lr: float = 0.0
-
-    def __post_init__(self) -> None:
-        _at_least(0, self, *vars(self))
+    learning_rate: NotNegative = 3e-4
+    lr_warmup_steps: int = Field(default=0, ge=0)
+    min_decay_lr: NotNegative = 0.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AdamWConfig:
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.95
-    adam_eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        for name in ("adam_beta1", "adam_beta2"):
-            _require(0 <= getattr(self, name) < 1, f"{name}: must lie in [0, 1), got {getattr(self, name)}")
-        _at_least(0, self, "adam_eps")
+class AdamWConfig(Section):
+    adam_beta1: Fraction = 0.9
+    adam_beta2: Fraction = 0.95
+    adam_eps: NotNegative = 1e-8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Section):
     """AdamW. clip_grad: largest norm of the gradient, None for any."""
 
     learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
     optimizer_factory: AdamWConfig = AdamWConfig()
-    weight_decay: float = 0.01
-    clip_grad: float | None = 1.0
-
-    def __post_init__(self) -> None:
-        _at_least(0, self, "weight_decay")
-        clip = self.clip_grad
-        _require(clip is None or clip > 0, f"clip_grad: must be above 0 or null, got {clip}")
+    weight_decay: NotNegative = 0.01
+    clip_grad: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneralConfig:
+class GeneralConfig(Section):
     """seed: of the initial weights, of dropout and of the loading workers."""
 
-    seed: int = 42
-
-    def __post_init__(self) -> None:
-        _require(-(2**63) <= self.seed < 2**63, f"seed: must fit 64 bits, got {self.seed}")
+    seed: int = Field(default=42, ge=-(2**63), lt=2**63)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """A whole run. The stages may stand in any order; their first steps decide."""
+class Config(Section):
+    """A whole run. The stages may be listed in any order; their first steps decide."""
 
-    data_stages: tuple[DataStage, ...]
+    data_stages: list[DataStage]
     tokens: TokensConfig
     model: ModelConfig
     checkpoints: CheckpointsConfig
@@ -257,70 +221,128 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
 
-    def __post_init__(self) -> None:
-        names: list[str] = []
-        starts: list[int] = []
-        for index, stage in enumerate(self.data_stages):
-            path, start, last = f"data_stages[{index}]", stage.start_training_step, self.tokens.train_steps
-            _require(stage.name not in names, f"{path}.name: {stage.name!r} is used twice")
-            _require(start not in starts, f"{path}.start_training_step: {start} is used twice")
-            _require(start <= last, f"{path}.start_training_step: {start} never comes, tokens.train_steps is {last}")
-            names.append(stage.name)
-            starts.append(start)
-        _require(1 in starts, f"data_stages: one stage must have start_training_step 1, got {starts}")
-        longest = getattr(self.model.transformers_config(), "max_position_embeddings", math.inf)
-        length = self.tokens.sequence_length
-        _require(length <= longest, f"tokens.sequence_length: {length} is above the model's {longest} positions")
+    @property
+    def stages(self) -> list[DataStage]:
+        """In the order in which they run."""
+        return sorted(self.data_stages, key=lambda stage: stage.start_training_step)
+
+    def stage_steps(self, index: int) -> range:
+        """The steps of stages[index]: starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30."""
+        starts = [stage.start_training_step for stage in self.stages] + [self.tokens.train_steps + 1]
+        return range(starts[index], starts[index + 1])
+
+    def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
+        """Who reads what from a position on, in this run's layout."""
+        return Schedule(
+            dp_size=self.parallelism.dp,
+            micro_batch_size=self.tokens.micro_batch_size,
+            batch_accumulation_per_replica=self.tokens.batch_accumulation_per_replica,
+            consumed_train_samples=consumed_train_samples,
+            first_step=first_step,
+        )
 
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks."""
-        return self.parallelism.dp * self.tokens.micro_batch_size * self.tokens.batch_accumulation_per_replica
+        return self.schedule().global_batch_size
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if problems := [*self._stage_problems(), *self._model_problems()]:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _stage_problems(self) -> Iterator[str]:
+        last = self.tokens.train_steps
+        names = [stage.name for stage in self.data_stages]
+        starts = [stage.start_training_step for stage in self.data_stages]
+        for index, start in enumerate(starts):
+            place = f"data_stages[{index}]"
+            if names[index] in names[:index]:
+                yield f"{place}.name: {reprlib.repr(names[index])} is used twice"
+            if start in starts[:index]:
+                yield f"{place}.start_training_step: {start} is used twice"
+            if start > last:
+                yield f"{place}.start_training_step: {start} never comes, tokens.train_steps is {last}"
+        if 1 not in starts:
+            yield f"data_stages: one stage must have start_training_step 1, got {reprlib.repr(starts)}"
+
+    def _model_problems(self) -> Iterator[str]:
+        """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
+        model, tokens = self.model.transformers_config(), self.tokens
+        length, rows = tokens.sequence_length, tokens.micro_batch_size
+        accumulation = tokens.batch_accumulation_per_replica
+        longest = getattr(model, "max_position_embeddings", length)
+        if length > longest:
+            yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
+        if rows * length > MAX_TOKENS:
+            yield f"tokens.micro_batch_size: {rows} samples of {length} tokens are above {MAX_TOKENS:,} tokens in all"
+        pp, tp = self.parallelism.pp, self.parallelism.tp
+        if pp * tp == 1:
+            return
+        if model.model_type != "llama":
+            yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
+            return
+        if model.tie_word_embeddings and pp > 1:
+            yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
+        if pp > model.num_hidden_layers:
+            yield f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+        if pp > accumulation:
+            yield f"tokens.batch_accumulation_per_replica: must be at least parallelism.pp = {pp}, got {accumulation}"
+        for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+            if getattr(model, name) % tp:
+                yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
 
-def load_config(path: str | os.PathLike[str]) -> Config:
+KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
+
+
+def load_config(path: PathLike) -> Config:
     """Read and check a YAML file; paths in it are relative to the working directory.
 
     Raises:
         FileNotFoundError: no such file.
-        ConfigError: anything that is wrong, with its path in the file.
+        ConfigError: everything that is wrong, with its path in the file.
     """
-    config = load_yaml(path, Config)
     try:
-        check_vocabulary(config)
-    except ConfigError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error}") from error
+        config = Config.model_validate(read_yaml(path))
+        problems = list(_vocabulary_problems(config))
+    except ValidationError as error:
+        problems = problems_of(error, KEYS)
+    except ValueError as error:
+        problems = [one_line(error)]
+    if problems:
+        raise ConfigError("\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
     return config
 
 
-def check_vocabulary(config: Config) -> None:
-    """Hold tokenizer, token files and model against each other: every id must have an embedding.
+def _vocabulary_problems(config: Config) -> Iterator[str]:
+    """Tokenizer and token files that cannot be opened, and ids without an embedding.
 
-    A file without a manifest is taken at its word. More embeddings than ids are fine (they are often padded).
-
-    Raises:
-        ConfigError: a tokenizer or file that cannot be opened, or a vocabulary that does not fit.
+    A file without a manifest is trusted. More embeddings than ids are fine (they are often padded).
     """
     embeddings = config.model.transformers_config().vocab_size
-    named = None
-    if config.tokenizer is not None:
+    tokenizer, length = config.tokenizer, None
+    if tokenizer is not None:
+        from nanoset_ref.tokenise.encode import load_tokenizer
+
         try:
-            named = len(load_tokenizer(config.tokenizer.tokenizer_name_or_path))
-        except TokenizerError as error:
-            raise ConfigError(f"tokenizer.tokenizer_name_or_path: {error}") from error
-        fits = f"model.model_config.vocab_size: {embeddings} is smaller than the tokenizer's vocabulary of {named} ids"
-        _require(named <= embeddings, fits)
+            length = len(load_tokenizer(tokenizer.tokenizer_name_or_path))
+        except ValueError as error:
+            yield f"tokenizer.tokenizer_name_or_path: {error}"
+        if length and length > embeddings:
+            yield f"model.model_config.vocab_size: {embeddings} is below the tokenizer's vocabulary of {length} ids"
     for index, stage in enumerate(config.data_stages):
-        where = f"data_stages[{index}].data.dataset.dataset_path"
-        for path in stage.data.dataset.paths:
+        place = f"data_stages[{index}].data.dataset.dataset_path"
+        for path in stage.data.dataset.dataset_path:
             try:
                 file = TokenFile(path, stage.data.dataset.token_dtype)
                 file.num_samples(config.tokens.sequence_length)
-            except (FileNotFoundError, TokenFileError) as error:
-                raise ConfigError(f"{where}: {error}") from error
-            size = file.manifest and file.manifest.vocab_size
-            if size is None:
+            except (FileNotFoundError, ValueError) as error:
+                yield f"{place}: {error}"
                 continue
-            has = f"{where}: {path} has a vocabulary of {size} ids"
-            _require(size <= embeddings, f"{has}, model.model_config.vocab_size is only {embeddings}")
-            _require(named in (None, size), f"{has}, the tokenizer of tokenizer.tokenizer_name_or_path has {named}")
+            size = file.facts.get("vocab_size") or embeddings
+            if size > embeddings:
+                yield f"{place}: {path} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+            if length not in (None, size) and "vocab_size" in file.facts:
+                yield f"{place}: {path} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {length}"

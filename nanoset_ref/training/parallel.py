@@ -3,14 +3,13 @@
 A run has dp x pp x tp processes, laid out by a `DeviceMesh` whose dimensions are named. The data side needs to know six
 numbers of it, a `ParallelLayout`:
 
-    dp   reads its own positions: rank r of D reads c + r, c + r + D, ... (see `samplers`)
+    dp   reads its own positions: rank r of D reads c + r, c + r + D, ... (see `schedule`)
     pp   cuts the model by layers: the first rank is fed input_ids, the last label_ids (see `collator`)
     tp   cuts each layer: all its ranks compute the same samples, so they read the same positions
 
 Token files and order: every process opens the files and builds the order by itself. Both are functions of the plan, so
 no process waits for another, none can hang another, and nodes need not share a filesystem. The cost is an order per
-process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing. The alternative it rejects, one process
-that builds while all others stand at a barrier, hangs the whole job when that one dies.
+process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -51,8 +51,6 @@ class ParallelLayout:
     def __post_init__(self) -> None:
         for name in DIMENSIONS:
             rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
-            if size < 1:
-                raise ValueError(f"{name}_size must be at least 1, got {size}")
             if not 0 <= rank < size:
                 raise ValueError(f"{name}_rank must be in [0, {name}_size={size}), got {rank}")
 
@@ -66,14 +64,6 @@ class ParallelLayout:
         """The pipeline rank that is fed label_ids and computes the loss: the last."""
         return self.pp_size - 1
 
-    @property
-    def feeds_input(self) -> bool:
-        return self.pp_rank == self.input_pp_rank
-
-    @property
-    def feeds_labels(self) -> bool:
-        return self.pp_rank == self.output_pp_rank
-
 
 def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     """The layout of a global rank, by arithmetic: the first dimension named varies slowest, as in a DeviceMesh.
@@ -86,9 +76,10 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     Raises:
         ValueError: another name, a size below 1, a rank that does not exist.
     """
-    _check_names(tuple(sizes))
+    if not set(sizes) <= set(DIMENSIONS):
+        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
     total = math.prod(sizes.values())
-    if min(sizes.values(), default=1) < 1 or not 0 <= rank < total:
+    if not 0 <= rank < total:
         raise ValueError(f"rank {rank} is not one of the {total} ranks of {dict(sizes)}")
     numbers: dict[str, int] = {}
     for name, size in reversed(list(sizes.items())):
@@ -103,30 +94,16 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     Raises:
         ValueError: the dimensions have no names, or others; this process is not in the mesh.
     """
-    names = mesh.mesh_dim_names
+    names, place = mesh.mesh_dim_names, mesh.get_coordinate()
     if names is None:
         raise ValueError(f"the mesh's dimensions must be named {DIMENSIONS}: init_device_mesh(..., mesh_dim_names=...)")
-    _check_names(names)
-    place = mesh.get_coordinate()
     if place is None:
         raise ValueError(f"this process is not one of the ranks of {mesh}")
-    numbers = {f"{name}_rank": place[dimension] for dimension, name in enumerate(names)}
-    sizes = {f"{name}_size": mesh.size(dimension) for dimension, name in enumerate(names)}
-    return ParallelLayout(**numbers, **sizes)
-
-
-def _check_names(names: tuple[str, ...]) -> None:
-    unknown = [name for name in names if name not in DIMENSIONS]
-    if unknown or len(set(names)) != len(names):
-        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {names}")
-
-
-class WorldError(ValueError):
-    """Another number of processes was started than the layout needs."""
+    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), dict(zip(names, mesh.shape, strict=True)))
 
 
 class World:
-    """The processes of a run, and the little they have to say to each other.
+    """The processes of a run, and the little they have to tell each other.
 
     Args:
         mesh: with the dimensions pp, dp and tp.
@@ -143,12 +120,9 @@ class World:
         self.layout = layout_from_mesh(mesh)
         self.is_first = dist.get_rank() == 0
 
-    def barrier(self) -> None:
-        dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
-
     def agree(self, value: int) -> int:
-        """What the first process says."""
-        tensor = torch.tensor([value], dtype=torch.int64, device=self.device)
+        """What the first process says; no process goes on before it has."""
+        tensor = torch.tensor(value, device=self.device)
         dist.broadcast(tensor, src=0)
         return int(tensor.item())
 
@@ -165,35 +139,37 @@ class World:
         dist.all_gather(parts, tensor, group=self.mesh["dp"].get_group())
         return [part.cpu() for part in parts]
 
+    def barrier(self) -> None:
+        dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+
     def close(self) -> None:
         dist.destroy_process_group()
 
 
 def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1, **options: Any) -> World:
-    """Join the other processes that torchrun started (or stand alone without it) and lay them out as pp x dp x tp.
+    """Join the other processes that torchrun started (or run alone without it) and lay them out as pp x dp x tp.
 
     1. each process takes the GPU of its local rank; without GPUs all compute on the CPU
-    2. the process group talks NCCL between GPUs, gloo between CPUs
-    3. tp varies fastest: the ranks that talk most sit side by side on a node
+    2. the process group uses NCCL between GPUs, gloo between CPUs
+    3. tp varies fastest: the ranks that exchange most are neighbours on a node
 
     Args:
         dp, pp, tp: sizes of the dimensions.
         **options: of torch.distributed.init_process_group.
 
     Raises:
-        WorldError: another number of processes than dp x pp x tp was started.
+        ValueError: another number of processes than dp x pp x tp was started.
     """
-    started = int(os.environ.get("WORLD_SIZE", 1))
-    if started != dp * pp * tp:
-        raise WorldError(
-            f"dp={dp} x pp={pp} x tp={tp} are {dp * pp * tp} processes, but {started} were started: "
-            f"torchrun --nproc-per-node {dp * pp * tp} (times the nodes), or another parallelism"
+    needed, started = dp * pp * tp, int(os.environ.get("WORLD_SIZE", 1))
+    if started != needed:
+        raise ValueError(
+            f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
+            f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
         )
+    device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
     if "WORLD_SIZE" not in os.environ:
         options |= {"store": HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **options)

@@ -1,151 +1,106 @@
-"""Data stages: which data a run reads from which step on, and where in their order each stage begins.
+"""Data stages: which data a run reads from which step on, and where in its order each stage begins.
 
-Steps count from 1. A stage lasts from its start_training_step to the step before the next stage's; the change is made
-before that step runs. Each stage has an order of its own. With files that an earlier stage read, `reuse` says how it
-begins:
+Steps count from 1. A stage lasts from its start_training_step to the step before the next stage's. Each stage has its
+own order. `reuse` says how it begins if an earlier stage read the same files:
 
     restart    at position 0, as Nanotron originally did: the earlier samples are read again
     continue   "nanotron": at the position where the earlier stage stopped, if it is the very same blend
                "stateless": each file where it was left, in any blend; the earlier stages' counts are its `Ledger`
 
-What it costs: opening the files of the earlier stages that are continued. The alternative it rejects, one dataset that
-knows all stages, would build the orders of stages that are days away, and could not be changed after the present step.
+What it costs: opening the files of the earlier stages that are continued. A stage is opened when its first step comes,
+so stages that are days away may still change.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders.stateless import Ledger, StatelessOrder
+from nanoset_ref.orders import Ledger, Order, StatelessOrder
 from nanoset_ref.tokens import TokenFile
-from nanoset_ref.training.config import Config, DataConfig, DataStage
+from nanoset_ref.training.config import Config, DataConfig
+from nanoset_ref.training.strict_yaml import ConfigError
+
+# In this module, `index` counts config.stages.
 
 
-class StageError(ValueError):
-    """The stages of a config contradict each other, or the steps that a saved run has done."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StageSpan:
-    """A stage and its steps, from first_step to last_step, both included."""
-
-    stage: DataStage
-    first_step: int
-    last_step: int
-
-
-def stage_spans(stages: Sequence[DataStage], train_steps: int) -> list[StageSpan]:
-    """The steps of each stage, in order: starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30."""
-    stages = sorted(stages, key=lambda stage: stage.start_training_step)
-    ends = [stage.start_training_step - 1 for stage in stages[1:]] + [train_steps]
-    return [
-        StageSpan(stage=stage, first_step=stage.start_training_step, last_step=end)
-        for stage, end in zip(stages, ends, strict=True)
-    ]
-
-
-def continued_stage(spans: Sequence[StageSpan], index: int) -> int | None:
+def continued_stage(config: Config, index: int) -> int | None:
     """Index of the earlier stage at whose end stage `index` goes on; None if it begins its order at 0.
 
     Under "nanotron" it is the last one that read one of its files. Under "stateless" it is the last one with that order
     and seed, whatever its files: all of them share one numbering of files and one count of positions.
 
     Raises:
-        StageError: the last stage that read one of its files did so in another order.
+        ConfigError: the last stage that read one of its files did so in another order.
     """
-    data = spans[index].stage.data
-    if data.dataset.reuse == "restart":
+    stages, data = config.stages, config.stages[index].data
+    if not data.dataset.continues:
         return None
-    before = range(index - 1, -1, -1)
-    files = set(data.dataset.paths)
-    shared = next((i for i in before if files & set(spans[i].stage.data.dataset.paths)), None)
-    if shared is not None and _order_of(spans[shared].stage.data) != _order_of(data):
-        raise StageError(
-            f"stage {spans[index].stage.name!r} shares files with stage {spans[shared].stage.name!r}, but cannot "
-            "continue it: order and seed must be the same (for nanotron's, dataset_path too); or set reuse: restart"
+    paths = data.dataset.dataset_path.keys()
+    alike = [i for i in range(index) if _order_of(stages[i].data) == _order_of(data)]
+    sharing = [i for i in range(index) if paths & stages[i].data.dataset.dataset_path.keys()]
+    if sharing and sharing[-1] not in alike:
+        raise ConfigError(
+            f"stage {stages[index].name!r} shares files with stage {stages[sharing[-1]].name!r}, but cannot continue "
+            "it: order and seed must be the same (for nanotron's, dataset_path too); or set reuse: restart"
         )
-    if data.dataset.order == "nanotron":
-        return shared
-    return next((i for i in before if _order_of(spans[i].stage.data) == _order_of(data)), None)
+    return max(alike, default=None)  # of nanotron's order, what is alike shares files
 
 
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
     """What two stages must have in common for one to continue the other."""
-    if data.dataset.order == "stateless":
-        return "stateless", data.seed
-    path = data.dataset.dataset_path
-    return "nanotron", data.seed, list(path.items()) if isinstance(path, Mapping) else data.dataset.paths
+    blend = list(data.dataset.dataset_path.items()) if data.dataset.order == "nanotron" else None
+    return data.dataset.order, data.seed, blend
 
 
-def open_stage(config: Config, stage: DataStage, num_samples: int, start: Ledger | None = None) -> Nanoset:
-    """The Nanoset of a stage.
-
-    Args:
-        config: of the run.
-        stage: one of its stages.
-        num_samples: its length, counted from position 0.
-        start: where in its order the stage begins; None: where it will if the run goes from step 1 to there with the
-            global batch of `config`.
-    """
-    spans = stage_spans(config.data_stages, config.tokens.train_steps)
-    index = [span.stage.name for span in spans].index(stage.name)
-    dataset, length = stage.data.dataset, config.tokens.sequence_length
-    if dataset.order == "nanotron":
-        return Nanoset.from_config(
-            dataset.dataset_path, length, num_samples, stage.data.seed, token_dtype=dataset.token_dtype
-        )
-    files = stage_files(spans, index)
-    if start is None:
-        start = _planned_start(config, spans, index)
-    opened = [TokenFile(path, token_dtype) for path, token_dtype in files.items()]
-    lengths = [file.num_samples(length) for file in opened]
-    weights: list[float] | None = None
-    if isinstance(dataset.dataset_path, Mapping):
-        weights = [float(dataset.dataset_path.get(path, 0)) for path in files]
-    elif len(dataset.paths) < len(files):
-        weights = [float(size) * (path in dataset.paths) for path, size in zip(files, lengths, strict=True)]
-    ledger = None
-    if start.position:
-        # as many counts as files: that a stage was given others since it began is for its plan to tell
-        ledger = Ledger(start.position, (*start.reads, *[0] * len(files))[: len(files)])
-    order = StatelessOrder(lengths, weights, num_samples, stage.data.seed, start=ledger)
-    return Nanoset(opened, weights, length, num_samples, stage.data.seed, order=order)
-
-
-def stage_files(spans: Sequence[StageSpan], index: int) -> dict[str, str | None]:
-    """The files that the stateless order of a stage numbers: those of the stages it continues, then its own.
+def stage_files(config: Config, index: int) -> dict[str, str | None]:
+    """The files that the order of a stage numbers: those of the stages it continues, then its own.
 
     Returns:
         {path: token_dtype}, in the order of their numbers.
     """
-    before = continued_stage(spans, index)
-    files = {} if before is None else stage_files(spans, before)
-    dataset = spans[index].stage.data.dataset
-    return files | dict.fromkeys(dataset.paths, dataset.token_dtype)
+    before = continued_stage(config, index)
+    files = {} if before is None else stage_files(config, before)
+    dataset = config.stages[index].data.dataset
+    return files | dict.fromkeys(dataset.dataset_path, dataset.token_dtype)
 
 
-def start_after(config: Config, spans: Sequence[StageSpan], index: int, start: Ledger, stop: int) -> Ledger:
-    """Where a stage begins that continues another.
+def open_stage(config: Config, index: int, num_samples: int, start: Ledger) -> Nanoset:
+    """The Nanoset of a stage.
 
     Args:
-        index: of the stage that begins.
-        start, stop: where in its order the continued one began, and the position at which it stopped.
+        num_samples: its length, counted from position 0.
+        start: where in its order the stage begins.
     """
-    before = continued_stage(spans, index)
-    if before is None or spans[index].stage.data.dataset.order == "nanotron":
-        return Ledger(stop, ())
-    order = open_stage(config, spans[before].stage, stop, start).order
-    added = len(stage_files(spans, index)) - len(stage_files(spans, before))
-    return Ledger(stop, (*order.counts(stop).tolist(), *[0] * added))
+    data, length = config.stages[index].data, config.tokens.sequence_length
+    own = data.dataset.dataset_path
+    files = [TokenFile(path, token_dtype) for path, token_dtype in stage_files(config, index).items()]
+    lengths = [file.num_samples(length) for file in files]
+    weights = None
+    if None not in own.values() or len(own) < len(files):  # files of earlier stages have weight 0
+        given = [own.get(str(file.path), 0.0) for file in files]
+        weights = [float(size if weight is None else weight) for size, weight in zip(lengths, given, strict=True)]
+    order: str | Order = data.dataset.order
+    if order == "stateless" and start.position:
+        # as many counts as files: that a stage was given others since it began is for its plan to report
+        ledger = Ledger(start.position, (*start.reads, *[0] * len(files))[: len(files)])
+        order = StatelessOrder(lengths, weights, num_samples, data.seed, start=ledger)
+    return Nanoset(files, weights, length, num_samples, data.seed, order=order)
 
 
-def _planned_start(config: Config, spans: Sequence[StageSpan], index: int) -> Ledger:
-    before = continued_stage(spans, index)
+def start_after(config: Config, index: int, continued: Nanoset) -> Ledger:
+    """Where a stage begins that goes on after the last sample of `continued`."""
+    reads = continued.order.counts(len(continued)).tolist()
+    added = len(stage_files(config, index)) - len(reads)
+    return Ledger(len(continued), (*reads, *[0] * added))
+
+
+def planned_start(config: Config, index: int) -> Ledger:
+    """Where a stage begins if the whole run has the layout of `config`."""
+    before = continued_stage(config, index)
     if before is None:
         return Ledger(0, ())
-    start = _planned_start(config, spans, before)
-    steps = spans[before].last_step - spans[before].first_step + 1
-    return start_after(config, spans, index, start, start.position + steps * config.global_batch_size)
+    start = planned_start(config, before)
+    steps = config.stage_steps(before)
+    stop = config.schedule(start.position, steps.start).positions(steps[-1]).stop
+    return start_after(config, index, open_stage(config, before, stop, start))

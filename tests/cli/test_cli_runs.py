@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from cli_parts import LAYOUT, ids_of
 
 from nanoset_ref.nanoset import Nanoset
@@ -143,7 +142,7 @@ def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
         "model": {"model_config": {"model_type": "gpt2", "vocab_size": 8192, "n_positions": 64}},
         "checkpoints": {"checkpoints_path": str(tmp_path / "checkpoints"), "checkpoint_interval": 5},
     }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
     code, text, _ = run("audit", "--config", tmp_path / "run.yaml")
     assert code == 0
     assert "first: 3 steps" in text and "second: 3 steps" in text

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import nanoset_ref.train  # noqa: F401
+import nanoset_ref.training.run  # noqa: F401
 from nanoset_ref.nanoset import Nanoset
 
 torch.set_num_threads(1)  # no thread may run in a process that is forked

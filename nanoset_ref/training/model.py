@@ -1,0 +1,180 @@
+"""A causal LM of transformers spread over the processes of a run: cut by layers (pp), within layers (tp), sharded (dp).
+
+1. Every process draws the whole model from the same seed, so all layouts begin with the same weights.
+2. pp: a stage keeps its layers, under their own names; the first keeps the embedding, the last the norm and the head.
+3. tp: each layer's projections are split by columns, then rows (`parallelize_module`): two all-reduces per layer.
+4. dp: parameters, gradients and optimizer state are sharded by layer (FSDP2, `fully_shard`), also where dp is 1.
+
+All of it runs on gloo between CPUs and on NCCL between GPUs. What it costs: step 1 needs the whole model in the memory
+of each process, once. DistributedDataParallel was tried instead: it regroups its gradient buckets after its first step,
+so from three ranks on a resumed run adds gradients up in another order, and the last bits differ.
+
+Sources: Zhao et al., PyTorch FSDP (2023); Shoeybi et al., Megatron-LM (2019) for the cut within a layer; Narayanan et
+al., Efficient Large-Scale Language Model Training (2021) for the schedule, one forward, one backward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from nanoset_ref.collator import to_device
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.parallel import World
+from nanoset_ref.training.strict_yaml import ConfigError, one_line
+
+IGNORED = -100  # the label that cross_entropy leaves out
+COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
+ROWS = "self_attn.o_proj mlp.down_proj".split()
+
+
+class PipelineStage(nn.Module):
+    """The layers of one pipeline rank: ids int [B, S] or hidden states [B, S, H] in, hidden states or logits out.
+
+    Args:
+        model: a whole causal LM (a Llama, if P > 1); what the rank does not need is removed from it.
+        pp_rank, pp_size: rank r of P keeps the layers from L*r//P up to L*(r+1)//P.
+    """
+
+    def __init__(self, model: Any, pp_rank: int, pp_size: int) -> None:
+        super().__init__()
+        self.model = model
+        self.is_whole = pp_size == 1
+        self.is_first, self.is_last = pp_rank == 0, pp_rank == pp_size - 1
+        if self.is_whole:
+            return
+        layers = model.model.layers
+        first, stop = (len(layers) * rank // pp_size for rank in (pp_rank, pp_rank + 1))
+        for number in range(len(layers)):
+            if not first <= number < stop:
+                del layers._modules[str(number)]  # the names stay: layer 2 is called "2" on whatever rank it lies
+        if not self.is_first:
+            model.model.embed_tokens = None
+        if not self.is_last:
+            model.model.norm, model.lm_head = nn.Identity(), None
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.is_whole:
+            return self.model(input_ids=values, use_cache=False).logits
+        name = "input_ids" if self.is_first else "inputs_embeds"
+        hidden = self.model.model(**{name: values}, use_cache=False).last_hidden_state
+        return self.model.lm_head(hidden) if self.is_last else hidden
+
+
+class DistributedModel:
+    """One process's part of the model, and a training step over its micro-batches.
+
+    Args:
+        config: of the run; general.seed decides the weights.
+        world: the processes.
+
+    Attributes:
+        module: the part, an nn.Module of sharded parameters.
+
+    Raises:
+        ConfigError: a model that cannot be built.
+    """
+
+    def __init__(self, config: Config, world: World) -> None:
+        self.world, self.micro_batches = world, config.tokens.batch_accumulation_per_replica
+        layout, mesh = world.layout, world.mesh
+        model = _build(config)
+        self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
+        if layout.tp_size > 1:
+            plan: Any = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
+            for layer in model.model.layers:
+                parallelize_module(layer, mesh["tp"], plan)
+        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, config.model.dtype), reduce_dtype=torch.float32)
+        for part in (*_blocks(model), self.module):
+            fully_shard(part, mesh=mesh["dp"], mp_policy=policy)
+        self.schedule = None
+        if layout.pp_size > 1:
+            from torch.distributed import pipelining  # a second of imports
+
+            group = mesh["pp"].get_group()
+            stage = pipelining.PipelineStage(self.module, layout.pp_rank, layout.pp_size, world.device, group=group)
+            self.schedule = pipelining.Schedule1F1B(stage, self.micro_batches, loss_fn=token_loss)
+
+    def forward_backward(self, batches: list[dict[str, Any]]) -> Tensor:
+        """Gradients of the mean loss over the global batch.
+
+        Args:
+            batches: the micro-batches of this rank, as the collator makes them: input_ids on the first pipeline rank,
+                label_ids and label_mask on the last, pointers elsewhere.
+
+        Returns:
+            The mean loss over the global batch, a float32 scalar, the same in all processes.
+        """
+        layout = self.world.layout
+        batches = [to_device(batch, self.world.device) for batch in batches]
+        inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
+        labels = [_labels(batch) for batch in batches] if self.module.is_last else []
+        losses: list[Tensor] = []
+        if self.schedule is not None:
+            target = torch.cat(labels) if labels else None
+            self.schedule.step(*([torch.cat(inputs)] if inputs else []), target=target, losses=losses)
+        else:
+            for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
+                self.module.set_requires_gradient_sync(number == self.micro_batches)
+                losses.append(token_loss(self.module(values), target))
+                (losses[-1] / self.micro_batches).backward()
+        total = torch.stack(losses).mean() if losses else torch.zeros((), device=self.world.device)
+        return self.world.total(total / (layout.dp_size * layout.tp_size))  # ranks before the last add zero
+
+    def clip_gradients(self, largest: float | None) -> Tensor:
+        """Scale all gradients so that their common norm is at most `largest`.
+
+        Returns:
+            The norm before, a float32 scalar, the same in all processes.
+        """
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        squares = torch.stack([_local(gradient).square().sum() * self._share(gradient) for gradient in gradients])
+        norm = self.world.total(squares.sum()).sqrt()
+        if largest is not None:
+            factor = (largest / (norm + 1e-6)).clamp(max=1.0)
+            for gradient in gradients:
+                _local(gradient).mul_(factor)
+        return norm
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by name; a tied weight has one name."""
+        names = {name for name, _ in (*self.module.named_parameters(), *self.module.named_buffers())}
+        return {name: tensor for name, tensor in self.module.state_dict().items() if name in names}
+
+    def _share(self, gradient: DTensor) -> float:
+        """The part of a gradient that this process counts: what tp does not split lies on all its ranks."""
+        return 1.0 if "tp" in (gradient.device_mesh.mesh_dim_names or ()) else 1.0 / self.world.layout.tp_size
+
+
+def _build(config: Config) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(config.general.seed)
+    try:
+        return AutoModelForCausalLM.from_config(config.model.transformers_config(), dtype=torch.float32).train()
+    except Exception as error:  # each model has errors of its own
+        raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
+
+
+def _labels(batch: dict[str, Any]) -> Tensor:
+    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
+
+
+def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
+    return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _blocks(model: Any) -> list[nn.Module]:
+    """The repeated layers of any causal LM: the children of its longest ModuleList."""
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=[])

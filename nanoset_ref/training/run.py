@@ -1,0 +1,174 @@
+"""A training run in one process: continue after the newest checkpoint, then step after step to the last.
+
+On the CPU, with the same numbers of ranks, a resumed run has every loss of the uninterrupted one, to the last bit. With
+other numbers of ranks the samples of each global batch are the same. What it takes: deterministic algorithms, a fixed
+number of threads (OMP_NUM_THREADS, else 1), each rank's random state in the checkpoint, a learning rate that is a
+function of the step, sums over ranks in a fixed order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from nanoset_ref.samplers import worker_seed
+from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
+from nanoset_ref.training.config import Config, OptimizerConfig
+from nanoset_ref.training.metrics import continue_metrics, delivered_samples
+from nanoset_ref.training.model import DistributedModel
+from nanoset_ref.training.parallel import World
+from nanoset_ref.training.staged_loader import StagedLoader, Step
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """A training run in one process, from the newest checkpoint on.
+
+    Args:
+        config: of the run, the same in every process.
+        world: the processes.
+
+    Raises:
+        CheckpointError, ConfigError, PlanMismatch: the checkpoints are of another model, other stages or other data.
+    """
+
+    def __init__(self, config: Config, world: World) -> None:
+        make_deterministic()
+        self.config, self.world = config, world
+        self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
+        self.model = DistributedModel(config, world)
+        self.optimizer = build_optimizer(config.optimizer, self.model)
+        self.loader = StagedLoader(config, world.layout, pin_memory=world.device.type == "cuda")
+        torch.manual_seed(worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank))
+        found = self.checkpoints.newest()
+        if found is not None:
+            self.resume(*found)
+
+    def resume(self, step: int, state: dict[str, Any]) -> None:
+        """Load a checkpoint. Random states fit only the numbers of ranks that saved them."""
+        model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
+        if state["model"] != model:
+            raise CheckpointError(
+                f"the checkpoints in {self.checkpoints.folder} are of the model {state['model']}, the config has "
+                f"{model}: continue with that one, or take another checkpoints_path"
+            )
+        self.loader.load_state_dict(state["data"])
+        for parameter in self.model.module.parameters():
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            self.optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
+        same_ranks = state["parallelism"] == self.config.parallelism.model_dump()
+        random_state = self.random_state() if same_ranks else {}
+        self.checkpoints.load(step, self.tensors() | random_state)
+        for name, value in random_state.items():
+            (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
+        logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
+
+    def save(self) -> None:
+        state = {
+            "data": self.loader.state_dict(),
+            "model": self.config.model.fields,
+            "parallelism": self.config.parallelism.model_dump(),
+        }
+        self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Model and optimizer, by name. AdamW's own count of steps is the run's, so it is not kept."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.tensors().items()}
+        for name, parameter in self.model.module.named_parameters():
+            for key in ("exp_avg", "exp_avg_sq"):
+                tensors[f"optimizer.{name}.{key}"] = self.optimizer.state[parameter][key]
+        return tensors
+
+    def random_state(self) -> dict[str, Tensor]:
+        """This rank's random states (uint8 [n]); the ranks of one tensor-parallel group have the same."""
+        rank = f"dp{self.world.layout.dp_rank}.pp{self.world.layout.pp_rank}"
+        states = {f"random.cpu.{rank}": torch.get_rng_state()}
+        if self.world.device.type == "cuda":
+            states[f"random.cuda.{rank}"] = torch.cuda.get_rng_state()
+        return states
+
+    def train(self, *, log_samples: bool = False) -> None:
+        """Train until tokens.train_steps, one line of metrics a step.
+
+        It also says how fast this process was, checkpoints not counted: tokens_per_second of the global batch, and
+        data_wait, the share of the step's time that it waited for data.
+
+        Args:
+            log_samples: add to each line of metrics which samples every data-parallel rank was given.
+        """
+        last, first = self.config.tokens.train_steps, self.world.is_first
+        path = self.checkpoints.folder / "metrics.jsonl"
+        metrics = continue_metrics(path, self.loader.step) if first else open(os.devnull, "w")
+        batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
+        with metrics, tqdm(total=last, initial=self.loader.step, unit="step", disable=not first) as progress:
+            began = time.perf_counter()
+            for step in self.loader:
+                waited = time.perf_counter() - began
+                line = self.optimize(step)
+                if log_samples:
+                    line["samples"] = delivered_samples(step, self.world)
+                elapsed = time.perf_counter() - began
+                speed = batch_tokens / elapsed
+                line |= {"tokens_per_second": round(speed), "data_wait": round(waited / elapsed, 4)}
+                metrics.write(json.dumps(line) + "\n")
+                shown = f"loss {line['loss']:.3f}, {speed:,.0f} tokens/s, stage {step.stage}"
+                progress.set_postfix_str(shown, refresh=False)
+                progress.update()
+                if step.number % self.config.checkpoints.checkpoint_interval == 0 or step.number == last:
+                    self.save()
+                began = time.perf_counter()
+
+    def optimize(self, step: Step) -> dict[str, Any]:
+        """One step of the optimizer; loss over the global batch, norm of its gradient and learning rate."""
+        rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = self.model.forward_backward(step.batches)
+        norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return {
+            "step": step.number,
+            "stage": step.stage,
+            "loss": loss.item(),
+            "gradient_norm": norm.item(),
+            "learning_rate": rate,
+            "consumed_train_samples": self.loader.consumed_train_samples,
+        }
+
+
+def build_optimizer(config: OptimizerConfig, model: DistributedModel) -> torch.optim.AdamW:
+    factory = config.optimizer_factory
+    return torch.optim.AdamW(
+        model.module.parameters(),
+        betas=(factory.adam_beta1, factory.adam_beta2),
+        eps=factory.adam_eps,
+        weight_decay=config.weight_decay,
+        foreach=True,
+    )
+
+
+def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
+    """The rate of a step (from 1): up to learning_rate in lr_warmup_steps, then along a cosine to min_decay_lr."""
+    schedule = config.learning_rate_scheduler
+    highest, lowest, warmup = schedule.learning_rate, schedule.min_decay_lr, schedule.lr_warmup_steps
+    if step <= warmup:
+        return highest * step / warmup
+    done = (step - warmup) / max(1, train_steps - warmup)
+    return lowest + (highest - lowest) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+def make_deterministic() -> None:
+    """Fix what else may change the last bits of a sum."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
