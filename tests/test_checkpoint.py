@@ -114,10 +114,9 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(checkpoints):
 
 def test_another_model_is_refused(checkpoints):
     checkpoints.save(5, tensors(), {})
-    with pytest.raises(CheckpointError, match=r"has no tensor 'model.bias'"):
-        checkpoints.load(5, {"model.bias": torch.zeros(3)})
-    with pytest.raises(CheckpointError, match=r"'model.weight' of shape \(3, 4\), this model \(4, 4\)"):
-        checkpoints.load(5, {"model.weight": torch.zeros(4, 4)})
+    for wrong in ({"model.bias": torch.zeros(3)}, {"model.weight": torch.zeros(4, 4)}):
+        with pytest.raises(CheckpointError, match=rf"is of another model .*{next(iter(wrong))}.*take another"):
+            checkpoints.load(5, wrong)
 
 
 def test_nothing_in_a_checkpoint_is_a_pickle(checkpoints):

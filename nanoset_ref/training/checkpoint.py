@@ -23,6 +23,7 @@ from typing import Any
 
 import xxhash
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -57,7 +58,7 @@ class Checkpoints:
         if world.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
-        world.barrier()
+        world.agree()
 
     def close(self) -> None:
         """Let another job have the folder."""
@@ -82,7 +83,7 @@ class Checkpoints:
             for leftover in self.folder.glob(".step-*.tmp"):
                 shutil.rmtree(leftover)
             temporary.mkdir()
-        self.world.barrier()
+        self.world.agree()
         save(tensors, storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
         if self.world.is_first:
             files = {path.name: [path.stat().st_size, checksum(path)] for path in temporary.iterdir()}
@@ -93,7 +94,7 @@ class Checkpoints:
                 shutil.rmtree(target)
             os.replace(temporary, target)
             sync_folder(self.folder)
-        self.world.barrier()
+        self.world.agree()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """(steps done, state) of the newest valid checkpoint, or None. Broken ones are skipped with a warning."""
@@ -115,17 +116,11 @@ class Checkpoints:
             CheckpointError: it lacks one of the tensors, or has it in another shape.
         """
         path = self._path(step)
-        reader = HuggingFaceStorageReader(str(path))
-        saved: dict[str, Any] = reader.read_metadata().state_dict_metadata
-        for name, tensor in tensors.items():
-            if name not in saved:
-                raise CheckpointError(f"{path} has no tensor {name!r}: it is of another model")
-            if saved[name].size != tensor.size():
-                raise CheckpointError(
-                    f"{path} has {name!r} of shape {tuple(saved[name].size)}, this model {tuple(tensor.size())}: "
-                    "continue with the saved model_config, or use another checkpoints_path"
-                )
-        load(tensors, storage_reader=reader)
+        try:
+            load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
+        except CheckpointException as error:
+            problem = next(iter(error.failures.values()))[0]
+            raise CheckpointError(f"{path} is of another model ({problem}): take another checkpoints_path") from None
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
@@ -46,14 +46,8 @@ def _by_path(given: Any) -> Any:
     weights = {os.path.abspath(path): weight for path, weight in items}
     if len(weights) < len(items):
         raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
-    return weights
-
-
-def _some_weight(weights: dict[str, float | None]) -> dict[str, float | None]:
-    if not weights:
-        raise ValueError("at least one file must be named")
-    if set(weights.values()) == {0}:
-        raise ValueError("at least one weight must be above 0")
+    if all(weight == 0 for weight in weights.values()):
+        raise ValueError("must name at least one file with a weight above 0")
     return weights
 
 
@@ -69,7 +63,7 @@ class DatasetConfig(Section):
             Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
     """
 
-    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path), AfterValidator(_some_weight)]
+    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     token_dtype: Literal["uint16", "int32"] | None = None
     reuse: Literal["continue", "restart"] | None = None

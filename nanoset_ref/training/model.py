@@ -15,12 +15,12 @@ al., Efficient Large-Scale Language Model Training (2021) for the schedule, one 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from nanoset_ref.collator import to_device
@@ -52,7 +52,7 @@ class PipelineStage(nn.Module):
         first, stop = (len(layers) * rank // pp_size for rank in (pp_rank, pp_rank + 1))
         for number in range(len(layers)):
             if not first <= number < stop:
-                del layers._modules[str(number)]  # the names stay: layer 2 is called "2" on whatever rank it lies
+                delattr(layers, str(number))  # the names stay: layer 2 is called "2" on whatever rank it lies
         if not self.is_first:
             model.model.embed_tokens = None
         if not self.is_last:
@@ -123,32 +123,23 @@ class DistributedModel:
                 self.module.set_requires_gradient_sync(number == self.micro_batches)
                 losses.append(token_loss(self.module(values), target))
                 (losses[-1] / self.micro_batches).backward()
-        total = torch.stack(losses).mean() if losses else torch.zeros((), device=self.world.device)
-        return self.world.total(total / (layout.dp_size * layout.tp_size))  # ranks before the last add zero
+        mean = torch.stack(losses).mean() if losses else torch.zeros((), device=self.world.device)
+        return self.world.total(mean / layout.dp_size / layout.tp_size)  # stages before the last add zero
 
-    def clip_gradients(self, largest: float | None) -> Tensor:
+    def clip_gradients(self, largest: float | None) -> float:
         """Scale all gradients so that their common norm is at most `largest`.
 
         Returns:
-            The norm before, a float32 scalar, the same in all processes.
+            The norm before, the same in all processes.
         """
-        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        squares = torch.stack([_local(gradient).square().sum() * self._share(gradient) for gradient in gradients])
-        norm = self.world.total(squares.sum()).sqrt()
-        if largest is not None:
-            factor = (largest / (norm + 1e-6)).clamp(max=1.0)
+        gradients: list[Any] = [p.grad for p in self.module.parameters() if p.grad is not None]
+        squares = torch.stack([gradient.square().sum().full_tensor() for gradient in gradients]).sum()
+        layout = self.world.layout
+        norm = math.sqrt(self.world.total(squares).item() / layout.dp_size / layout.tp_size)  # all ranks know a stage's
+        if largest is not None and norm > largest:
             for gradient in gradients:
-                _local(gradient).mul_(factor)
+                gradient.mul_(largest / norm)
         return norm
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by name; a tied weight has one name."""
-        names = {name for name, _ in (*self.module.named_parameters(), *self.module.named_buffers())}
-        return {name: tensor for name, tensor in self.module.state_dict().items() if name in names}
-
-    def _share(self, gradient: DTensor) -> float:
-        """The part of a gradient that this process counts: what tp does not split lies on all its ranks."""
-        return 1.0 if "tp" in (gradient.device_mesh.mesh_dim_names or ()) else 1.0 / self.world.layout.tp_size
 
 
 def _build(config: Config) -> Any:
@@ -168,10 +159,6 @@ def _labels(batch: dict[str, Any]) -> Tensor:
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
     return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _blocks(model: Any) -> list[nn.Module]:

@@ -102,45 +102,42 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), dict(zip(names, mesh.shape, strict=True)))
 
 
+@dataclasses.dataclass(frozen=True)
 class World:
     """The processes of a run, and the little they have to tell each other.
 
     Args:
         mesh: with the dimensions pp, dp and tp.
         device: where this process computes.
-
-    Attributes:
         layout: this process as plain numbers.
-        is_first: whether this is the process that writes for all.
     """
 
-    def __init__(self, mesh: DeviceMesh, device: torch.device) -> None:
-        self.mesh = mesh
-        self.device = device
-        self.layout = layout_from_mesh(mesh)
-        self.is_first = dist.get_rank() == 0
+    mesh: DeviceMesh
+    device: torch.device
+    layout: ParallelLayout
 
-    def agree(self, value: int) -> int:
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes for all."""
+        return dist.get_rank() == 0
+
+    def agree(self, value: int = 0) -> int:
         """What the first process says; no process goes on before it has."""
-        tensor = torch.tensor(value, device=self.device)
-        dist.broadcast(tensor, src=0)
-        return int(tensor.item())
+        agreed = torch.tensor(value)
+        dist.broadcast(agreed, src=0)
+        return int(agreed)
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
         """The sum over all processes."""
-        value = value.detach().clone()
-        dist.all_reduce(value)
-        return value
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total
 
     def gather_dp(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Tensors of equal shape from all data-parallel ranks that share this process's pp and tp rank, on the CPU."""
-        tensor = tensor.to(self.device)
+        """Tensors of equal shape on the CPU, from all data-parallel ranks that share this process's pp and tp rank."""
         parts = [torch.empty_like(tensor) for _ in range(self.layout.dp_size)]
         dist.all_gather(parts, tensor, group=self.mesh["dp"].get_group())
-        return [part.cpu() for part in parts]
-
-    def barrier(self) -> None:
-        dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+        return parts
 
     def close(self) -> None:
         dist.destroy_process_group()
@@ -166,12 +163,12 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1, **options: Any) -> Wor
             f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
             f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
         )
-    device = torch.device("cpu")
+    device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
     if "WORLD_SIZE" not in os.environ:
         options |= {"store": HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **options)
+    dist.init_process_group(backend, **options)
     mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
-    return World(mesh, device)
+    return World(mesh, device, layout_from_mesh(mesh))

@@ -29,6 +29,8 @@ from nanoset_ref.training.staged_loader import StagedLoader, Step
 
 logger = logging.getLogger(__name__)
 
+MOMENTS = "exp_avg", "exp_avg_sq"  # of AdamW
+
 
 class Run:
     """A training run in one process, from the newest checkpoint on.
@@ -47,7 +49,7 @@ class Run:
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
         self.optimizer = build_optimizer(config.optimizer, self.model)
-        self.loader = StagedLoader(config, world.layout, pin_memory=world.device.type == "cuda")
+        self.loader = StagedLoader(config, world.layout)
         torch.manual_seed(worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank))
         found = self.checkpoints.newest()
         if found is not None:
@@ -63,8 +65,8 @@ class Run:
             )
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
-            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            self.optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
+            moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
+            self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
         same_ranks = state["parallelism"] == self.config.parallelism.model_dump()
         random_state = self.random_state() if same_ranks else {}
         self.checkpoints.load(step, self.tensors() | random_state)
@@ -82,10 +84,11 @@ class Run:
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and optimizer, by name. AdamW's own count of steps is the run's, so it is not kept."""
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.tensors().items()}
+        tensors = {}
         for name, parameter in self.model.module.named_parameters():
-            for key in ("exp_avg", "exp_avg_sq"):
-                tensors[f"optimizer.{name}.{key}"] = self.optimizer.state[parameter][key]
+            tensors[f"model.{name}"] = parameter.detach()
+            for moment in MOMENTS:
+                tensors[f"optimizer.{name}.{moment}"] = self.optimizer.state[parameter][moment]
         return tensors
 
     def random_state(self) -> dict[str, Tensor]:
@@ -105,11 +108,11 @@ class Run:
         Args:
             log_samples: add to each line of metrics which samples every data-parallel rank was given.
         """
-        last, first = self.config.tokens.train_steps, self.world.is_first
-        path = self.checkpoints.folder / "metrics.jsonl"
-        metrics = continue_metrics(path, self.loader.step) if first else open(os.devnull, "w")
+        last, interval = self.config.tokens.train_steps, self.config.checkpoints.checkpoint_interval
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
-        with metrics, tqdm(total=last, initial=self.loader.step, unit="step", disable=not first) as progress:
+        first, path, done = self.world.is_first, self.checkpoints.folder / "metrics.jsonl", self.loader.step
+        metrics = continue_metrics(path, done) if first else open(os.devnull, "w")  # noqa: SIM115 - closed below
+        with metrics, tqdm(total=last, initial=done, unit="step", disable=not first) as progress:
             began = time.perf_counter()
             for step in self.loader:
                 waited = time.perf_counter() - began
@@ -117,13 +120,11 @@ class Run:
                 if log_samples:
                     line["samples"] = delivered_samples(step, self.world)
                 elapsed = time.perf_counter() - began
-                speed = batch_tokens / elapsed
-                line |= {"tokens_per_second": round(speed), "data_wait": round(waited / elapsed, 4)}
+                line |= {"tokens_per_second": round(batch_tokens / elapsed), "data_wait": round(waited / elapsed, 4)}
                 metrics.write(json.dumps(line) + "\n")
-                shown = f"loss {line['loss']:.3f}, {speed:,.0f} tokens/s, stage {step.stage}"
-                progress.set_postfix_str(shown, refresh=False)
+                progress.set_postfix(stage=step.stage, loss=line["loss"], refresh=False)
                 progress.update()
-                if step.number % self.config.checkpoints.checkpoint_interval == 0 or step.number == last:
+                if step.number % interval == 0 or step.number == last:
                     self.save()
                 began = time.perf_counter()
 
@@ -140,7 +141,7 @@ class Run:
             "step": step.number,
             "stage": step.stage,
             "loss": loss.item(),
-            "gradient_norm": norm.item(),
+            "gradient_norm": norm,
             "learning_rate": rate,
             "consumed_train_samples": self.loader.consumed_train_samples,
         }

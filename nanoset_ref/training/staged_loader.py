@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, NonNegativeInt
 
@@ -80,7 +81,6 @@ class StagedLoader:
     Args:
         config: of the run.
         layout: this rank.
-        pin_memory: for copies to a GPU that do not block.
 
     Iterating yields a Step for every step that is left.
 
@@ -92,8 +92,8 @@ class StagedLoader:
         ConfigError: a stage is to continue an earlier one and cannot.
     """
 
-    def __init__(self, config: Config, layout: ParallelLayout, *, pin_memory: bool = False) -> None:
-        self.config, self.layout, self.pin_memory = config, layout, pin_memory
+    def __init__(self, config: Config, layout: ParallelLayout) -> None:
+        self.config, self.layout = config, layout
         self._continued = [continued_stage(config, index) for index in range(len(config.stages))]
         self.step = 0
         self.records: list[StageRecord] = []
@@ -198,6 +198,6 @@ class StagedLoader:
             consumed_train_samples=record.position,
             num_loading_workers=self.config.stages[index].data.num_loading_workers,
             seed=self.config.general.seed,
-            pin_memory=self.pin_memory,
+            pin_memory=torch.cuda.is_available(),
         )
         return iter(loader)
