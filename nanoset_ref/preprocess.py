@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from nanoset_ref.launcher import end_with_launcher, is_main_rank, under_torchrun
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
+from nanoset_ref.tokenise import Counts, EncoderConfig, JobError, StoppedError, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
-from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank, under_torchrun
 from nanoset_ref.tokens import TokenFileWriter
 
 NO_SEPARATOR = (
@@ -185,6 +185,7 @@ def run_command(name: str, work: Callable[[], Any]) -> Any:
         why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
         sys.exit(f"{name}: error: ended by SIGTERM{why}; nothing was written" if is_main_rank() else 1)
 
+    end_with_launcher()
     level = logging.INFO if is_main_rank() else logging.ERROR
     logging.basicConfig(level=level, format=f"{name}: %(levelname)s: %(message)s")
     signal.signal(signal.SIGTERM, terminated)

@@ -1,6 +1,5 @@
-"""Encoding: ids identical to the tokenizer's own, with every backend, in batches, in pieces, with special tokens."""
+"""Encoding: ids identical to the tokenizer's own, with every backend, in batches, in stretches, with special tokens."""
 
-import pickle
 import sys
 
 import numpy as np
@@ -11,8 +10,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.tokenise import encode as encode_module
-from nanoset_ref.tokenise.encode import EncodeError, Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.tokenise.pieces import SafeCutter
+from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.tokenise.stretches import StretchCutter
 
 TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
 WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"
@@ -80,10 +79,10 @@ def whole(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def in_pieces(tokenizer, text, piece_chars):
-    pieces = list(SafeCutter(tokenizer, piece_chars)(text))
-    assert [last for _, last in pieces] == [False] * (len(pieces) - 1) + [True]
-    return [token for piece, _ in pieces for token in whole(tokenizer, piece)], len(pieces)
+def in_stretches(tokenizer, text, stretch_chars):
+    stretches = list(StretchCutter(tokenizer, stretch_chars)(text))
+    assert [last for _, last in stretches] == [False] * (len(stretches) - 1) + [True]
+    return [token for stretch, _ in stretches for token in whole(tokenizer, stretch)], len(stretches)
 
 
 # ------------------------------------------------------------------------------------------------ long documents
@@ -97,18 +96,20 @@ NASTY = st.one_of(
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(parts=st.lists(NASTY, min_size=5, max_size=120), gap=st.sampled_from(["", " "]), piece_chars=st.integers(4, 80))
-def test_pieces_of_any_text_have_the_ids_of_the_whole(known, parts, gap, piece_chars):
+@given(
+    parts=st.lists(NASTY, min_size=5, max_size=120), gap=st.sampled_from(["", " "]), stretch_chars=st.integers(4, 80)
+)
+def test_stretches_of_any_text_have_the_ids_of_the_whole(known, parts, gap, stretch_chars):
     text = gap.join(parts).encode(errors="ignore").decode()
     for name, tokenizer in known.items():
-        ids, _ = in_pieces(tokenizer, text, piece_chars)
+        ids, _ = in_stretches(tokenizer, text, stretch_chars)
         assert ids == whole(tokenizer, text), name
 
 
 def test_every_known_build_is_cut(known):
     text = WORDS * 40
     for name, tokenizer in known.items():
-        ids, number = in_pieces(tokenizer, text, 100)
+        ids, number = in_stretches(tokenizer, text, 100)
         assert number > 5, name
         assert ids == whole(tokenizer, text), name
 
@@ -127,26 +128,27 @@ def test_tokenizers_that_look_far_are_not_cut():
         ),
     }
     for name, tokenizer in builds.items():
-        assert list(SafeCutter(tokenizer, 10)(WORDS * 20)) == [(WORDS * 20, True)], name
+        assert list(StretchCutter(tokenizer, 10)(WORDS * 20)) == [(WORDS * 20, True)], name
 
 
 def test_a_text_without_a_safe_place_stays_whole(tokenizer):
     for text in ("x" * 500, "a  b" * 100, ""):
-        assert list(SafeCutter(tokenizer.backend_tokenizer, 10)(text)) == [(text, True)]
+        assert list(StretchCutter(tokenizer.backend_tokenizer, 10)(text)) == [(text, True)]
 
 
-def test_the_real_gpt_2_in_pieces(real_data):
+def test_the_real_gpt_2_in_stretches(real_data):
     tokenizer = load_tokenizer(real_data / "gpt2").backend_tokenizer
     text = (real_data / "wikitext2-test.jsonl").read_text()[:200_000]
-    ids, number = in_pieces(tokenizer, text, 1000)
+    ids, number = in_stretches(tokenizer, text, 1000)
     assert number > 150
     assert ids == whole(tokenizer, text)
 
 
-def test_a_long_document_streams_through_the_encoder_in_pieces(tokenizer, monkeypatch):
+def test_a_long_document_streams_through_the_encoder_in_stretches(tokenizer, monkeypatch):
     monkeypatch.setattr(encode_module, "BATCH_CHARS", 1000)
+    monkeypatch.setattr(encode_module, "LONG_CHARS", 400)
     encoder = Encoder(tokenizer, backend="hf", append_eod=True)
-    encoder._cutter._piece_chars = 200
+    encoder._cutter = StretchCutter(tokenizer.backend_tokenizer, 200)
     texts = ["first", WORDS * 100, "", "last"]
     progress = []
     chunks = list(encoder.stream(texts, advance=lambda characters, tokens: progress.append((characters, tokens))))
@@ -175,15 +177,6 @@ def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, back
     assert encoder.backend == ("hf" if backend == "hf" else "gigatoken")
     empty_ids, empty_lengths = encoder.encode_batch([])
     assert (empty_ids.dtype, empty_ids.size, empty_lengths.size) == (np.uint16, 0, 0)
-
-
-@pytest.mark.parametrize("backend", ["hf", "gigatoken"])
-def test_an_encoder_sent_to_another_process_gives_the_same_ids(tokenizer, backend):
-    encoder = Encoder(tokenizer, backend=backend, append_eod=True)
-    copy = pickle.loads(pickle.dumps(encoder))
-    assert (copy.tokenizer, copy.backend) == (None, backend)
-    for one, other in zip(encoder.encode_batch(TEXTS), copy.encode_batch(TEXTS), strict=True):
-        assert one.tolist() == other.tolist()
 
 
 def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
@@ -238,28 +231,26 @@ def test_no_eos_token_to_append(golden):
         Encoder(wrapped(backend), append_eod=True)
 
 
-def test_lone_surrogates_are_an_error_that_says_which_text(tokenizer):
-    with pytest.raises(EncodeError, match=r"lone surrogate '\\ud800' at character 2") as caught:
-        Encoder(tokenizer).encode_batch(["a", "bc\ud800"])
-    assert (caught.value.index, caught.value.kind) == (1, "lone surrogate")
-
-
-def test_ids_that_do_not_fit_the_dtype(golden, monkeypatch):
-    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 2)
-    vocabulary = {"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+def test_the_dtype_follows_the_largest_id():
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    assert Encoder(wrapped(backend)).dtype == np.int32, "as the largest id wants, though there are four"
-    encoder = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True, dtype="uint16")
-    texts = ["a a", "a", "", "a b a", "a", "b"]
-    with pytest.raises(EncodeError, match="token id 70000 does not fit uint16, whose largest is 65535") as caught:
-        encoder.encode_batch(texts)
-    assert (caught.value.index, caught.value.kind) == (3, "id too large")
-    ids, lengths = map(np.concatenate, zip(*encoder.stream(texts, on_error="skip"), strict=True))
-    assert lengths.tolist() == [3, 2, 1, -1, 2, -1]
-    assert ids.tolist() == [1, 1, 2, 1, 2, 2, 1, 2]
-    wide = Encoder(wrapped(backend, eos_token="</s>"), dtype="int32")
-    assert wide.encode_batch(["a b"])[0].tolist() == [1, 70_000]
+    encoder = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True)
+    ids, lengths = encoder.encode_batch(["a b", ""])
+    assert (ids.dtype, ids.tolist(), lengths.tolist()) == (np.int32, [1, 70_000, 2, 2], [3, 1])
+
+
+def test_ids_outside_of_the_vocabulary_are_an_error(tokenizer, monkeypatch):
+    encoder = Encoder(tokenizer, backend="hf")
+    monkeypatch.setattr(encoder.library, "encode", lambda texts: (np.array([70_000]), np.array([1])))
+    with pytest.raises(TokenizerError, match="token id 70000 is not below 480, the size of the vocabulary"):
+        encoder.encode_batch(["a"])
+
+
+def test_separators_are_one_token_each(tokenizer):
+    encoder = Encoder(tokenizer, bos_text="<s>", eos_text="</s>", append_eod=True)
+    assert (encoder.prefix, encoder.suffix) == ([1], [2])
+    with pytest.raises(TokenizerError, match=r"eos_text '<end>' is \d tokens .* take one of its special .*'</s>'"):
+        Encoder(tokenizer, eos_text="<end>")
 
 
 def test_a_tokenizer_without_a_fast_form_is_called_as_it_is(tokenizer):

@@ -1,29 +1,30 @@
 """The engine: one result whoever does the work, one job per target, and nothing left of a job that died."""
 
+import gzip
 import json
 import multiprocessing
 import os
-import random
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.text import InputError, open_text
 from nanoset_ref.text import parts as parts_module
-from nanoset_ref.tokenise import EncoderConfig, tokenise
-from nanoset_ref.tokenise import shares as shares_module
+from nanoset_ref.tokenise import EncoderConfig, JobError, Ranks, tokenise
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
-from nanoset_ref.tokenise.shares import Share, claimed, encode_part, merged
-from nanoset_ref.tokenise.workers import BYTES, JobError, LocalCounters, job_folder
+from nanoset_ref.tokenise.stretches import StretchCutter
+from nanoset_ref.tokenise.work import Share
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
 
@@ -51,8 +52,6 @@ def encoder(golden):
 @pytest.fixture
 def corpus(tmp_path):
     """Three files, plain and compressed, of 100 documents each."""
-    import gzip
-
     folder = tmp_path / "corpus"
     folder.mkdir()
     for number, name in enumerate(("a.jsonl", "b.jsonl.gz", "c.jsonl")):
@@ -70,87 +69,49 @@ def expected(encoder, texts=TEXTS):
     return [one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-# ------------------------------------------------------------------------------------------------ claims and parts
+# ------------------------------------------------------------------------------------------------ shares
 
 
-class NumberedParts:
-    """Stands for a source: `sizes` blocks in each part, a block is its own name."""
-
-    def __init__(self, sizes):
-        self.parts = sizes
-
-    def blocks_of(self, part):
-        return ((part, index) for index in range(self.parts[part]))
+def rank_of(rank, size):
+    ranks = Ranks()
+    ranks.rank, ranks.size = rank, size
+    return ranks
 
 
-@settings(deadline=None, max_examples=100)
-@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6), workers=st.integers(1, 5), seed=st.integers(0, 999))
-def test_every_block_is_claimed_exactly_once_in_any_interleaving(sizes, workers, seed):
-    counters = LocalCounters(len(sizes))
-    running = [claimed(NumberedParts(sizes), counters) for _ in range(workers)]
-    draw = random.Random(seed)
-    seen = []
-    while running:
-        worker = draw.choice(running)
-        try:
-            part, index, block = next(worker)
-            assert block == (part, index)
-            seen.append(block)
-        except StopIteration:
-            running.remove(worker)
-    assert sorted(seen) == [(part, index) for part, size in enumerate(sizes) for index in range(size)]
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(size=st.integers(1, 40), block_bytes=st.integers(100, 3000))
+def test_shares_of_any_number_of_ranks_are_the_whole_in_order(corpus, size, block_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts_module, "BLOCK_BYTES", block_bytes)
+        source = open_text(corpus)
+        shares = [[block.run.begin for block in source.blocks(rank, size)] for rank in range(size)]
+        assert sum(shares, []) == [block.run.begin for block in source.blocks()]
+        texts = [one.text for rank in range(size) for block in source.blocks(rank, size) for one in block.documents()]
+    assert texts == TEXTS
 
 
-def test_a_worker_without_a_file_of_its_own_helps_with_those_of_others():
-    counters = LocalCounters(2)
-    first, second, third = (claimed(NumberedParts([4, 2]), counters) for _ in range(3))
-    rounds = [[next(worker)[:2] for worker in (first, second, third)] for _ in range(2)]
-    assert rounds == [[(0, 0), (1, 0), (0, 1)], [(0, 2), (1, 1), (0, 3)]]
-    assert [list(worker) for worker in (first, second, third)] == [[], [], []]
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_parts_of_any_number_of_workers_merge_into_the_same_ids(corpus, encoder, tmp_path, monkeypatch, workers):
+def test_what_ranks_hand_over_is_what_one_process_encodes(corpus, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
-    source = open_text(corpus)
-    counters = LocalCounters(len(source.parts), multiprocessing.get_context("spawn"))
-
-    def work(rank):
-        return encode_part(rank, encoder, source, tmp_path, counters, lambda: None)
-
-    with ThreadPoolExecutor(workers) as pool:
-        assert list(pool.map(work, range(workers))) == [Counter()] * workers
-    blocks = list(merged(tmp_path, workers, encoder.dtype))
-    assert len(blocks) > 20
-    sink = ListSink()
-    for ids, lengths in blocks:
-        sink.write(ids, lengths)
+    source, sink = open_text(corpus), ListSink()
+    for rank in range(5):
+        share = Share(rank_of(rank, 5), source, encoder, shown=False)
+        share.hand_over(tmp_path / str(rank))
+        with pytest.raises(FileExistsError):  # another process with this rank
+            share.hand_over(tmp_path / str(rank))
+        for ids, lengths in share.handed_over(tmp_path / str(rank)):
+            sink.write(ids, lengths)
     assert sink == expected(encoder)
-    assert counters.add(BYTES, 0) == source.num_bytes
-
-
-def test_a_lost_or_repeated_block_is_noticed(corpus, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
-    source = open_text(corpus)
-    encode_part(0, encoder, source, tmp_path, LocalCounters(3), lambda: None)
-    table = np.load(tmp_path / "0.blocks.npy")
-    for wrong in (np.delete(table, 3, axis=0), np.concatenate([table, table[5:6]])):
-        np.save(tmp_path / "0.blocks.npy", wrong)
-        with pytest.raises(JobError, match="tokenised twice or never"):
-            list(merged(tmp_path, 1, encoder.dtype))
 
 
 def test_the_progress_moves_inside_a_huge_document(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_CHARS", 5_000)
-    monkeypatch.setattr(encoder._cutter, "_piece_chars", 1_000)
-    monkeypatch.setattr(shares_module, "REPORT_S", 0.0)
+    monkeypatch.setattr(encoder, "_cutter", StretchCutter(encoder.tokenizer.backend_tokenizer, 1_000))
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["x", "some words " * 10_000, "y"]))
-    source = open_text(path)
-    counters = LocalCounters(1)
-    seen = []
-    share = Share(encoder, counters, lambda: seen.append(counters.add(BYTES, 0)))
-    share.encode(source.blocks(), "raise", lambda ids, lengths: None)
+    source, seen = open_text(path), []
+    share = Share(Ranks(), source, encoder, shown=True)
+    monkeypatch.setattr(share._bar, "update", lambda n: seen.append(n))
+    assert len(list(share.encoded())) < len(seen)
     assert len(seen) > 10
     assert seen == sorted(seen)
     assert seen[len(seen) // 2] < 0.8 * source.num_bytes
@@ -218,23 +179,33 @@ def test_a_killed_local_worker_ends_the_job_at_once(corpus, golden, tmp_path):
 
 def test_two_jobs_on_one_target_collide_and_on_two_do_not(corpus, golden, tmp_path):
     work = partial(tokenise, partial(open_text, corpus), config(golden, backend="hf"))
-    with job_folder(tmp_path / "target"):
+
+    @contextmanager
+    def while_another_job_runs(encoder):
         with pytest.raises(JobError, match=r"another job is writing .*target; wait for it or choose another output"):
             work(partial(list_sink, into=ListSink()), tmp_path / "target")
         work(partial(list_sink, into=ListSink()), tmp_path / "target_2")
-    work(partial(list_sink, into=ListSink()), tmp_path / "target")
+        yield ListSink()
+
+    work(while_another_job_runs, tmp_path / "target")
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_what_a_dead_job_left_is_removed_by_the_next(tmp_path):
-    left = tmp_path / ".target.job"
-    left.mkdir()
-    (left / "3.ids").write_bytes(b"old")
-    (left / "lock").touch()
-    with job_folder(tmp_path / "target") as folder:
-        assert folder == left
-        assert os.listdir(folder) == ["lock"]
-    assert os.listdir(tmp_path) == []
+def test_what_a_dead_job_left_is_removed_by_the_next_and_links_are_not_followed(corpus, golden, tmp_path):
+    (tmp_path / ".target.job.lock").touch()
+    (tmp_path / ".target.job.3.ids").write_bytes(b"old")
+    (tmp_path / ".target.job.link").symlink_to(corpus)
+    seen = []
+
+    @contextmanager
+    def look(encoder):
+        seen.extend(sorted(os.listdir(tmp_path)))
+        yield ListSink()
+
+    tokenise(partial(open_text, corpus), config(golden), look, tmp_path / "target")
+    assert seen == [".target.job.lock", "corpus"]
+    assert os.listdir(tmp_path) == ["corpus"]
+    assert len(os.listdir(corpus)) == 3
 
 
 def test_an_input_without_documents_is_an_error(golden, tmp_path):
@@ -256,11 +227,106 @@ def test_a_full_disk_is_named(corpus, golden, tmp_path):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"No space left on device: '.*'"):
-        tokenise(
-            partial(open_text, corpus), config(golden), partial(list_sink, into=FullSink()), tmp_path / "target"
-        )
+        tokenise(partial(open_text, corpus), config(golden), partial(list_sink, into=FullSink()), tmp_path / "target")
 
 
 def test_the_number_of_workers_is_checked(tmp_path):
-    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
         tokenise(open_text, None, None, tmp_path / "target", workers=0)
+
+
+# ------------------------------------------------------------------------------------------------ kills
+
+
+PROGRAM = """
+import sys
+from nanoset_ref.preprocess import preprocess, run_command
+if __name__ == "__main__":
+    run_command("job", lambda: preprocess(*sys.argv[1:], append_eod=True, workers=2))
+"""
+
+
+def processes_with(word):
+    """The processes whose environment has a word in it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [int(path.parent.name)] if word.encode() in path.read_bytes() else []
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start(golden, tmp_path):
+    """Start a program on a large input; returns the process and the word in the environment of all it starts."""
+    (tmp_path / "out").mkdir()
+    big = tmp_path / "big.jsonl"
+    big.write_text((json.dumps({"text": "some words of a long text " * 40}) + "\n") * 30_000)
+    word = f"IS_OF_TEST={tmp_path}"
+    started = []
+
+    def run(*program):
+        environment = {**os.environ, "IS_OF_TEST": str(tmp_path)}
+        started.append(
+            subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True)
+        )
+        return started[-1], word
+
+    yield run
+    for process in started:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+    for pid in processes_with(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, golden, tmp_path, number):
+    arguments = [str(tmp_path / "big.jsonl"), str(tmp_path / "out" / "a"), str(golden / "tokenizer")]
+    process, word = start(sys.executable, "-c", PROGRAM, *arguments)
+    wait_until(lambda: len(processes_with(word)) >= 4)  # itself, the tracker of multiprocessing, two workers
+    wait_until((tmp_path / "out" / ".a_input_ids.npy.job.lock").exists)
+    time.sleep(0.5)
+    for pid in processes_with(word):
+        mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        assert not [line for line in mapped if "/dev/shm/sem" in line and not line.endswith("(deleted)")]
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=20)
+    wait_until(lambda: not processes_with(word), 10)
+    assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
+    if number != signal.SIGKILL:
+        assert errors.count("\n") == 2, "one line beside the one about the backend"
+        assert "\njob: error: " in errors
+        assert not os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize("moment", ["at its start", "at work"])
+def test_ranks_end_with_a_killed_launcher_and_the_port_is_free_again(start, golden, tmp_path, moment):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
+    program = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
+    program += f" --tokenizer-name-or-path {golden}/tokenizer --input"
+    process, word = start(sys.executable, *program.split(), str(tmp_path / "big.jsonl"))
+    wait_until(lambda: len(processes_with(word)) >= 3)
+    if moment == "at work":
+        wait_until((tmp_path / "out" / ".a_input_ids.npy.job.1.ids").exists)
+    process.kill()
+    wait_until(lambda: not processes_with(word), 10)
+    small = tmp_path / "small.jsonl"
+    small.write_text('{"text": "some words"}\n')
+    process, _ = start(sys.executable, *program.split(), str(small))
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    names = ["a_input_ids.documents.npy", "a_input_ids.json", "a_input_ids.npy"]
+    assert sorted(os.listdir(tmp_path / "out")) == names

@@ -16,11 +16,13 @@ from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.subsets import TokenizeConfig
 from nanoset_ref.chunks.tokenizing import tokenize
 from nanoset_ref.chunks.validation import validate
-from nanoset_ref.tokenise.workers import JobError, StoppedError, is_main_rank
+from nanoset_ref.launcher import end_with_launcher, is_main_rank
+from nanoset_ref.tokenise import JobError, StoppedError
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
     """Run one command; returns the exit code, 1 if the input is at fault."""
+    end_with_launcher()
     options = vars(_parser(prog).parse_args(arguments))
     level = logging.INFO if is_main_rank() else logging.ERROR
     logging.basicConfig(level=level, format=f"{prog}: %(levelname)s: %(message)s")

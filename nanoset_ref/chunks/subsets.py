@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from nanoset_ref.chunks.manifest import Manifest, ManifestError
 from nanoset_ref.text import SUFFIXES, InputError, OnError
-from nanoset_ref.tokenise import EncoderConfig
-from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.tokenise.encode import Backend
 
 TailMode = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]
@@ -23,7 +22,7 @@ class TokenizeConfig:
     Args:
         tokenizer: name or folder, as `AutoTokenizer.from_pretrained` takes it.
         concat_tokens: tokens per row; sequence_length + 1.
-        bos_text, eos_text: put before and after each document, as the tokenizer encodes them.
+        bos_text, eos_text: put before and after each document; one token each.
         no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
         tail: "drop"; "pad", with the padding or EOS token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
@@ -62,25 +61,6 @@ class TokenizeConfig:
             )
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SeparatingEncoderConfig(EncoderConfig):
-    """An EncoderConfig that puts the ids of `bos_text` and `eos_text` around every document."""
-
-    bos_text: str = ""
-    eos_text: str = ""
-
-    def build(self, probe: Any = ()) -> Encoder:
-        names = [field.name for field in dataclasses.fields(EncoderConfig)]
-        encoder = EncoderConfig(**{name: getattr(self, name) for name in names}).build(probe)
-        encoder.prefix = [*_ids_of(encoder, self.bos_text), *encoder.prefix]
-        encoder.suffix = [*encoder.suffix, *_ids_of(encoder, self.eos_text)]
-        return encoder
-
-
-def _ids_of(encoder: Encoder, text: str) -> list[int]:
-    return list(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
 
 def _is_prepared(folder: Path) -> bool:

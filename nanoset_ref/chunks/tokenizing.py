@@ -34,11 +34,10 @@ from typing import Any
 from nanoset_ref.chunks.manifest import FileEntry, Manifest, TokenConservation, begin
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.chunks.sinks import RowsWriter, Spool, Tee
-from nanoset_ref.chunks.subsets import SeparatingEncoderConfig, TokenizeConfig, find_subsets
+from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets
 from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise import Counts, Sink, tokenise
+from nanoset_ref.tokenise import Counts, EncoderConfig, Ranks, Sink, tokenise
 from nanoset_ref.tokenise.encode import Encoder
-from nanoset_ref.tokenise.workers import Ranks, under_torchrun
 from nanoset_ref.tokens import TokenFileWriter, documents_path, manifest_path
 
 ROWS, TOKENS = "train.jsonl", "train_input_ids.npy"  # what a subset's folder holds
@@ -85,7 +84,7 @@ def tokenize(
         if missing := [name for name in wanted if name not in subsets]:
             raise InputError(f"there is no subset {missing[0]!r} below {input_root}; there are {list(subsets)}")
         subsets = {name: subsets[name] for name in wanted}
-    encoder_config = SeparatingEncoderConfig(
+    encoder_config = EncoderConfig(
         tokenizer=config.tokenizer,
         backend=config.backend,
         add_special_tokens=config.add_special_tokens,
@@ -122,19 +121,13 @@ def tokenize(
 
 def _begin(job: _Job, overwrite: bool) -> tuple[bool, Manifest | None]:
     """Whether the subset is finished, and its manifest. Rank 0 decides for all, before any of them goes on."""
-    if not under_torchrun():
-        manifest = begin(job.folder, job.settings, [ROWS, *TOKEN_FILES], overwrite=overwrite)
-        return manifest is not None, manifest
-    ranks = Ranks()
-    if ranks.rank:
-        return ranks.wait_for("done")[0] == "yes", None
-    try:
-        manifest = begin(job.folder, job.settings, [ROWS, *TOKEN_FILES], overwrite=overwrite)
-    except BaseException:
-        ranks.fail()
-        raise
-    ranks.publish("done", "no" if manifest is None else "yes")
-    return manifest is not None, manifest
+    found: list[Manifest | None] = []
+
+    def decide() -> str:
+        found.append(begin(job.folder, job.settings, [ROWS, *TOKEN_FILES], overwrite=overwrite))
+        return "no" if found[0] is None else "yes"
+
+    return Ranks().agree(decide) == "yes", found[0] if found else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +138,7 @@ class _Job:
     files: list[Path]
     folder: Path
     config: TokenizeConfig
-    encoder_config: SeparatingEncoderConfig
+    encoder_config: EncoderConfig
     encoder: Encoder
     carried: list[int]
     num_workers: int

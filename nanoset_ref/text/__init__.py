@@ -1,24 +1,25 @@
 """Documents out of text: JSON lines (plain, gzip, zstd), Parquet, Hub and local datasets, in one fixed order.
 
-A `TextSource` is a list of parts (a file, a dataset) and every part is a sequence of blocks of about a MiB that know
-how to read themselves (see `parts`). The order of parts, blocks and documents depends on the input alone, so several
-processes can share the blocks out among themselves and still agree on what the result is.
+A `TextSource` is a list of parts (a file, a dataset), and every part is a sequence of blocks of about a MiB (see
+`parts`). The order of parts, blocks and documents depends on the input alone, so several processes can each take a
+share of the blocks and still agree on the result.
 
-Nothing in memory grows with the input. Blank lines are no documents. The alternative, `datasets.load_dataset("json")`
-for everything, first writes the corpus a second time as Arrow, reports a broken line without its number and cannot
-leave one out; it is used for what only it can read.
+Nothing in memory grows with the input. Blank lines are no documents. `datasets.load_dataset("json")` reads only what
+nothing else can: it first writes the corpus a second time as Arrow, and reports a broken line without its number.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 from nanoset_ref.text.lines import DocumentError, InputError, read_lines, text_of_line
-from nanoset_ref.text.parts import PACKED, Block, Document, LineFile, OnError, ParquetFile, RowDataset, require_column
+from nanoset_ref.text.parts import PACKED, LineFile, PackedFile, ParquetFile, Part, RowDataset, Run, require_column
 
 __all__ = [
     "SUFFIXES",
@@ -33,12 +34,59 @@ __all__ = [
     "text_of_line",
 ]
 SUFFIXES = (*(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)), ".parquet")
-Part = LineFile | ParquetFile | RowDataset
+OnError = Literal["raise", "skip"]
+
+
+class Document(NamedTuple):
+    """One text. `where` ("file:line", counted from 1) is worked out only when asked for."""
+
+    text: str
+    block: Block
+    number: int
+
+    @property
+    def where(self) -> str:
+        return self.block.locate(self.number)
+
+
+@dataclass
+class Block:
+    """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
+
+    Attributes:
+        num_bytes: the bytes of the input on disk that it has read so far (for progress).
+        skipped: what `on_error="skip"` has left out so far, counted by kind.
+    """
+
+    part: Part
+    run: Run
+    column: str
+    on_error: OnError
+    num_bytes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def documents(self) -> Iterator[Document]:
+        """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
+        for number, (row, num_bytes) in enumerate(self.run.rows()):
+            self.num_bytes += num_bytes
+            try:
+                text = self.part.text_of(row, self.column)
+            except DocumentError as error:
+                if self.on_error == "raise":
+                    raise DocumentError(error.kind, error.what, self.locate(number)) from None
+                self.skipped[error.kind] += 1
+            else:
+                if text is not None:
+                    yield Document(text, self, number)
+
+    def locate(self, number: int) -> str:
+        """ "file:line" of the row with this number (from 0, in this block)."""
+        return f"{self.part.path}:{self.run.first() + number}"
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """What `open_text` returns: an ordered list of parts, each a sequence of blocks. Other processes may be sent it."""
+    """What `open_text` returns: an ordered list of parts, each a sequence of blocks."""
 
     column: str
     on_error: OnError
@@ -49,17 +97,24 @@ class TextSource:
         """The size of the input on disk, in bytes: what the `num_bytes` of all blocks add up to, roughly."""
         return sum(part.num_bytes for part in self.parts)
 
-    def blocks_of(self, part: int) -> Iterator[Block]:
-        """The blocks of one part, in order."""
-        return self.parts[part].blocks(self.column, self.on_error)
+    def blocks(self, share: int = 0, shares: int = 1) -> Iterator[Block]:
+        """The blocks in their order: all, or those that begin in the share-th of `shares` equal stretches of bytes.
 
-    def blocks(self) -> Iterator[Block]:
-        """All blocks in their global order."""
-        for part in range(len(self.parts)):
-            yield from self.blocks_of(part)
+        What comes before a share is passed over unread, except in a compressed file.
+        """
+        begin, end = (self.num_bytes * k // shares for k in (share, share + 1))
+        before = 0
+        for part in self.parts:
+            if before < end and begin < before + part.num_bytes:
+                for run in part.runs(self.column):
+                    if before + run.begin >= end:
+                        return
+                    if before + run.begin >= begin:
+                        yield Block(part, run, self.column, self.on_error)
+            before += part.num_bytes
 
     def documents(self) -> Iterator[Document]:
-        """All documents in their global order."""
+        """All documents in their order."""
         for block in self.blocks():
             yield from block.documents()
 
@@ -87,7 +142,7 @@ def open_text(
         FileNotFoundError: no such file, nothing matches.
         InputError: wrong kind of file, empty input, unknown split or missing column, with what exists.
     """
-    if on_error not in ("raise", "skip"):
+    if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
     inputs = [input] if isinstance(input, (str, os.PathLike)) else list(input)
     if not inputs:
@@ -101,36 +156,41 @@ def open_text(
     return TextSource(column, on_error, parts)
 
 
-def _hidden(path: Path) -> bool:
-    """Whether a file or a folder above it is named as what is not data: .ipynb_checkpoints, _SUCCESS."""
-    return any(name.startswith((".", "_")) for name in path.parts)
-
-
 def _parts(input: str, split: str | None, config: str | None) -> Iterator[Part]:
     path = Path(input)
     saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
     if path.is_dir() and not saved and split is None:
-        found = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
-        files = sorted(str(file) for file in found if not _hidden(file.relative_to(path)))
-        if not files:
-            raise FileNotFoundError(f"{input}: the folder holds no file ending in {', '.join(SUFFIXES)}")
+        files = sorted(str(file) for file in path.rglob("*") if _is_data(file, path))
+        nothing = f"the folder holds no file ending in {', '.join(SUFFIXES)}"
     elif path.is_file():
-        files = [input]
+        files, nothing = [input], ""
     elif glob.has_magic(input):
         files = sorted(file for file in glob.glob(input, recursive=True) if Path(file).is_file())
-        if not files:
-            raise FileNotFoundError(f"{input}: no file matches")
+        nothing = "no file matches"
     elif not path.is_dir() and (input.endswith(SUFFIXES) or input.startswith((".", "/", "~")) or input.count("/") > 1):
-        raise FileNotFoundError(f"{input}: no such file or folder")
+        files, nothing = [], "no such file or folder"
     else:
         yield _load_dataset(input, split, config, saved)
         return
+    if not files:
+        raise FileNotFoundError(f"{input}: {nothing}")
     if split not in (None, "train"):
         raise InputError(f"{input}: a file has no splits other than 'train', got {split!r}")
     for file in files:
-        if not file.endswith(SUFFIXES):
-            raise InputError(f"{file}: unknown kind of file; known are {', '.join(SUFFIXES)}")
-        yield (ParquetFile if file.endswith(".parquet") else LineFile)(file, os.path.getsize(file))
+        yield _file(file)
+
+
+def _is_data(file: Path, folder: Path) -> bool:
+    """A file with text in it; not what lies in .ipynb_checkpoints, nor _SUCCESS."""
+    hidden = any(name.startswith((".", "_")) for name in file.relative_to(folder).parts)
+    return file.name.endswith(SUFFIXES) and not hidden and file.is_file()
+
+
+def _file(path: str) -> Part:
+    if not path.endswith(SUFFIXES):
+        raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+    kinds = {".parquet": ParquetFile} | dict.fromkeys(PACKED, PackedFile)
+    return kinds.get(Path(path).suffix, LineFile)(path, os.path.getsize(path))
 
 
 def _load_dataset(name: str, split: str | None, config: str | None, saved: bool) -> RowDataset:

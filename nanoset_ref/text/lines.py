@@ -1,8 +1,7 @@
 """JSON lines: from bytes to a text, or to an error that says what is wrong with the line.
 
-orjson parses; what it refuses goes to Python's `json`, which also takes NaN, Infinity and a byte-order mark, as many
-writers produce them, and names the place where a line breaks. The alternative, `json` for every line, costs three times
-the parsing.
+orjson parses. What it refuses goes to Python's `json`, which also takes NaN, Infinity and a byte-order mark, as many
+writers produce them, and names the place where a line breaks.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class DocumentError(InputError):
 
     def __init__(self, kind: str, what: str, where: str = "") -> None:
         super().__init__(f"{where}: {what}" if where else what)
-        self.kind, self.what, self.where = kind, what, where
+        self.kind, self.what = kind, what
 
 
 def read_lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -34,7 +33,7 @@ def read_lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, byte
     offset = begin
     file.seek(max(0, begin - 1))
     if begin:
-        head = file.readline(end - begin + 1)  # a line that fills the whole range is somebody else's
+        head = file.readline(end - begin + 1)  # a line that fills the whole range belongs to an earlier range
         if not head.endswith(b"\n"):
             return
         offset += len(head) - 1
@@ -54,15 +53,7 @@ def text_of_line(line: bytes, column: str) -> str | None:
     except orjson.JSONDecodeError:
         if not line.strip():
             return None
-        try:
-            record = json.loads(line.rstrip())
-        except UnicodeDecodeError as error:
-            what = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
-            raise DocumentError("invalid UTF-8", what) from None
-        except (ValueError, RecursionError) as error:
-            reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
-            what = f"not JSON ({reason}); every line must be one JSON object{_hint(line)}"
-            raise DocumentError("invalid JSON", what) from None
+        record = _parsed_slowly(line)
     if not isinstance(record, dict):
         what = f"every line must be one JSON object, got a {type(record).__name__}{_hint(line)}"
         raise DocumentError("not an object", what)
@@ -71,12 +62,25 @@ def text_of_line(line: bytes, column: str) -> str | None:
     return checked_text(record[column], column)
 
 
+def _parsed_slowly(line: bytes) -> Any:
+    try:
+        return json.loads(line.rstrip())
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
+        raise DocumentError("invalid UTF-8", what) from None
+    except (ValueError, RecursionError) as error:
+        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else error
+        what = f"not JSON ({reason}); every line must be one JSON object{_hint(line)}"
+        raise DocumentError("invalid JSON", what) from None
+
+
 def _hint(line: bytes) -> str:
     is_array = line.lstrip().startswith(b"[")
     return "; a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl" if is_array else ""
 
 
 def checked_text(value: Any, column: str) -> str:
+    """`value`, if it is a string that has a UTF-8 form."""
     if not isinstance(value, str):
         raise DocumentError("not a string", f"column {column!r} must hold a string, got {type(value).__name__}")
     try:

@@ -1,48 +1,29 @@
-"""The libraries that turn texts into ids, in one form: `encode` a list of texts, take the `arrays` of the result.
+"""The libraries that turn texts into ids, in one form: `encode` takes texts, gives ids back to back and lengths.
 
     hf          the `tokenizers` library behind a transformers tokenizer
     gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
     slow        a transformers tokenizer without a fast form, called as it is
 
-`encode` runs without the interpreter lock in the first two, `arrays` with it, which is why they are two steps. Each can
-be sent to a worker process. The alternative, one `encode_batch` of ids, leaves a core idle while Python makes arrays.
+The first two work without the interpreter lock. Each can be sent to another process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids back to back, and the length of each text
+Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 
 
 def threads() -> int:
     """How many threads the tokenizer libraries use: RAYON_NUM_THREADS, else the cores this process may run on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(os.environ.get("RAYON_NUM_THREADS") or cores)
-
-
-class Fast:
-    """The Rust tokenizer itself; its threads are RAYON_NUM_THREADS, else one for each core."""
-
-    name = "hf"
-
-    def __init__(self, tokenizer: Any, owner: Any) -> None:
-        self._tokenizer = tokenizer
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode_special_tokens = bool(getattr(owner, "split_special_tokens", False))
-
-    def encode(self, texts: list[str]) -> list[Any]:
-        return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-
-    def arrays(self, encodings: list[Any]) -> Ragged:
-        return _arrays((encoding.ids for encoding in encodings), len(encodings))
 
 
 class Slow:
@@ -53,25 +34,34 @@ class Slow:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-
-    def arrays(self, lists: list[list[int]]) -> Ragged:
-        return _arrays(lists, len(lists))
+    def encode(self, texts: list[str]) -> Ragged:
+        lists = self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return _ragged(lists, map(len, lists))
 
 
-class Gigatoken:
+class Fast(Slow):
+    """A Rust tokenizer, as the transformers tokenizer that holds it has set it up."""
+
+    name = "hf"
+
+    def encode(self, texts: list[str]) -> Ragged:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return _ragged((encoding.ids for encoding in encodings), map(len, encodings))
+
+
+class Gigatoken(Slow):
+    """The gigatoken library; loads what the other two take."""
+
     name = "gigatoken"
 
     def __init__(self, tokenizer: Any) -> None:
         import gigatoken
 
-        self._tokenizer, self._loaded = tokenizer, gigatoken.Tokenizer(tokenizer)
+        super().__init__(tokenizer)
+        self._loaded = gigatoken.Tokenizer(tokenizer)
 
-    def encode(self, texts: list[str]) -> Any:
-        return self._loaded.encode_batch(texts, parallel=threads() > 1)
-
-    def arrays(self, ragged: Any) -> Ragged:
+    def encode(self, texts: list[str]) -> Ragged:
+        ragged = self._loaded.encode_batch(texts, parallel=threads() > 1)
         offsets = np.asarray(ragged.layout.offsets.data)
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
 
@@ -79,12 +69,5 @@ class Gigatoken:
         return Gigatoken, (self._tokenizer,)
 
 
-def _arrays(lists: Iterable[Sequence[int]], count: int) -> Ragged:
-    lengths = np.empty(count, np.int64)
-
-    def measured() -> Iterator[Sequence[int]]:
-        for k, ids in enumerate(lists):
-            lengths[k] = len(ids)
-            yield ids
-
-    return np.fromiter(chain.from_iterable(measured()), np.int32), lengths
+def _ragged(lists: Iterable[Sequence[int]], lengths: Iterable[int]) -> Ragged:
+    return np.fromiter(chain.from_iterable(lists), np.int32), np.fromiter(lengths, np.int64)

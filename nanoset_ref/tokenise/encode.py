@@ -1,13 +1,11 @@
 """Texts to token ids, in batches, with the fastest library that gives the right ids.
 
 The backend "auto" takes gigatoken if it gives the same ids as hf (see `backends`) on texts of the very corpus and on
-every special token, else hf. A special token written out in a text becomes its id with either, as transformers does by
-default.
+every special token, else hf. Special tokens are worked out once, as what the tokenizer puts before and after every
+text, and set there by us: `tokenizer(texts)` builds masks, lists and warnings nobody reads and is a quarter slower.
 
-Encoding runs in a second thread, one batch ahead: the libraries release the interpreter lock, so reading, parsing,
-turning ids into arrays and writing cost next to nothing in time. Long documents are encoded in pieces (see `pieces`).
-Special tokens are worked out once as what the tokenizer puts before and after every text, and set there by us. The
-alternative, `tokenizer(texts)`, builds masks, lists and warnings nobody reads and is a quarter slower.
+Threads, or other processes, encode a few batches ahead while the caller reads and writes. Long documents are encoded
+in stretches (see `stretches`).
 """
 
 from __future__ import annotations
@@ -17,32 +15,28 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow, threads
-from nanoset_ref.tokenise.pieces import SafeCutter
+from nanoset_ref.tokenise.processes import Workers
+from nanoset_ref.tokenise.stretches import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
+LONG_CHARS = 1 << 16
 AHEAD = 2
 Backend = Literal["auto", "hf", "gigatoken"]
+Batch = tuple[list[str], list[bool]]  # documents or stretches; for each, whether its document ends with it
 logger = logging.getLogger(__name__)
 
 
 class TokenizerError(ValueError):
     """The tokenizer cannot be loaded or cannot do what was asked of it."""
-
-
-class EncodeError(ValueError):
-    """One text has no valid ids. `index` counts the texts given, from 0; `kind` is short, for a tally."""
-
-    def __init__(self, index: int, kind: str, what: str) -> None:
-        super().__init__(what)
-        self.index, self.kind = index, kind
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
@@ -66,17 +60,18 @@ class Encoder:
         backend: "auto", "hf" or "gigatoken".
         add_special_tokens: add what the tokenizer itself puts around a text (such as BOS).
         append_eod: add the EOS id after each document, unless the special tokens already end with it.
-        dtype: of the ids, by default the one for `len(tokenizer)`.
+        bos_text, eos_text: put before and after each document, outside of its special tokens; one token each.
         probe: texts of the corpus on which gigatoken must agree with hf.
 
     Attributes:
-        tokenizer: as given; None in a worker process that the Encoder was sent to.
-        dtype: np.dtype of the ids. vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
+        vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
+        dtype: np.dtype of the ids, the one for `vocab_size`.
         eos_token_id: int or None.
         prefix, suffix: lists of ids set before and after each document.
 
     Raises:
-        TokenizerError: no EOS token to append, gigatoken missing, unable or wrong where it was asked for.
+        TokenizerError: no EOS token to append; a bos_text or eos_text that is not one token; gigatoken missing, unable
+            or wrong where it was asked for.
     """
 
     def __init__(
@@ -86,26 +81,23 @@ class Encoder:
         backend: Backend = "auto",
         add_special_tokens: bool = False,
         append_eod: bool = False,
-        dtype: DTypeLike | None = None,
+        bos_text: str = "",
+        eos_text: str = "",
         probe: Sequence[str] = (),
     ) -> None:
         if backend not in get_args(Backend):
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
         self.tokenizer = tokenizer
         self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
-        self.dtype = token_dtype_for(self.vocab_size) if dtype is None else np.dtype(dtype)
+        self.dtype = token_dtype_for(self.vocab_size)
         self.eos_token_id: int | None = tokenizer.eos_token_id
-        self.prefix, self.suffix = self._special_ids() if add_special_tokens else ([], [])
+        self._ids("", add_special_tokens=False)  # lets the tokenizer forget truncation and padding
+        before, after = self._special_ids() if add_special_tokens else ([], [])
+        self.prefix = self._one_id("bos_text", bos_text) + before
+        self.suffix = after + self._one_id("eos_text", eos_text)
         if append_eod:
-            if self.eos_token_id is None:
-                raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
-            if self.suffix[-1:] == [self.eos_token_id]:
-                logger.info("the tokenizer's special tokens end with EOS already: append_eod adds none")
-            else:
-                self.suffix.append(self.eos_token_id)
-        fast = tokenizer.backend_tokenizer if tokenizer.is_fast else None
-        self._library: Fast | Slow | Gigatoken = Fast(fast, tokenizer) if fast else Slow(tokenizer)
-        self._cutter = SafeCutter(fast) if fast else None
+            self._append_eod()
+        self.library = Fast(tokenizer.backend_tokenizer) if tokenizer.is_fast else Slow(tokenizer)
         if backend != "hf":
             self._try_gigatoken(probe, required=backend == "gigatoken")
         logger.info("tokenizing with the %s backend", self.backend)
@@ -113,151 +105,137 @@ class Encoder:
     @property
     def backend(self) -> str:
         """What runs: "hf", "gigatoken" or "slow"."""
-        return self._library.name
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For worker processes: they need the Rust tokenizer, and without transformers they start in no time."""
-        return self.__dict__ | {"tokenizer": None}
+        return self.library.name
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
-        """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts]).
-
-        Raises:
-            EncodeError: a text with a lone surrogate, or an id that `dtype` cannot hold.
-        """
-        chunks = list(self.stream(texts))
-        if not chunks:
-            return np.empty(0, self.dtype), np.empty(0, np.int64)
-        return np.concatenate([ids for ids, _ in chunks]), np.concatenate([lengths for _, lengths in chunks])
+        """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts])."""
+        ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
+        for some_ids, some_lengths in self.stream(texts):
+            ids.append(some_ids)
+            lengths.append(some_lengths)
+        return np.concatenate(ids), np.concatenate(lengths)
 
     def stream(
         self,
         texts: Iterable[str],
         *,
-        on_error: Literal["raise", "skip"] = "raise",
+        workers: Workers | None = None,
         advance: Callable[[int, int], None] = lambda characters, tokens: None,
     ) -> Iterator[Ragged]:
-        """Encode batch after batch, two ahead; yields (ids, lengths) of whole documents in order.
+        """Encode batch after batch, a few ahead; yields (ids, lengths) of whole documents in order.
 
-        1. Gather pieces of documents until a batch is full, and hand it to an encoding thread.
-        2. While that works, turn the ids of the batch before into arrays, and put the pieces of documents together.
-        3. Check the ids against the dtype, set the special tokens.
+        1. Gather stretches of documents until a batch is full, and hand it to an encoding thread.
+        2. While that works, put the stretches of the documents of earlier batches together.
+        3. Set the special tokens.
 
         Args:
-            texts: any number of texts; read about two batches ahead.
-            on_error: "raise", or "skip": a document with an id that `dtype` cannot hold gets length -1 and no ids.
+            texts: any number of texts with a UTF-8 form; read a few batches ahead.
+            workers: processes that encode with this encoder's library; None: this one.
             advance: called with the characters and ids of every batch that is done, inside a long document too.
         """
-        first = 0  # number of documents yielded
-        rest: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-        for pieces, last, (ids, lengths) in self._encoded(texts):
-            ends = np.cumsum(lengths)[np.array(last)]
-            done = int(ends[-1]) if ends.size else 0
+        begun: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
+        for (stretches, is_last), (ids, lengths) in self._encoded(texts, workers):
+            ends = np.cumsum(lengths)[np.array(is_last)]
             if ends.size:
-                lengths = np.diff(ends, prepend=-sum(map(len, rest)))
-                yield self._finished(np.concatenate([*rest, ids[:done]]), lengths, first, on_error)
-                first += len(lengths)
-                rest = []
-            rest.append(ids[done:])
-            advance(sum(map(len, pieces)), len(ids))
+                before = sum(map(len, begun))
+                whole = np.concatenate([*begun, ids[: ends[-1]]])
+                yield self._finished(whole, np.diff(ends, prepend=-before))
+                begun, ids = [], ids[ends[-1] :]
+            begun.append(ids)
+            advance(sum(map(len, stretches)), int(lengths.sum()))
 
-    def _encoded(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool], Ragged]]:
-        """Batches with their ids: two ahead; as they come where there is one core, or Python, and threads take turns.
-
-        With two batches at work no core waits for the last text of one. What the library returns is large and goes as
-        soon as the ids are out of it.
-        """
-        library = self._library
-        if threads() == 1 or library.name == Slow.name:
-            for pieces, last in self._batches(texts):
-                yield pieces, last, library.arrays(library.encode(pieces))
+    def _encoded(self, texts: Iterable[str], workers: Workers | None) -> Iterator[tuple[Batch, Ragged]]:
+        """Batches with their ids, in order; without threads where there is one core, or Python, and they take turns."""
+        encode, ahead, batch_chars = self.library.encode, AHEAD, BATCH_CHARS
+        if workers:
+            encode, ahead, batch_chars = workers.encode, workers.count, BATCH_CHARS // 4
+        elif threads() == 1 or self.backend == Slow.name:
+            yield from ((batch, encode(batch[0])) for batch in self._batches(texts, batch_chars))
             return
-        with ThreadPoolExecutor(AHEAD, "encode") as pool:
-            ahead: deque[tuple[list[str], list[bool], Future[Any]]] = deque()
+        with ThreadPoolExecutor(ahead, "encode") as pool:
+            coming: deque[tuple[Batch, Future[Ragged]]] = deque()
+            for batch in self._batches(texts, batch_chars):
+                coming.append((batch, pool.submit(encode, batch[0])))
+                if len(coming) > ahead:
+                    batch, future = coming.popleft()
+                    yield batch, future.result()
+            yield from ((batch, future.result()) for batch, future in coming)
 
-            def finish() -> tuple[list[str], list[bool], Ragged]:
-                pieces, last, future = ahead.popleft()
-                return pieces, last, library.arrays(future.result())
+    @cached_property
+    def _cutter(self) -> StretchCutter:
+        return StretchCutter(self.tokenizer.backend_tokenizer)
 
-            for pieces, last in self._batches(texts):
-                ahead.append((pieces, last, pool.submit(library.encode, pieces)))
-                if len(ahead) > AHEAD:
-                    yield finish()
-            while ahead:
-                yield finish()
+    def _batches(self, texts: Iterable[str], batch_chars: int) -> Iterator[Batch]:
+        stretches: list[str] = []
+        is_last: list[bool] = []
+        size = 0
+        for text in texts:
+            is_long = len(text) >= LONG_CHARS and self.tokenizer.is_fast
+            for stretch, last in self._cutter(text) if is_long else ((text, True),):
+                stretches.append(stretch)
+                is_last.append(last)
+                size += len(stretch)
+                if size >= batch_chars or len(stretches) >= BATCH_DOCUMENTS:
+                    yield stretches, is_last
+                    stretches, is_last, size = [], [], 0
+        if stretches:
+            yield stretches, is_last
 
-    def _batches(self, texts: Iterable[str]) -> Iterator[tuple[list[str], list[bool]]]:
-        """Lists of pieces, and for each piece whether it ends its document."""
-        pieces: list[str] = []
-        last: list[bool] = []
-        size, cutter = 0, self._cutter
-        for index, text in enumerate(texts):
-            try:
-                text.isascii() or text.encode()
-            except UnicodeEncodeError as error:
-                what = f"lone surrogate {text[error.start]!r} at character {error.start}"
-                raise EncodeError(index, "lone surrogate", what) from None
-            for piece, ends in cutter(text) if cutter and len(text) >= cutter.shortest else ((text, True),):
-                pieces.append(piece)
-                last.append(ends)
-                size += len(piece)
-                if size >= BATCH_CHARS or len(pieces) >= BATCH_DOCUMENTS:
-                    yield pieces, last
-                    pieces, last, size = [], [], 0
-        if pieces:
-            yield pieces, last
-
-    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64], first: int, on_error: str) -> Ragged:
-        """Check the dtype, set prefix and suffix."""
-        limit = np.iinfo(self.dtype).max
-        if self.vocab_size > limit + 1 and ids.size and ids.max() > limit:
-            document = np.repeat(np.arange(len(lengths)), lengths)
-            bad = np.unique(document[ids > limit])
-            if on_error == "raise":
-                highest = ids[document == bad[0]].max()
-                what = f"token id {highest} does not fit {self.dtype.name}, whose largest is {limit}"
-                raise EncodeError(first + int(bad[0]), "id too large", what)
-            ids = ids[~np.isin(document, bad)]
-            lengths[bad] = -1
+    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+        """Check the ids, set prefix and suffix."""
+        if ids.size and ids.max() >= self.vocab_size:
+            raise TokenizerError(f"token id {ids.max()} is not below {self.vocab_size}, the size of the vocabulary")
         ids = ids.astype(self.dtype)
         if self.prefix or self.suffix:
-            kept = lengths >= 0
-            ends = np.cumsum(lengths[kept])
-            begins = ends - lengths[kept]
-            places = np.stack([begins] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
+            ends = np.cumsum(lengths)
+            places = np.stack([ends - lengths] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
             ids = np.insert(ids, places.ravel(), np.tile(self.prefix + self.suffix, len(ends)))
-            lengths[kept] += places.shape[1]
+            lengths = lengths + places.shape[1]
         return ids, lengths
 
     def _special_ids(self) -> tuple[list[int], list[int]]:
         """What the tokenizer puts before and after every text."""
-        found = []
-        for text in ("a", "b c"):
-            plain, full = (
-                list(self.tokenizer(text, add_special_tokens=special)["input_ids"]) for special in (False, True)
+        plain, full = (self._ids("a", add_special_tokens=special) for special in (False, True))
+        for begin in range(len(full)):
+            if full[begin : begin + len(plain)] == plain:
+                return full[:begin], full[begin + len(plain) :]
+        raise TokenizerError("the special tokens of this tokenizer are not a fixed prefix and suffix of every text")
+
+    def _one_id(self, name: str, text: str) -> list[int]:
+        """The id of a separator; none for no text."""
+        ids = self._ids(text, add_special_tokens=False) if text else []
+        if len(ids) > 1:
+            raise TokenizerError(
+                f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as one; take one of its "
+                f"special tokens: {', '.join(map(repr, self.tokenizer.all_special_tokens)) or 'it has none'}"
             )
-            places = [k for k in range(len(full)) if full[k : k + len(plain)] == plain]
-            found.append((full[: places[0]], full[places[0] + len(plain) :]) if places else None)
-        if found[0] is None or found[0] != found[1]:
-            raise TokenizerError("the special tokens of this tokenizer are not a fixed prefix and suffix of every text")
-        return found[0]
+        return ids
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
+
+    def _append_eod(self) -> None:
+        if self.eos_token_id is None:
+            raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
+        if self.suffix[-1:] == [self.eos_token_id]:
+            logger.info("the tokenizer's special tokens end with EOS already: append_eod adds none")
+        else:
+            self.suffix.append(self.eos_token_id)
 
     def _try_gigatoken(self, probe: Sequence[str], *, required: bool) -> None:
-        """Take gigatoken if it is there, loads the tokenizer and gives the ids that the present backend gives."""
+        """Take gigatoken if it is there, loads the tokenizer and gives the ids that the present library gives."""
         specials = list(self.tokenizer.get_added_vocab())[:100]
         probe = [*probe, *PROBE, *(form.format(token) for token in specials for form in PROBE_SPECIAL)]
         try:
-            fast = self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else self.tokenizer
-            found = Gigatoken(fast)
-            results = [library.arrays(library.encode(probe)) for library in (found, self._library)]
-            same = all(map(np.array_equal, *results))
+            found = Gigatoken(self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else self.tokenizer)
+            same = all(map(np.array_equal, found.encode(probe), self.library.encode(probe)))
             reason = "" if same else "it gives other ids than the tokenizer itself on texts of this corpus"
         except ImportError:
             reason = "it is not installed (pip install gigatoken)"
         except Exception as error:  # its errors are its own
             reason = " ".join(f"it cannot load this tokenizer: {error}".split())
         if not reason:
-            self._library = found
+            self.library = found
         elif required:
             raise TokenizerError(f"the gigatoken backend cannot be used: {reason}; use --backend hf")
         else:
