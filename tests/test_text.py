@@ -11,8 +11,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.text import DocumentError, InputError, open_text, read_lines
+from nanoset_ref.text import DocumentError, InputError, open_text
 from nanoset_ref.text import parts as parts_module
+from nanoset_ref.text.lines import read_lines
 
 
 def write_lines(path, texts, column="text"):

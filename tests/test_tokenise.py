@@ -84,8 +84,8 @@ def test_shares_of_any_number_of_ranks_are_the_whole_in_order(corpus, size, bloc
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts_module, "BLOCK_BYTES", block_bytes)
         source = open_text(corpus)
-        shares = [[block.run.begin for block in source.blocks(rank, size)] for rank in range(size)]
-        assert sum(shares, []) == [block.run.begin for block in source.blocks()]
+        shares = [[block.begin for block in source.blocks(rank, size)] for rank in range(size)]
+        assert sum(shares, []) == [block.begin for block in source.blocks()]
         texts = [one.text for rank in range(size) for block in source.blocks(rank, size) for one in block.documents()]
     assert texts == TEXTS
 

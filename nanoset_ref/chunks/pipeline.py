@@ -24,6 +24,7 @@ shuffles their documents), only the EOS is put after a document, and a document 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +55,8 @@ class TextReader(PipelineStep):
     def run(self, data: DocumentsPipeline | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         source = open_text(self.input, column=self.column)
         for part in range(rank, len(source.parts), world_size):
-            documents = (document for block in source.blocks_of(part) for document in block.documents())
-            for number, document in enumerate(documents):
+            of_part = dataclasses.replace(source, parts=source.parts[part : part + 1])
+            for number, document in enumerate(of_part.documents()):
                 self.stat_update("documents")
                 yield Document(text=document.text, id=f"{part}/{number}")
 

@@ -12,76 +12,27 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import get_args
 
-from nanoset_ref.text.lines import DocumentError, InputError, read_lines, text_of_line
-from nanoset_ref.text.parts import PACKED, LineFile, PackedFile, ParquetFile, Part, RowDataset, Run, require_column
+from nanoset_ref.text.lines import DocumentError, InputError
+from nanoset_ref.text.parts import (
+    PACKED,
+    Block,
+    Document,
+    LineFile,
+    OnError,
+    PackedFile,
+    ParquetFile,
+    RowDataset,
+    TextPart,
+    require_column,
+)
 
-__all__ = [
-    "SUFFIXES",
-    "Block",
-    "Document",
-    "DocumentError",
-    "InputError",
-    "OnError",
-    "TextSource",
-    "open_text",
-    "read_lines",
-    "text_of_line",
-]
+__all__ = ["SUFFIXES", "Block", "Document", "DocumentError", "InputError", "OnError", "TextSource", "open_text"]
 SUFFIXES = (*(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)), ".parquet")
-OnError = Literal["raise", "skip"]
-
-
-class Document(NamedTuple):
-    """One text. `where` ("file:line", counted from 1) is worked out only when asked for."""
-
-    text: str
-    block: Block
-    number: int
-
-    @property
-    def where(self) -> str:
-        return self.block.locate(self.number)
-
-
-@dataclass
-class Block:
-    """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
-
-    Attributes:
-        num_bytes: the bytes of the input on disk that it has read so far (for progress).
-        skipped: what `on_error="skip"` has left out so far, counted by kind.
-    """
-
-    part: Part
-    run: Run
-    column: str
-    on_error: OnError
-    num_bytes: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-
-    def documents(self) -> Iterator[Document]:
-        """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
-        for number, (row, num_bytes) in enumerate(self.run.rows()):
-            self.num_bytes += num_bytes
-            try:
-                text = self.part.text_of(row, self.column)
-            except DocumentError as error:
-                if self.on_error == "raise":
-                    raise DocumentError(error.kind, error.what, self.locate(number)) from None
-                self.skipped[error.kind] += 1
-            else:
-                if text is not None:
-                    yield Document(text, self, number)
-
-    def locate(self, number: int) -> str:
-        """ "file:line" of the row with this number (from 0, in this block)."""
-        return f"{self.part.path}:{self.run.first() + number}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +41,7 @@ class TextSource:
 
     column: str
     on_error: OnError
-    parts: tuple[Part, ...]
+    parts: tuple[TextPart, ...]
 
     @property
     def num_bytes(self) -> int:
@@ -106,11 +57,11 @@ class TextSource:
         before = 0
         for part in self.parts:
             if before < end and begin < before + part.num_bytes:
-                for run in part.runs(self.column):
-                    if before + run.begin >= end:
+                for block in part.blocks(self.column, self.on_error):
+                    if before + block.begin >= end:
                         return
-                    if before + run.begin >= begin:
-                        yield Block(part, run, self.column, self.on_error)
+                    if before + block.begin >= begin:
+                        yield block
             before += part.num_bytes
 
     def documents(self) -> Iterator[Document]:
@@ -156,7 +107,7 @@ def open_text(
     return TextSource(column, on_error, parts)
 
 
-def _parts(input: str, split: str | None, config: str | None) -> Iterator[Part]:
+def _parts(input: str, split: str | None, config: str | None) -> Iterator[TextPart]:
     path = Path(input)
     saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
     if path.is_dir() and not saved and split is None:
@@ -186,7 +137,7 @@ def _is_data(file: Path, folder: Path) -> bool:
     return file.name.endswith(SUFFIXES) and not hidden and file.is_file()
 
 
-def _file(path: str) -> Part:
+def _file(path: str) -> TextPart:
     if not path.endswith(SUFFIXES):
         raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
     kinds = {".parquet": ParquetFile} | dict.fromkeys(PACKED, PackedFile)

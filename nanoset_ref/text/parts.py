@@ -1,8 +1,8 @@
-"""The kinds of input, each a sequence of runs of neighbouring rows: what a process reads at a time.
+"""The kinds of input, each a sequence of blocks: what a process reads at a time.
 
-1. A plain file is cut at fixed byte offsets. A run owns the lines whose *first* byte lies in its range: it skips the
+1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its range: it skips the
    rest of its predecessor's last line and reads its own last line to the end. Nothing is scanned ahead.
-2. A compressed file can only be read from its start. Its runs are groups of whole lines.
+2. A compressed file can only be read from its start. Its blocks are groups of whole lines.
 3. A Parquet file is cut at its row groups, a dataset at fixed row numbers.
 
 A line lies in memory whole. Line numbers are counted only when there is something to say about a line.
@@ -12,57 +12,88 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from nanoset_ref.text.lines import InputError, checked_text, read_lines, text_of_line
+from nanoset_ref.text.lines import DocumentError, InputError, checked_text, read_lines, text_of_line
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, out of a compressed file: a few kilobytes can unpack to as many gigabytes
+OnError = Literal["raise", "skip"]
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
-class Run(NamedTuple):
-    """Neighbouring rows of one part.
+class Document(NamedTuple):
+    """One text. `where` ("file:line", counted from 1) is worked out only when asked for."""
 
-    begin: the bytes of the part before it. rows: reads it, yields each row with its bytes on disk.
-    first: the number of its first row in the part, from 1.
+    text: str
+    block: Block
+    number: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.block.path}:{self.block.first() + self.number}"
+
+
+@dataclass
+class Block:
+    """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
+
+    Attributes:
+        begin: the bytes of the part before it.
+        num_bytes: the bytes on disk that it has read so far (for progress).
+        skipped: what `on_error="skip"` has left out so far, counted by kind.
+        rows: reads it, yields each row with its bytes on disk. first: the number of its first row, from 1.
     """
 
+    path: str
+    on_error: OnError
+    text_of: Callable[[Any], str | None]
     begin: int
     rows: Callable[[], Iterable[tuple[Any, int]]]
     first: Callable[[], int]
+    num_bytes: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def documents(self) -> Iterator[Document]:
+        """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
+        for number, (row, num_bytes) in enumerate(self.rows()):
+            self.num_bytes += num_bytes
+            try:
+                text = self.text_of(row)
+            except DocumentError as error:
+                if self.on_error == "raise":
+                    raise DocumentError(error.kind, error.what, Document("", self, number).where) from None
+                self.skipped[error.kind] += 1
+            else:
+                if text is not None:
+                    yield Document(text, self, number)
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class TextPart(ABC):
     """One file or dataset; `num_bytes` on disk."""
 
     path: str
     num_bytes: int
 
     @abstractmethod
-    def runs(self, column: str) -> Iterator[Run]:
-        """Its runs in order; reading begins where they are asked for their rows."""
-
-    def text_of(self, row: Any, column: str) -> str | None:
-        """The text of one row, None if it holds none."""
-        return checked_text(row, column)
+    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
+        """Its blocks in order."""
 
 
-class LineFile(Part):
+class LineFile(TextPart):
     """JSON lines."""
 
-    def runs(self, column: str) -> Iterator[Run]:
+    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
+        text_of = partial(text_of_line, column=column)
         for begin in range(0, self.num_bytes, BLOCK_BYTES):
-            end = min(begin + BLOCK_BYTES, self.num_bytes)
-            yield Run(begin, partial(self._lines, begin, end), partial(self._number, begin))
-
-    def text_of(self, row: Any, column: str) -> str | None:
-        return text_of_line(row, column)
+            lines = partial(self._lines, begin, min(begin + BLOCK_BYTES, self.num_bytes))
+            yield Block(self.path, on_error, text_of, begin, lines, partial(self._number, begin))
 
     def _lines(self, begin: int, end: int) -> Iterator[tuple[bytes, int]]:
         with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
@@ -76,9 +107,10 @@ class LineFile(Part):
 class PackedFile(LineFile):
     """JSON lines, compressed."""
 
-    def runs(self, column: str) -> Iterator[Run]:
+    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
         import pyarrow
 
+        text_of = partial(text_of_line, column=column)
         file = pyarrow.OSFile(self.path)
         first, begin = 1, 0
         try:
@@ -86,7 +118,8 @@ class PackedFile(LineFile):
             stream = io.BufferedReader(unpacked, BLOCK_BYTES)
             while lines := self._some_lines(stream, first):
                 end = file.tell()
-                yield Run(begin, partial(_counted, lines.copy, end - begin), partial(int, first))
+                rows = partial(_counted, lines.copy, end - begin)
+                yield Block(self.path, on_error, text_of, begin, rows, partial(int, first))
                 first, begin = first + len(lines), min(end, self.num_bytes - 1)
         except OSError as error:
             raise InputError(f"{self.path}: damaged after line {first - 1}: {error}") from None
@@ -103,10 +136,10 @@ class PackedFile(LineFile):
         return lines
 
 
-class ParquetFile(Part):
+class ParquetFile(TextPart):
     """A column of a Parquet file."""
 
-    def runs(self, column: str) -> Iterator[Run]:
+    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
         import pyarrow
         from pyarrow import parquet
 
@@ -124,28 +157,31 @@ class ParquetFile(Part):
                 raise InputError(f"{self.path}: row group {group} cannot be read: {error}") from None
 
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        yield from _runs_of_rows(self.num_bytes, sizes, values)
+        yield from _blocks_of_rows(self, column, on_error, sizes, values)
 
 
 @dataclass(frozen=True)
-class RowDataset(Part):
+class RowDataset(TextPart):
     """A column of a Hugging Face dataset."""
 
     dataset: Any = field(repr=False)
 
-    def runs(self, column: str) -> Iterator[Run]:
+    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
         texts = self.dataset.select_columns([column]).with_format(None)
         step = max(1, BLOCK_BYTES * len(texts) // max(1, self.num_bytes))
         sizes = [min(step, len(texts) - begin) for begin in range(0, len(texts), step)]
-        yield from _runs_of_rows(self.num_bytes, sizes, lambda k: texts[k * step : (k + 1) * step][column])
+        yield from _blocks_of_rows(self, column, on_error, sizes, lambda k: texts[k * step : (k + 1) * step][column])
 
 
-def _runs_of_rows(num_bytes: int, sizes: list[int], values: Callable[[int], Iterable[Any]]) -> Iterator[Run]:
-    """Runs of `sizes` rows, the k-th of which `values(k)` reads; each counts for its share of the bytes."""
-    rows, before = sum(sizes), 0
+def _blocks_of_rows(
+    part: TextPart, column: str, on_error: OnError, sizes: list[int], values: Callable[[int], Iterable[Any]]
+) -> Iterator[Block]:
+    """Blocks of `sizes` rows, the k-th of which `values(k)` reads; each counts for its share of the bytes."""
+    before, text_of = 0, partial(checked_text, column=column)
     for k, size in enumerate(sizes):
-        begin, end = (num_bytes * row // max(1, rows) for row in (before, before + size))
-        yield Run(begin, partial(_counted, partial(values, k), end - begin), partial(int, before + 1))
+        begin, end = (part.num_bytes * row // max(1, sum(sizes)) for row in (before, before + size))
+        rows = partial(_counted, partial(values, k), end - begin)
+        yield Block(part.path, on_error, text_of, begin, rows, partial(int, before + 1))
         before += size
 
 

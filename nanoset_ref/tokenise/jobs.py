@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import logging
 import os
@@ -37,6 +36,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.files import lock
 from nanoset_ref.text import InputError, TextSource
 from nanoset_ref.tokenise.backends import Ragged
 from nanoset_ref.tokenise.encode import Backend, Encoder, load_tokenizer
@@ -175,25 +175,23 @@ def _only_job(target: Path) -> Iterator[None]:
         JobError: another live job has it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with open(_beside(target, "lock"), "a") as lock:
-        if not _is_locked(lock):
+    with open(_beside(target, "lock"), "a") as file:
+        if not _is_locked(file):
             raise JobError(f"another job is writing {target}; wait for it or choose another output")
-        _remove_files(target, but=lock.name)
+        _remove_files(target, but=file.name)
         try:
             yield
         finally:
             _remove_files(target)
 
 
-def _is_locked(lock: IO[str]) -> bool:
+def _is_locked(file: IO[str]) -> bool:
     """Take a lock; False if another job has it, or has just removed it."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a filesystem without locks only loses this protection
-        logger.warning("%s: this filesystem has no locks; do not start two jobs with one output", lock.name)
-    return os.fstat(lock.fileno()).st_nlink > 0
+        return lock(file) and os.fstat(file.fileno()).st_nlink > 0
+    except OSError:
+        logger.warning("%s: this filesystem has no locks; do not start two jobs with one output", file.name)
+        return True
 
 
 def _remove_files(target: Path, but: str = "") -> None:
