@@ -28,7 +28,7 @@ def test_equals_nanotron_in_every_golden_case(cases, arrays):
     for case in cases["cases"]:
         arguments = case["dataset_lengths"], case["weights"], case["train_split_num_samples"], case["seed"]
         if case["id"] in REFUSED:
-            with pytest.raises(ValueError, match=r"weights must|positive, finite|no samples|every dataset is empty"):
+            with pytest.raises(ValueError, match=r"weights must|positive, finite|no samples|samples in at least one"):
                 NanotronOrder(*arguments)
             continue
         order = NanotronOrder(*arguments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ class FolderOrder(Order):
     `counts` reads the order through, in blocks; everything else costs a binary search more than `order` does.
     """
 
-    name: ClassVar[str] = "folders"
+    name = "folders"
 
     def __init__(self, order: Order, file_lengths: Sequence[Sequence[int]]) -> None:
         super().__init__([length for folder in file_lengths for length in folder], None, len(order), order.random_seed)

@@ -7,17 +7,18 @@ slices and the fingerprint live here, so that no order can be lenient where anot
 
 import hashlib
 import json
-import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, SupportsIndex
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-Int64Array = npt.NDArray[np.int64]
+Int64Array = NDArray[np.int64]
+Weights = Sequence[float] | NDArray[np.float64]
 MAX_SEED = 2**32 - 1  # what np.random.RandomState accepts
+BLOCK = 1 << 20  # positions looked up at once
 
 
 class Order(ABC):
@@ -40,26 +41,21 @@ class Order(ABC):
             number per dataset or are all zero, num_samples below zero, a seed out of range.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(
         self,
         dataset_lengths: Sequence[int] | Int64Array,
-        dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+        dataset_weights: Weights | None,
         num_samples: int,
         random_seed: int = 1234,
     ) -> None:
         lengths = [operator.index(length) for length in dataset_lengths]
-        if not lengths:
-            raise ValueError("an order needs at least one dataset; got an empty list of lengths")
-        if min(lengths) < 0:
-            raise ValueError(f"dataset lengths are counts of samples and cannot be negative; got {lengths}")
-        if sum(lengths) == 0:
-            raise ValueError(f"every dataset is empty (lengths {lengths}); at least one must hold a sample")
-        self.num_samples = operator.index(num_samples)
+        if min(lengths, default=0) < 0 or sum(lengths) == 0:
+            raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
+        self.num_samples, self.random_seed = operator.index(num_samples), operator.index(random_seed)
         if self.num_samples < 0:
             raise ValueError(f"num_samples must not be negative; got {num_samples}")
-        self.random_seed = operator.index(random_seed)
         if not 0 <= self.random_seed <= MAX_SEED:
             raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1; got {random_seed}")
         self.weighted = dataset_weights is not None
@@ -90,7 +86,7 @@ class Order(ABC):
 
     @property
     def options(self) -> dict[str, object]:
-        """Keyword arguments of `build_order`, as JSON, that this order was made with beside the usual ones."""
+        """Keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones."""
         return {}
 
     @property
@@ -102,32 +98,20 @@ class Order(ABC):
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, k):
+    def __getitem__(self, k: Any) -> Any:
         """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
         if isinstance(k, slice):
-            return self._lookup(np.arange(*k.indices(self.num_samples), dtype=np.int64))
-        if isinstance(k, SupportsIndex) and not isinstance(k, np.ndarray):
-            position = operator.index(k)
+            return self._lookup(np.arange(*k.indices(self.num_samples)))
+        positions = np.asarray(k)
+        if positions.size and positions.dtype.kind not in "iu":
+            raise TypeError(f"positions must be integers; got {positions.dtype}")
+        positions = positions.astype(np.int64, copy=False)
+        for position in (positions.min(initial=0), positions.max(initial=0)) if positions.size else ():
             if not -self.num_samples <= position < self.num_samples:
                 raise IndexError(f"position {position} is outside an order of {self.num_samples} samples")
-            datasets, samples = self._lookup(np.array([position % self.num_samples], dtype=np.int64))
-            return int(datasets[0]), int(samples[0])
-        array = np.asarray(k)
-        if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"positions must be integers; got an array of {array.dtype}")
-        datasets, samples = self._lookup(self._checked(array.astype(np.int64, copy=False).ravel()))
-        return datasets.reshape(array.shape), samples.reshape(array.shape)
-
-    def _checked(self, positions: Int64Array) -> Int64Array:
-        """Positions with negative ones counted from the end, as a sequence does."""
-        if positions.size:
-            low, high = int(positions.min()), int(positions.max())
-            if low < -self.num_samples or high >= self.num_samples:
-                wrong = high if high >= self.num_samples else low
-                raise IndexError(f"position {wrong} is outside an order of {self.num_samples} samples")
-            if low < 0:
-                positions = np.where(positions < 0, positions + self.num_samples, positions)
-        return positions
+        found = self._lookup(np.where(positions < 0, positions + self.num_samples, positions).ravel())
+        datasets, samples = (part.reshape(positions.shape) for part in found)
+        return (datasets, samples) if positions.ndim else (int(datasets), int(samples))
 
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
         """Every k below `until` (and below `len`) with ``order[k] == (dataset, sample)``, ascending, int64.
@@ -142,15 +126,16 @@ class Order(ABC):
             raise IndexError(
                 f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples"
             )
-        end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
-        return self._positions(dataset, sample, max(end, 0))
+        return self._positions(dataset, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
         """Samples read from each dataset in the first `until` positions (default and at most: all), int64, one per
         dataset.
         """
-        end = self.num_samples if until is None else min(operator.index(until), self.num_samples)
-        return self._counts(max(end, 0))
+        return self._counts(self._end(until))
+
+    def _end(self, until: int | None) -> int:
+        return self.num_samples if until is None else max(min(operator.index(until), self.num_samples), 0)
 
     def coverage(self, dataset: int, until: int) -> tuple[int, int]:
         """(different samples of a dataset read in positions [0, until), readings of the one read most)."""
@@ -160,8 +145,8 @@ class Order(ABC):
     def _readings(self, dataset: int, until: int) -> Int64Array:
         """int64 [length]: how often each sample of a dataset is read in positions [0, until)."""
         readings = np.zeros(int(self.dataset_lengths[dataset]), dtype=np.int64)
-        for first in range(0, until, 1 << 20):
-            datasets, samples = self[first : min(first + (1 << 20), until)]
+        for first in range(0, until, BLOCK):
+            datasets, samples = self[first : min(first + BLOCK, until)]
             readings += np.bincount(samples[datasets == dataset], minlength=len(readings))
         return readings
 
@@ -174,15 +159,14 @@ class Order(ABC):
         )
 
 
-def normalize_weights(weights: Sequence[float] | npt.NDArray[np.float64], num_datasets: int) -> npt.NDArray[np.float64]:
+def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:
     """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_datasets,):
         raise ValueError(f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}")
-    for dataset, weight in enumerate(values.tolist()):
-        if not math.isfinite(weight) or weight < 0:
-            raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {weight}")
+    for dataset in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
+        raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}")
     total = values.sum()
-    if not 0 < total < math.inf:
+    if not 0 < total < np.inf:
         raise ValueError(f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}")
     return values / total

@@ -4,7 +4,7 @@ middle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,66 +14,55 @@ Excess = Literal["raise", "renormalise"]
 
 
 def limit_repetitions(
-    lengths: NDArray[np.int64],
     weights: NDArray[np.float64],
-    reads: Sequence[int],
-    num_samples: int,
-    max_repetitions: float | Sequence[float] | NDArray[np.float64],
-    excess: Excess = "raise",
-) -> NDArray[np.float64]:
+    lengths: NDArray[np.int64],
+    reads: NDArray[np.int64],
+    counts: Callable[[NDArray[np.float64]], NDArray[np.int64]],
+    max_repetitions: float | Sequence[float],
+    excess: Excess,
+) -> None:
     """Hold weights against a limit, and lower those above it if that is asked for.
 
-    1. a source may still give max_repetitions * length - reads of the samples that are left to read
-    2. the sources whose share is more get just that, and what they lose goes to the others in proportion; again, until
-        none is above its limit
+    1. count what each source would give by the end of the run
+    2. those above their limit get just what they may give, and what they lose goes to the others in proportion; where
+       rounding still gives one too many, the next time it gets as many less
+    3. again from 1, until none is above its limit
 
     Args:
-        lengths: int64 [sources], samples in each.
         weights: float64 [sources], of sum 1.
-        reads: samples that each has given so far.
-        num_samples: samples that are left to read.
+        lengths: int64 [sources], samples in each.
+        reads: int64 [sources], samples that each has given before this plan; they count.
+        counts: takes weights, and tells what each source will have given by the end of the run.
         max_repetitions: how often a sample may be read in all, one number or one per source (1.5: half of the samples
             twice).
         excess: "raise" or "renormalise".
 
-    Returns:
-        float64 [sources], of sum 1.
-
     Raises:
         ValueError: a negative limit; with "raise" a source above its limit; all sources together have too few samples.
     """
+    limits = np.broadcast_to(np.asarray(max_repetitions, dtype=np.float64), lengths.shape)
     if excess not in get_args(Excess):
         raise ValueError(f"excess must be one of {get_args(Excess)}; got {excess!r}")
-    limits = np.broadcast_to(np.asarray(max_repetitions, dtype=np.float64), lengths.shape)
     if not (limits >= 0).all():
         raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
-    if num_samples <= 0:
-        return weights
-    room = np.multiply(limits, lengths, out=np.zeros(len(lengths)), where=lengths > 0) - np.asarray(reads)
-    caps = np.clip(room, 0, num_samples) / num_samples
-    tolerance = 1 + 1e-12  # of the rounding in weights that just reach their limit
-    over = np.flatnonzero(weights > caps * tolerance)
-    if not over.size:
-        return weights
-    if excess == "raise":
-        source = over[0]
-        times = (weights[source] * num_samples + reads[source]) / max(int(lengths[source]), 1)
-        raise ValueError(
-            f"dataset {source} would be read {times:.2f} times, max_repetitions allows {limits[source]:g}: "
-            'lower its weight, shorten the run, or take excess="renormalise"'
-        )
-    limited, capped = weights.copy(), np.zeros(len(caps), dtype=np.bool_)
-    while over.size:
-        capped[over] = True
-        free = ~capped & (weights > 0)
-        rest = 1 - caps[capped].sum()
-        if not free.any() and rest > 1e-12:
-            available = int((caps[weights > 0] * num_samples).sum() + 1e-6)
+    room = np.maximum(np.floor(limits * np.maximum(lengths, 1)) - reads, 0)  # samples that each may still give
+    aim, capped = room, np.zeros(len(lengths), dtype=np.bool_)
+    given = counts(weights) - reads
+    while (over := np.maximum(given - room, 0)).any():
+        source, left = int(over.argmax()), given.sum()
+        if excess == "raise":
+            times = (given + reads)[source] / lengths[source]
             raise ValueError(
-                f"all sources together may give {available} more samples under max_repetitions, the run asks for "
-                f"{num_samples}: shorten it, or allow more repetitions"
+                f"dataset {source} would be read {times:.2f} times, max_repetitions allows {limits[source]:g}: "
+                'lower its weight, shorten the run, or take excess="renormalise"'
             )
-        limited[capped] = caps[capped]
-        limited[free] = weights[free] / weights[free].sum() * rest
-        over = np.flatnonzero((limited > caps * tolerance) & ~capped)
-    return limited / limited.sum()
+        aim = np.maximum(aim - over * capped, 0)
+        capped |= over > 0
+        free = np.where(capped, 0, weights)
+        if not free.any():
+            raise ValueError(
+                f"all sources together may give {room[weights > 0].sum():.0f} more samples under max_repetitions, "
+                f"the run asks for {left}: shorten it, or allow more repetitions"
+            )
+        limited = np.where(capped, aim / left, free / free.sum() * max(1 - aim[capped].sum() / left, 0))
+        given = counts(limited / limited.sum()) - reads

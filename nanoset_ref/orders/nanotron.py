@@ -15,19 +15,15 @@ weights, a dataset that is read less than once per epoch always shows the same f
 dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
 """
 
-import logging
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
+from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Order
+from nanoset_ref.orders.base import Int64Array, Order, Weights
 from nanoset_ref.orders.random_state import shuffle
-
-logger = logging.getLogger(__name__)
 
 
 class NanotronOrder(Order):
@@ -59,7 +55,7 @@ class NanotronOrder(Order):
     def __init__(
         self,
         dataset_lengths: Sequence[int] | Int64Array,
-        dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+        dataset_weights: Weights | None,
         num_samples: int,
         random_seed: int = 1234,
     ) -> None:
@@ -67,20 +63,16 @@ class NanotronOrder(Order):
         self._starts: Int64Array = np.concatenate([[0], np.cumsum(self.dataset_lengths)])
         self._epoch = self._build()
 
-    def _build(self) -> npt.NDArray[Any]:
+    def _build(self) -> NDArray[np.unsignedinteger]:
         dtype = np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64
         needed = self.samples_per_epoch * np.dtype(dtype).itemsize
-        available = physical_memory()
-        too_large = (
-            f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes; '
-            'order="stateless" stores nothing'
-        )
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > available:
-            raise MemoryError(f"{too_large} (this machine has {available:,})")
-        try:
-            epoch = np.empty(self.samples_per_epoch, dtype=dtype)
-        except MemoryError as error:
-            raise MemoryError(too_large) from error
+            raise MemoryError(
+                f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '
+                f'machine has {available:,}); order="stateless" stores nothing'
+            )
+        epoch = np.empty(self.samples_per_epoch, dtype=dtype)
         stopped = blend(self.dataset_lengths, self.dataset_weights, self._starts[:-1], epoch)
         if stopped >= 0:
             raise ValueError(f"dataset {stopped} has no samples but the blend has to read it; leave it out")
@@ -100,11 +92,9 @@ class NanotronOrder(Order):
     def _counts(self, until: int) -> Int64Array:
         """Whole epochs, and the part of one, from one vectorised pass over an epoch."""
         epochs, rest = divmod(until, self.samples_per_epoch)
-        edges = np.append(self._starts[:-1], self.samples_per_epoch)
-        part = self._epoch[:rest] if epochs == 0 else self._epoch
-        counts = np.histogram(part, edges)[0].astype(np.int64)
+        counts, _ = np.histogram(self._epoch[:rest], self._starts)
         if epochs:
-            counts = counts * epochs + np.histogram(self._epoch[:rest], edges)[0]
+            counts += epochs * np.histogram(self._epoch, self._starts)[0]
         return counts
 
     def _readings(self, dataset: int, until: int) -> Int64Array:
@@ -153,11 +143,3 @@ def _look_up(epoch, starts, positions):
                 high = middle
         datasets[p], samples[p] = low, place - starts[low]
     return datasets, samples
-
-
-def physical_memory() -> int:
-    """Bytes of memory of this machine; where the system does not tell, 2**40."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2**40

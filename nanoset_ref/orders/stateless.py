@@ -1,39 +1,30 @@
-"""``order="stateless"``: the pair at every position computed from keyed permutations; nothing is built or stored.
+"""``order="stateless"``: the pair at every position worked out from keys; nothing is built or stored.
 
-What it does. Positions are dealt out to the sources in exact shares (`interleave`); the n-th item that a source gets is
-its n-th reading, and pass n // length over the source is a permutation of its own (`permutation`). So an epoch without
-weights reads every sample once; with weights no sample of a source repeats before all of them have been read, whatever
-the epochs do; every pass is shuffled anew; and the order of a longer run begins as that of a shorter one.
-
-What it costs. Half a KiB per source; in bulk some 20 ns a position for one source, 40 for a few, 100 for hundreds, the
-same for 10**12 samples as for ten. Starting anywhere is free, and so is the way back from a sample to its positions.
-
-The alternative it rejects. One permutation of a whole epoch over all sources would be quicker, but a run that changes
-its weights could not tell from a few numbers what it has read: here that is one count per source (`Ledger`).
+An epoch without weights reads every sample once. With weights no sample of a source repeats before all of them have
+been read, and every source has its share to 1.7 samples after every 64 positions. Every pass over a source is shuffled
+anew, and a longer run begins as a shorter one does. All of that costs 60 bytes per source, some 50 ns a position for
+one source, 100 for a few and 200 for hundreds, the same for 10**12 samples as for ten. Starting anywhere is free, and
+so is the way back from a sample to its positions.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit, uint64
+from numba import njit
+from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Order
-from nanoset_ref.orders.bulk import locate_many
-from nanoset_ref.orders.interleave import counts, position
+from nanoset_ref.orders.base import Int64Array, Order, Weights
 from nanoset_ref.orders.limits import Excess, limit_repetitions
-from nanoset_ref.orders.permutation import derive, permute_many, sides, unpermute
-from nanoset_ref.orders.shares import Shares, build_shares, had
+from nanoset_ref.orders.permutation import derive, sides, unpermute, walk
+from nanoset_ref.orders.shares import build_tree, item_of, share_out
+from nanoset_ref.orders.windows import Windows, locate, window_of
 
 MAX_SAMPLES = 2**48
-WEIGHT_UNITS = 2**46  # weights are rounded to this many parts of the whole
-LEAST_BLOCK = 4096  # positions after which weights are exact for every source, where none is so rare that it takes more
-_CHUNK = 256  # positions worked on together
+WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +45,63 @@ class Ledger:
             raise ValueError(f"a ledger counts from 0; got position {self.position} and reads {self.reads}")
 
 
+class Passes(NamedTuple):
+    """The sources, each read in one shuffled pass after another.
+
+    Attributes:
+        lengths: int64 [sources], samples in each.
+        shapes: uint64 [sources, 2], their `sides`.
+        keys: uint64 [sources], of which the keys of passes are derived.
+        reads: int64 [sources], how often each was read before.
+    """
+
+    lengths: Int64Array
+    shapes: NDArray[np.uint64]
+    keys: NDArray[np.uint64]
+    reads: Int64Array
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def read(passes, sources, numbers):
+    """The samples (int64 [n]) at turns of sources, each counted from 0: steps 2 and 3 of `StatelessOrder`."""
+    samples = np.empty_like(numbers)
+    for p in range(len(numbers)):
+        source = sources[p]
+        length, reading = passes.lengths[source], passes.reads[source] + numbers[p]
+        number = reading // length
+        shape = passes.shapes[source, 0], passes.shapes[source, 1]
+        samples[p] = walk(reading - number * length, length, shape, derive(passes.keys[source], number), False)
+    return samples
+
+
+@njit(cache=True)
+def find(windows, passes, source, sample, until):
+    """The items below `until` that are a sample's: one per pass, from the one in which the source is now.
+
+    1. the pass has the sample at one place, which gives the source's turn
+    2. `item_of` gives the window of that turn
+    3. there it is found
+    """
+    found = [np.int64(0) for _ in range(0)]
+    length, reads = passes.lengths[source], passes.reads[source]
+    number = reads // length
+    while True:
+        turn = number * length + unpermute(sample, length, derive(passes.keys[source], number)) - reads
+        number += 1
+        if turn >= 0:
+            first, size = window_of(windows, item_of(windows.tree, source, turn))
+            if first >= until:
+                break
+            items = np.arange(first, first + size)
+            sources, numbers = locate(windows, items)
+            found.append(items[(sources == source) & (numbers == turn)][0])
+    return np.array([item for item in found if item < until], dtype=np.int64)
+
+
 class StatelessOrder(Order):
     """Position k is worked out:
 
-    1. t = k - start.position is dealt to a source; n of the items before it went there too (`interleave.locate`)
+    1. item k - start.position is the turn of a source, after n other turns of it (`windows.locate`)
     2. reading = start.reads[source] + n; pass = reading // length, place = reading mod length
     3. sample = permutation of (seed, source, pass) at place
 
@@ -81,7 +125,7 @@ class StatelessOrder(Order):
     def __init__(
         self,
         dataset_lengths: Sequence[int] | Int64Array,
-        dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+        dataset_weights: Weights | None,
         num_samples: int,
         random_seed: int = 1234,
         *,
@@ -90,63 +134,54 @@ class StatelessOrder(Order):
         excess: Excess = "raise",
     ) -> None:
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
-        count = len(self.dataset_lengths)
-        if isinstance(start, Mapping):
-            start = Ledger(**start)
-        self.start = Ledger(0, (0,) * count) if start is None else start
-        if len(self.start.reads) != count:
+        lengths = self.dataset_lengths
+        if start is None:
+            start = Ledger(0, (0,) * len(lengths))
+        self.start = start if isinstance(start, Ledger) else Ledger(**start)
+        if len(self.start.reads) != len(lengths):
             raise ValueError(
-                f"the ledger is of {len(self.start.reads)} sources, the order of {count}: keep dropped sources with "
-                "weight 0, and give added ones a 0 in the ledger (Ledger.reads)"
+                f"the ledger is of {len(self.start.reads)} sources, the order of {len(lengths)}: keep dropped sources "
+                "with weight 0, and give added ones a 0 in the ledger (Ledger.reads)"
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
             raise ValueError(
                 f"an order has at most 2**48 positions and samples; got {num_samples}, {self.samples_per_epoch}"
             )
-        starved = np.flatnonzero((self.dataset_lengths == 0) & (self.dataset_weights > 0))
+        starved = np.flatnonzero((lengths == 0) & (self.dataset_weights > 0))
         if starved.size:
             raise ValueError(f"dataset {starved[0]} has no samples but a positive weight; leave it out")
-        self._keys = np.array([_key(self.random_seed, 1, source) for source in range(count)], dtype=np.uint64)
-        self._domains = np.array([(n, *sides(n)) for n in self.dataset_lengths.tolist()], dtype=np.uint64)
-        self._reads = np.array(self.start.reads, dtype=np.int64)
-        self._shares = self._deal()
+        family = np.uint64(derive(self.random_seed, 1))
+        self._passes = Passes(
+            lengths=lengths,
+            shapes=np.array([sides(length) for length in lengths], dtype=np.uint64),
+            keys=np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64),
+            reads=np.array(self.start.reads, dtype=np.int64),
+        )
+        self._windows = self._share_out()
         if max_repetitions is not None:
             self._limit(max_repetitions, excess)
 
-    def _deal(self) -> Shares:
-        key = _key(self.random_seed, 0, self.start.position)
-        if not self.weighted:
-            return build_shares(self.dataset_lengths.tolist(), key)
-        return build_shares(_units(self.dataset_weights.tolist()), key, LEAST_BLOCK)
+    def _share_out(self) -> Windows:
+        """Without weights a source's parts are its samples, and so an epoch is exact. With weights it never ends."""
+        parts, epoch = self.dataset_lengths, self.samples_per_epoch
+        if self.weighted:
+            rounded = np.rint(self.dataset_weights * WEIGHT_PARTS)
+            parts, epoch = np.maximum(rounded, self.dataset_weights > 0).astype(np.int64), MAX_SAMPLES
+        key = np.uint64(derive(self.random_seed, 0))
+        if self.start.position:
+            key = np.uint64(derive(key, self.start.position))
+        return Windows(build_tree(parts.tolist()), epoch, key)
 
     def _limit(self, max_repetitions: float | Sequence[float], excess: Excess) -> None:
-        """Weights that keep to the limits, then fewer still if the run ends where rounding gives a source more."""
-        aim = np.asarray(max_repetitions, dtype=np.float64)
-        limits = np.broadcast_to(aim, self.dataset_lengths.shape)
-        weights, left = self.dataset_weights, self.num_samples - self.start.position
-        most = np.multiply(limits, self.dataset_lengths, out=np.zeros(len(limits)), where=self.dataset_lengths > 0)
-        most = np.maximum(most, self._reads)  # what was read before stays read
-        while True:
-            limited = limit_repetitions(self.dataset_lengths, weights, self.start.reads, left, aim, excess)
-            if not np.array_equal(limited, self.dataset_weights):
-                self.dataset_weights, self.weighted = limited, True
-                self._shares = self._deal()
-            over = np.maximum(self.counts() - most, 0)
-            if not over.any():
-                return
-            if excess == "raise":
-                source = int(over.argmax())
-                raise ValueError(
-                    f"dataset {source} would give {self.counts()[source]:,} samples by position {self.num_samples:,}, "
-                    f"max_repetitions allows {limits[source] * self.dataset_lengths[source]:,.0f}: lower its weight a "
-                    'little, or take excess="renormalise"'
-                )
-            aim = np.maximum(aim - over / np.maximum(self.dataset_lengths, 1), 0)
+        def counts(weights: NDArray[np.float64]) -> Int64Array:
+            if weights is not self.dataset_weights:
+                self.dataset_weights, self.weighted = weights, True
+                self._windows = self._share_out()
+            return self.counts()
 
-    @property
-    def block(self) -> int:
-        """Positions, from `start` on, after each of which every source has had its exact share, to one sample."""
-        return int(self._shares.block)
+        limit_repetitions(
+            self.dataset_weights, self.dataset_lengths, self._passes.reads, counts, max_repetitions, excess
+        )
 
     def ledger(self, k: int) -> Ledger:
         """How far the run has read before position k."""
@@ -162,90 +197,32 @@ class StatelessOrder(Order):
         return super()._identity() | self.options
 
     def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        if positions.size and int(positions.min()) < self.start.position:
-            raise IndexError(
-                f"position {positions.min()} was read by the plan before; this one begins at {self.start.position}"
-            )
-        datasets, numbers = locate_many(self._shares, positions - self.start.position)
-        return datasets, _read(self.dataset_lengths, self._domains, self._keys, self._reads, datasets, numbers)
+        self._check_start(positions.min(initial=self.num_samples))
+        sources, numbers = locate(self._windows, positions - self.start.position)
+        return sources, read(self._passes, sources, numbers)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        if self._shares.ranks[dataset] < 0:
-            return np.empty(0, dtype=np.int64)
         first = self.start.position
-        return _find(self._shares, self.dataset_lengths, self._keys, self._reads, first, dataset, sample, until)
+        if self._windows.tree.parts[dataset] == 0:
+            return np.empty(0, dtype=np.int64)
+        return first + find(self._windows, self._passes, dataset, sample, until - first)
 
     def _counts(self, until: int) -> Int64Array:
         """With what the ledger counts."""
-        if until < self.start.position:
-            raise IndexError(
-                f"what was read before position {until} is not known; this plan begins at {self.start.position}"
-            )
-        return self._reads + counts(self._shares, until - self.start.position)
+        self._check_start(until)
+        stop = until - self.start.position
+        first, _ = window_of(self._windows, stop)
+        turns, _ = locate(self._windows, np.arange(first, stop))
+        in_window = np.bincount(turns, minlength=len(self.dataset_lengths))
+        return self._passes.reads + share_out(self._windows.tree, first) + in_window
 
     def coverage(self, dataset: int, until: int) -> tuple[int, int]:
         """As `Order.coverage`, without counting: a source is read through before a sample of it repeats."""
         read, length = int(self.counts(until)[dataset]), int(self.dataset_lengths[dataset])
         return min(read, length), -(-read // max(length, 1))
 
-
-def _key(seed: int, *numbers: int) -> np.uint64:
-    """A key of its own for every list of numbers."""
-    key = np.uint64(seed)
-    for number in numbers:
-        key = np.uint64(derive(key, number))
-    return key
-
-
-def _units(weights: Sequence[float]) -> list[int]:
-    """Weights as whole numbers of about 1 / WEIGHT_UNITS, exact in their sum's proportion; a positive one never becomes
-    0.
-    """
-    exact = [Fraction(weight) for weight in weights]
-    total = sum(exact)
-    return [max(round(weight / total * WEIGHT_UNITS), int(weight > 0)) for weight in exact]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _read(lengths, domains, keys, reads, datasets, numbers):
-    """The samples (int64 [n]) that numbered items of datasets read: steps 2 and 3."""
-    samples = np.empty_like(numbers)
-    # arrays of their own, see `bulk`
-    n, a = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
-    b, pass_keys = np.empty(_CHUNK, dtype=np.uint64), np.empty(_CHUNK, dtype=np.uint64)
-    for start in range(0, len(numbers), _CHUNK):
-        count = min(_CHUNK, len(numbers) - start)
-        places = np.empty(count, dtype=np.uint64)
-        for p in range(count):
-            source = datasets[start + p]
-            reading = uint64(reads[source] + numbers[start + p])
-            turn = reading // uint64(lengths[source])
-            places[p] = reading - turn * uint64(lengths[source])
-            n[p], a[p], b[p] = domains[source, 0], domains[source, 1], domains[source, 2]
-            pass_keys[p] = derive(keys[source], turn)
-        permute_many(places, n, a, b, pass_keys)
-        for p in range(count):
-            samples[start + p] = np.int64(places[p])
-    return samples
-
-
-@njit(cache=True)
-def _find(shares, lengths, keys, reads, first, source, sample, until):
-    """One position per pass over the source, from the pass that the ledger stands in."""
-    found = [np.int64(0) for _ in range(0)]
-    length = lengths[source]
-    turn = reads[source] // length
-    rank, blocks = shares.ranks[source], -(-max(until - first, 0) // shares.block)
-    stop = reads[source] + had(shares, rank, rank + 1, blocks)  # readings up to the end of the block of `until`
-    while True:
-        reading = turn * length + unpermute(sample, length, derive(keys[source], turn))
-        turn += 1
-        if reading < reads[source]:
-            continue
-        if reading >= stop:
-            break
-        k = first + position(shares, source, reading - reads[source])
-        if k >= until:
-            break
-        found.append(k)
-    return np.array(found, dtype=np.int64)
+    def _check_start(self, position: int) -> None:
+        if position < self.start.position:
+            raise IndexError(
+                f"position {position} was read by the plan before; this one begins at {self.start.position}"
+            )
