@@ -98,7 +98,7 @@ def main() -> None:
             )
     print(f"ns per position, {BULK:,} at once")
     rng = np.random.default_rng(0)
-    for sources in (1, 2, 8, 32, 128):
+    for sources in (1, 2, 8, 32, 128, 1000):
         orders = {
             "nanotron": NanotronOrder([10**7 // sources] * sources, list(range(1, sources + 1)), 10**7),
             "stateless": StatelessOrder([10**9] * sources, list(range(1, sources + 1)), 10**12),
@@ -113,7 +113,7 @@ def main() -> None:
                     times.setdefault((name, kind), []).append((time.perf_counter() - start) / BULK * 1e9)
         for (name, kind), found in times.items():
             print(
-                f"  {name:<10} {sources:>3} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})"
+                f"  {name:<10} {sources:>4} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})"
             )
 
 

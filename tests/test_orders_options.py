@@ -33,7 +33,7 @@ def test_renormalised_weights_keep_every_limit_and_the_others_proportions(source
 
 
 def test_a_source_above_its_limit_is_an_error_before_the_run():
-    message = r"dataset 1 would be read 5\.00 times, max_repetitions allows 4: lower its weight, shorten"
+    message = r"dataset 1 would be read 4\.70 times, max_repetitions allows 4: lower its weight, shorten"
     with pytest.raises(ValueError, match=message):
         StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=4)
     order = StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=4, excess="renormalise")

@@ -2,23 +2,32 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from nanoset_ref.orders.base import Order
+from nanoset_ref.orders.base import Int64Array, Order, Weights
 from nanoset_ref.orders.nanotron import NanotronOrder
+from nanoset_ref.orders.permutation import derive, permute, unpermute
 from nanoset_ref.orders.skipping import SkippingOrder
 from nanoset_ref.orders.stateless import Ledger, StatelessOrder
 
-__all__ = ["ORDERS", "Ledger", "NanotronOrder", "Order", "SkippingOrder", "StatelessOrder", "build_order"]
+__all__ = [
+    "ORDERS",
+    "Ledger",
+    "NanotronOrder",
+    "Order",
+    "SkippingOrder",
+    "StatelessOrder",
+    "build_order",
+    "derive",
+    "permute",
+    "unpermute",
+]
 
 ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder)}
 
 
 def build_order(
     name: str,
-    dataset_lengths: Sequence[int] | npt.NDArray[np.int64],
-    dataset_weights: Sequence[float] | npt.NDArray[np.float64] | None,
+    dataset_lengths: Sequence[int] | Int64Array,
+    dataset_weights: Weights | None,
     num_samples: int,
     random_seed: int = 1234,
     **options: object,

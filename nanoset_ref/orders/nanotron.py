@@ -17,6 +17,7 @@ dataset of weight zero listed first is read once per epoch. ``order="stateless"`
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -63,7 +64,7 @@ class NanotronOrder(Order):
         self._starts: Int64Array = np.concatenate([[0], np.cumsum(self.dataset_lengths)])
         self._epoch = self._build()
 
-    def _build(self) -> NDArray[np.unsignedinteger]:
+    def _build(self) -> NDArray[Any]:
         dtype = np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64
         needed = self.samples_per_epoch * np.dtype(dtype).itemsize
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

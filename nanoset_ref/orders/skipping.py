@@ -62,7 +62,7 @@ class SkippingOrder(Order):
         return here[~inside & (here < until)]
 
     def _counts(self, until: int) -> Int64Array:
-        end = int(self.original(np.int64(until)))
+        end = int(self.original(np.array(until)))
         counts = self.order.counts(end)
         for first, stop in self.ranges:
             if first < end:
