@@ -19,7 +19,6 @@ import itertools
 import logging
 import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.record import command, save
+from benchmarks.record import command, interleaved, save
 from nanoset_ref.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.megatron import (
     MegatronCollator,
@@ -73,17 +72,6 @@ def main() -> None:
 def lengths_of(documents: int) -> np.ndarray:
     """Heavy-tailed document lengths, int32, about 550 tokens in the mean."""
     return np.clip(np.random.RandomState(0).lognormal(5.8, 1.0, documents), 1, 50_000).astype(np.int32)
-
-
-def interleaved(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each candidate in each round."""
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, run in candidates.items():
-            begin = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - begin)
-    return seconds
 
 
 def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> dict[str, float]:

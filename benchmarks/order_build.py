@@ -67,54 +67,62 @@ def main() -> None:
     parser.add_argument("--samples", type=float, nargs="+", default=[1e5, 1e6, 1e7], help="samples in an epoch")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    shares, weights = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.4, 0.3, 0.2, 0.1])
     for size in map(int, options.samples):
-        lengths = (shares * size).astype(np.int64)
-        num_samples = EPOCHS * int(lengths.sum()) - 1
-        builds = {
-            "nanotron's method": lambda lengths=lengths, n=num_samples: upstream(lengths, weights, n),
-            "order='nanotron'": lambda lengths=lengths, n=num_samples: NanotronOrder(lengths, weights, n, 1234),
-            "order='stateless'": lambda lengths=lengths, n=num_samples: StatelessOrder(lengths, weights, n, 1234),
-        }
-        ours, theirs = (
-            builds["order='nanotron'"](),
-            builds["nanotron's method"](),
-        )  # compiles, and proves what is compared
-        for a, b in zip(ours[:], theirs, strict=True):
-            np.testing.assert_array_equal(a, b.astype(np.int64))
-        rounds: dict[str, list[tuple[float, int, int]]] = {name: [] for name in builds}
-        for _ in range(options.rounds):
-            for name, build in builds.items():
-                rounds[name].append(measured(build))
-        base = statistics.median(seconds for seconds, _, _ in rounds["nanotron's method"])
-        print(f"{size:,} samples per epoch, {EPOCHS} epochs")
-        for name, results in rounds.items():
-            seconds = sorted(result[0] for result in results)
-            middle = statistics.median(seconds)
-            kept, peak = results[0][1] / num_samples, results[0][2] / num_samples
-            print(
-                f"  {name:<20} {middle:10.4f} s ({seconds[0]:.4f} - {seconds[-1]:.4f})  {base / middle:10.1f} x"
-                f"  {kept:6.2f} / {peak:6.2f} bytes per position kept / at the peak"
-            )
+        building(size, options.rounds)
     print(f"ns per position, {BULK:,} at once")
-    rng = np.random.default_rng(0)
     for sources in (1, 2, 8, 32, 128, 1000):
-        orders = {
-            "nanotron": NanotronOrder([10**7 // sources] * sources, list(range(1, sources + 1)), 10**7),
-            "stateless": StatelessOrder([10**9] * sources, list(range(1, sources + 1)), 10**12),
-        }
-        times: dict[tuple[str, str], list[float]] = {}
-        for _ in range(options.rounds * 20):
-            for name, order in orders.items():
-                places = {"neighbouring": np.arange(BULK), "random": rng.integers(0, len(order), BULK)}
-                for kind, positions in places.items():
-                    start = time.perf_counter()
-                    order[positions]
-                    times.setdefault((name, kind), []).append((time.perf_counter() - start) / BULK * 1e9)
-        for (name, kind), found in times.items():
-            print(
-                f"  {name:<10} {sources:>4} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})"
-            )
+        lookups(sources, options.rounds * 20)
+
+
+def building(size: int, rounds: int) -> None:
+    """Print what each way takes to build an order of `size` samples per epoch."""
+    shares, weights = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.4, 0.3, 0.2, 0.1])
+    lengths = (shares * size).astype(np.int64)
+    num_samples = EPOCHS * int(lengths.sum()) - 1
+    builds: dict[str, Callable[[], Any]] = {
+        "nanotron's method": lambda: upstream(lengths, weights, num_samples),
+        "order='nanotron'": lambda: NanotronOrder(lengths, weights, num_samples, 1234),
+        "order='stateless'": lambda: StatelessOrder(lengths, weights, num_samples, 1234),
+    }
+    check_equal(builds["order='nanotron'"](), builds["nanotron's method"]())  # compiles as well
+    found: dict[str, list[tuple[float, int, int]]] = {name: [] for name in builds}
+    for _ in range(rounds):
+        for name, build in builds.items():
+            found[name].append(measured(build))
+    base = statistics.median(seconds for seconds, _, _ in found["nanotron's method"])
+    print(f"{size:,} samples per epoch, {EPOCHS} epochs")
+    for name, results in found.items():
+        seconds = sorted(result[0] for result in results)
+        middle = statistics.median(seconds)
+        kept, peak = results[0][1] / num_samples, results[0][2] / num_samples
+        print(
+            f"  {name:<20} {middle:10.4f} s ({seconds[0]:.4f} - {seconds[-1]:.4f})  {base / middle:10.1f} x"
+            f"  {kept:6.2f} / {peak:6.2f} bytes per position kept / at the peak"
+        )
+
+
+def check_equal(ours: NanotronOrder, theirs: tuple[np.ndarray, np.ndarray]) -> None:
+    for a, b in zip(ours[:], theirs, strict=True):
+        np.testing.assert_array_equal(a, b.astype(np.int64))
+
+
+def lookups(sources: int, repeats: int) -> None:
+    """Print the nanoseconds per position of both orders over so many sources."""
+    weights, random = list(range(1, sources + 1)), np.random.default_rng(0)
+    orders = {
+        "nanotron": NanotronOrder([10**7 // sources] * sources, weights, 10**7),
+        "stateless": StatelessOrder([10**9] * sources, weights, 10**12),
+    }
+    times: dict[tuple[str, str], list[float]] = {}
+    for _ in range(repeats):
+        for name, order in orders.items():
+            places = {"neighbouring": np.arange(BULK), "random": random.integers(0, len(order), BULK)}
+            for kind, positions in places.items():
+                start = time.perf_counter()
+                order[positions]
+                times.setdefault((name, kind), []).append((time.perf_counter() - start) / BULK * 1e9)
+    for (name, kind), found in times.items():
+        print(f"  {name:<10} {sources:>3} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})")
 
 
 if __name__ == "__main__":

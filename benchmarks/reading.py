@@ -28,7 +28,6 @@ import mmap
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,23 +35,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
-from benchmarks.peers import PEERS, Restated, RestatedCollator, Tokens, endless, nanotron_is_its_own
+from benchmarks.peers import PEERS, Tokens, endless, nanotron_is_its_own
+from benchmarks.pulls import BATCH, CLOCKS, RUN, Pull, first_touch, from_iterator, gather_alone, memcpy, visit
 from benchmarks.record import command, machine, save
-from nanoset_ref.blocks import batches_per_block
+from benchmarks.steps import steps
 from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.gather import WINDOW, Gatherer
 from nanoset_ref.nanoset import Nanoset
 
-BATCH = 8
-RUN = 10**9  # samples: no run ends
-
-CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
-
-Seconds = dict[str, float]  # by clock
 Rates = dict[str, dict[str, list[float]]]  # candidate -> clock -> million tokens per second in each round
-Pull = Callable[[int], Seconds]  # deliver so many batches and say how long it took
 
 
 def main() -> None:
@@ -172,153 +163,6 @@ def candidates(tokens: Tokens, sequence_length: int, visited: list[Nanoset]) -> 
         "gather alone": lambda: gather_alone(plain(), visited),
         "memcpy": lambda: memcpy(tokens, sequence_length),
     }
-
-
-def visit(nanoset: Nanoset) -> None:
-    """Visit every window of the files twice, so that all are mapped."""
-    for number, file in enumerate(nanoset.files):
-        starts = np.arange(0, file.num_tokens - 8, WINDOW // 4)
-        for _ in range(2):
-            nanoset._gather(np.full(len(starts), number), starts, np.empty((len(starts), 8), dtype=np.int32))
-
-
-@contextlib.contextmanager
-def timed(seconds: Seconds) -> Iterator[None]:
-    """Adds what the block takes."""
-    begun = {clock: now() for clock, now in CLOCKS.items()}
-    yield
-    for clock, now in CLOCKS.items():
-        seconds[clock] = seconds.get(clock, 0.0) + now() - begun[clock]
-
-
-def from_iterator(batches: Iterator[Any]) -> Pull:
-    def pull(count: int) -> Seconds:
-        with timed(seconds := {}):
-            for _ in range(count):
-                next(batches)
-        return seconds
-
-    return pull
-
-
-def first_touch(nanoset: Nanoset) -> Pull:
-    """The files opened anew, so that nothing was visited, as soon as an eighth of their windows might have been."""
-    row_bytes, file_bytes = 2 * nanoset.row_length, sum(2 * file.num_tokens for file in nanoset.files)
-    at_once = file_bytes // (row_bytes + WINDOW) // 8 // BATCH
-    batches = endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))
-
-    def pull(count: int) -> Seconds:
-        seconds: Seconds = {}
-        for done in range(0, count, at_once):
-            nanoset._gather = Gatherer(nanoset.files)
-            with timed(seconds):
-                for _ in range(min(count - done, at_once)):
-                    next(batches)
-        return seconds
-
-    return pull
-
-
-def gather_alone(nanoset: Nanoset, visited: list[Nanoset]) -> Pull:
-    rows = BATCH * batches_per_block(BATCH * 4 * nanoset.row_length, 3)
-    visited.append(nanoset)
-    buffers = [np.zeros((rows, nanoset.row_length), dtype=np.int32) for _ in range(2)]
-    random = np.random.default_rng(0)
-    files = np.zeros(rows, dtype=np.int64)
-
-    def pull(count: int) -> Seconds:
-        blocks = -(-count * BATCH // rows)
-        starts = random.integers(0, nanoset.dataset_lengths[0], (blocks, rows)) * nanoset.sequence_length
-        with timed(seconds := {}):
-            for block in range(blocks):
-                nanoset._gather(files, starts[block], buffers[block % 2])
-        return {clock: taken * count * BATCH / (blocks * rows) for clock, taken in seconds.items()}
-
-    return pull
-
-
-def memcpy(tokens: Tokens, sequence_length: int) -> Pull:
-    ids = tokens.ids()[: tokens.num_tokens // 2].astype(np.int32)
-    rows = ids[: len(ids) // sequence_length * sequence_length].reshape(-1, sequence_length)
-    out = np.zeros((BATCH, sequence_length), dtype=np.int32)
-    random = np.random.default_rng(0)
-
-    def pull(count: int) -> Seconds:
-        starts = random.integers(0, len(rows) - BATCH, count).tolist()
-        with timed(seconds := {}):
-            for start in starts:
-                np.copyto(out, rows[start : start + BATCH])
-        return seconds
-
-    return pull
-
-
-def steps(tokens: Tokens, sequence_length: int) -> dict[str, dict[str, float]]:
-    """Microseconds per batch of each step, medians over 300 batches; Nanotron's restated, ours a block's share."""
-    num_samples = (tokens.num_tokens - 1) // sequence_length
-    order = np.random.default_rng(1).permutation(num_samples)
-    collate = RestatedCollator()
-    theirs: dict[str, list[float]] = {}
-    for batch in order[: 300 * BATCH].reshape(-1, BATCH).tolist():
-        clock = Clock(theirs)
-        examples = []
-        for sample in batch:
-            mapping = np.memmap(tokens.path, mode="r", order="C", dtype=np.uint16)
-            clock("open and map the file")
-            view = np.frombuffer(
-                memoryview(mapping), np.uint16, sequence_length + 1, offset=sample * sequence_length * 2
-            )
-            clock("find the sample")
-            examples.append({"input_ids": view.astype(np.int32)})
-            clock("fault the pages in, copy")
-            del mapping, view
-            clock("unmap the file")
-        collate(examples)
-        clock("stack the batch, masks")
-    dataset = Restated(tokens.path, sequence_length, order)
-    loader = from_iterator(endless(DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True)))
-    whole = statistics.median(loader(1)["process"] for _ in range(600)) * 1e6
-    nanotron = {step: round(statistics.median(times), 2) for step, times in theirs.items()}
-    nanotron["DataLoader"] = round(max(0.0, whole - sum(nanotron.values())), 2)
-
-    nanoset = Nanoset(tokens.path, None, sequence_length, RUN)
-    visit(nanoset)
-    batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
-    collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
-    buffers = [np.zeros((batches * BATCH, nanoset.row_length), dtype=np.int32) for _ in range(2)]
-    ours: dict[str, list[float]] = {}
-    for block in range(300):
-        positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
-        clock = Clock(ours)
-        files, samples = nanoset.order[positions]
-        starts = samples * nanoset._strides[files]
-        clock("look the order up")
-        nanoset._gather(files, starts, buffers[block % 2])
-        clock("copy the tokens")
-        for _ in collator.split(torch.from_numpy(buffers[block % 2]), BATCH):
-            pass
-        clock("cut the block")
-    loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))
-    whole = statistics.median(loader(batches)["process"] / batches for _ in range(300)) * 1e6
-    here = {step: round(statistics.median(times) / batches, 2) for step, times in ours.items()}
-    here["DataLoader"] = round(max(0.0, whole - sum(here.values())), 2)
-    return {"nanotron": nanotron, "nanoset_ref": here}
-
-
-class Clock:
-    """Adds the microseconds since the last call to a step of the current batch."""
-
-    def __init__(self, steps: dict[str, list[float]]) -> None:
-        self.steps, self.begun, self.last = steps, set[str](), time.process_time()
-
-    def __call__(self, step: str) -> None:
-        now = time.process_time()
-        times = self.steps.setdefault(step, [])
-        if step not in self.begun:
-            self.begun.add(step)
-            times.append(0.0)
-        times[-1] += (now - self.last) * 1e6
-        self.last = time.process_time()
 
 
 def report(sequence_length: int, rates: Rates) -> None:

@@ -1,4 +1,4 @@
-"""What stands in a committed result beside its figures."""
+"""What several benchmarks need: interleaved rounds, and what a committed result says besides its figures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import json
 import os
 import platform
 import sys
+import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+
+def interleaved(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds that each candidate takes in each round. They take turns, so that noise meets all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            begun = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - begun)
+    return seconds
 
 
 def command(benchmark: str) -> str:

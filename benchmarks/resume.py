@@ -10,34 +10,18 @@ not. At 10^8 samples the walk holds about 4 GB of Python integers.
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import BatchSampler, Dataset, DistributedSampler
 
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from benchmarks.record import interleaved
+from benchmarks.startup import BATCH, LEFT, RANK, RANKS, first, resume_ways
 from nanoset_ref.samplers import ResumableBatchSampler
 
-DP_SIZE = 8
-MICRO_BATCH_SIZE = 4
-LEFT = 10_000  # samples of the run behind the one it resumes at
 GOAL = 1000
-
-
-class Length(Dataset[None]):
-    """A dataset of which only the length is asked."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
 
 def main() -> None:
@@ -46,24 +30,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a_input_ids.npy"
-        np.arange(60_000, dtype="<u2").tofile(path)
-        titles = ("our sampler", "our loader", "the walk", "walk / sampler", "walk / loader")
-        print(f"{'consumed':>12}" + "".join(f"{title:>15}" for title in titles))
+        np.arange(60_000, dtype="<u2").tofile(path := Path(folder) / "a_input_ids.npy")
+        known = resume_ways(path)
+        ways = {"our sampler": sampler, "our loader": known["nanoset_ref"], "the walk": known["a walk"]}
+        print(f"{'consumed':>12}" + "".join(f"{title:>15}" for title in (*ways, "walk / sampler", "walk / loader")))
         for consumed in map(int, options.consumed):
-            consumed -= consumed % (DP_SIZE * MICRO_BATCH_SIZE)
-            ways: list[Callable[[], None]] = [
-                lambda consumed=consumed: sampler(consumed),
-                lambda consumed=consumed: loader(path, consumed),
-                lambda consumed=consumed: walk(consumed),
-            ]
-            seconds: list[list[float]] = [[], [], []]
-            for _ in range(options.rounds + (consumed < 10**7)):  # the first one warms up where that is cheap
-                for taken, way in zip(seconds, ways, strict=True):
-                    start = time.perf_counter()
-                    way()
-                    taken.append(time.perf_counter() - start)
-            ours, delivered, walked = (statistics.median(taken) for taken in seconds)
+            consumed -= consumed % (RANKS * BATCH)
+            runs = {name: partial(way, consumed) for name, way in ways.items()}
+            if consumed < 10**7:
+                interleaved(runs, 1)  # warms up where that is cheap
+            ours, delivered, walked = map(statistics.median, interleaved(runs, options.rounds).values())
             print(
                 f"{consumed:12,}{ours * 1e3:12.3f} ms{delivered * 1e3:12.3f} ms{walked * 1e3:12.1f} ms"
                 f"{walked / ours:15,.0f}{walked / delivered:15,.0f}"
@@ -74,21 +50,7 @@ def main() -> None:
 
 
 def sampler(consumed: int) -> None:
-    next(iter(ResumableBatchSampler(consumed + LEFT, MICRO_BATCH_SIZE, 3, DP_SIZE, consumed)))
-
-
-def loader(path: Path, consumed: int) -> None:
-    nanoset = Nanoset(path, None, 32, consumed + LEFT, order="stateless")
-    loader = build_nanoset_dataloader(
-        nanoset, micro_batch_size=MICRO_BATCH_SIZE, dp_rank=3, dp_size=DP_SIZE, consumed_train_samples=consumed
-    )
-    next(iter(loader))
-
-
-def walk(consumed: int) -> None:
-    positions = DistributedSampler(Length(consumed + LEFT), num_replicas=DP_SIZE, rank=3, shuffle=False)
-    batches = BatchSampler(positions, MICRO_BATCH_SIZE, drop_last=True)
-    next(itertools.islice(batches, consumed // (DP_SIZE * MICRO_BATCH_SIZE), None))
+    first(ResumableBatchSampler(consumed + LEFT, BATCH, RANK, RANKS, consumed))
 
 
 if __name__ == "__main__":

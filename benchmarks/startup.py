@@ -29,18 +29,18 @@ import itertools
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler
 
-from benchmarks.record import command, machine, save
+from benchmarks.order_build import upstream_helper
+from benchmarks.record import command, interleaved, machine, save
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
@@ -80,13 +80,8 @@ def curve(title: str, ways: dict[str, Way], options: argparse.Namespace) -> dict
             print(f"{name} is left out: {error}", file=sys.stderr)
             del ways[name], seconds[name]
     for number in map(int, options.samples):
-        taken: dict[str, list[float]] = {
-            name: [] for name in ways if max(seconds[name].values(), default=0) < options.limit
-        }
-        for _, name in itertools.product(range(options.rounds), list(taken)):
-            begin = time.perf_counter()
-            ways[name](number)
-            taken[name].append(time.perf_counter() - begin)
+        quick = {name: way for name, way in ways.items() if max(seconds[name].values(), default=0) < options.limit}
+        taken = interleaved({name: partial(way, number) for name, way in quick.items()}, options.rounds)
         for name, values in taken.items():
             seconds[name][str(number)] = round(statistics.median(values), 7)
         print(f"{title}, {number:,}: " + ", ".join(f"{name} {seconds[name][str(number)]:.5f} s" for name in taken))
@@ -108,21 +103,8 @@ def startup_ways() -> dict[str, Way]:
     }
 
 
-@njit
-def blend(num_samples, weights, lengths):  # type: ignore[no-untyped-def]
-    """The documented rule with an array of errors per step and 64 bits per entry."""
-    files, samples = np.empty(num_samples, np.uint64), np.empty(num_samples, np.int64)
-    taken = np.zeros(len(weights), np.int64)
-    for k in range(num_samples):
-        errors = weights * max(k, 1.0) - taken
-        file = np.argmax(errors)
-        files[k], samples[k] = file, taken[file] % lengths[file]
-        taken[file] += 1
-    return files, samples
-
-
 def nanotron(n: int) -> None:
-    for index in blend(n, np.ones(1), np.array([n])):
+    for index in upstream_helper(n, np.ones(1), np.array([n])):
         np.random.RandomState(1234).shuffle(index)
         np.concatenate([index, index])
 
