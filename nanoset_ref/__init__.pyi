@@ -27,8 +27,8 @@ from .samplers import ResumableBatchSampler as ResumableBatchSampler
 from .samplers import SkipBatchSampler as SkipBatchSampler
 from .samplers import worker_seed as worker_seed
 from .schedule import Schedule as Schedule
-from .tokenise import Encoder as Encoder
-from .tokenise import load_tokenizer as load_tokenizer
+from .tokenise.encode import Encoder as Encoder
+from .tokenise.encode import load_tokenizer as load_tokenizer
 from .tokens import TokenFile as TokenFile
 from .tokens import TokenFileError as TokenFileError
 from .tokens import TokenFileWriter as TokenFileWriter

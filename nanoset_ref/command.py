@@ -39,26 +39,38 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run(
-    function: Callable[..., Any], arguments: Sequence[str] | None, prog: str, *, says: int = logging.WARNING
+    function: Callable[..., Any],
+    arguments: Sequence[str] | None,
+    prog: str,
+    *,
+    report: Callable[..., int | None] | None = None,
+    says: int = logging.WARNING,
+    interrupted: str = "nothing was written",
 ) -> int:
     """Run a function as a command.
 
-    The function returns an exit code or None. Any Annotated[type, parse] in its signature calls `parse` on the text;
+    Any Annotated[type, parse] in its signature calls `parse` on the text;
     a parameter whose type is a dataclass stands for the options in the dataclass's fields.
 
     Args:
         arguments: the command line; None: of this process.
         prog: what the command is called in help and errors.
+        report: called with the function's result, and the options by name, it prints what was done; without it, the
+            result is the exit code or None.
         says: the logging level from which messages of the main rank are shown.
+        interrupted: what Ctrl-C and SIGTERM leave behind.
+
+    An error whose `reported_elsewhere` is true is not printed: another rank has done it.
 
     Returns:
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
     try:
-        with _orderly_end(prog, says):
+        with _orderly_end(prog, says, interrupted):
             words = sys.argv[1:] if arguments is None else arguments
             positional, options = _parse(function, _hyphened(words), prog)
-            code = int(function(*positional, **options) or 0)
+            result = function(*positional, **options)
+            code = int((report(result, **options) if report else result) or 0)
             sys.stdout.flush()  # here, where an error can still be reported
             return code
     except SystemExit as end:  # what argparse has printed and decided
@@ -69,11 +81,12 @@ def run(
         print(f"{prog}: error: {error}; see {prog} --help", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
-        print(f"{prog}: error: interrupted; nothing was written", file=sys.stderr)
+        if is_main_rank():
+            print(f"{prog}: error: interrupted; {interrupted}", file=sys.stderr)
         code = 1
     except (ValueError, OSError, IndexError, RuntimeError) as error:
-        if message := _one_line(error):
-            print(f"{prog}: error: {message}", file=sys.stderr)
+        if not getattr(error, "reported_elsewhere", False):
+            print(f"{prog}: error: {_one_line(error)}", file=sys.stderr)
         code = 1
     _mute()
     return code
@@ -102,13 +115,13 @@ def _one_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _orderly_end(prog: str, says: int) -> Iterator[None]:
+def _orderly_end(prog: str, says: int, interrupted: str) -> Iterator[None]:
     """Logging, and SIGTERM, which torchrun sends to the other ranks when one has died, as an orderly end."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
         if is_main_rank():
-            print(f"{prog}: error: ended by SIGTERM{why}; nothing was written", file=sys.stderr)
+            print(f"{prog}: error: ended by SIGTERM{why}; {interrupted}", file=sys.stderr)
         raise SystemExit(1)
 
     end_with_launcher()

@@ -10,19 +10,19 @@ The work is done by `tokenise`.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from nanoset_ref.launcher import end_with_launcher, is_main_rank, under_torchrun
+from nanoset_ref.command import run
+from nanoset_ref.files import PathLike
+from nanoset_ref.launcher import is_main_rank
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, JobError, StoppedError, tokenise
+from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
 from nanoset_ref.tokens import TokenFileWriter
 
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 def preprocess(
-    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output_prefix: str | os.PathLike[str],
-    tokenizer_name_or_path: str | os.PathLike[str],
+    input: Sequence[PathLike] | PathLike,
+    output_prefix: PathLike,
+    tokenizer_name_or_path: PathLike,
     *,
     column: str = "text",
     split: str | None = None,
-    config: str | None = None,
+    dataset_config: str | None = None,
     add_special_tokens: bool = False,
     append_eod: bool = False,
     backend: Backend = "auto",
@@ -49,10 +49,27 @@ def preprocess(
     workers: int = 1,
     progress: bool | None = None,
 ) -> Counts | None:
-    """Tokenise `input` into `<output_prefix>_input_ids.npy`.
+    """Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document boundaries.
 
-    The arguments are those of `open_text`, `Encoder`, `TokenFileWriter` and `tokenise`. The folder of `output_prefix`
-    is created if need be.
+    Start it with torchrun to share the work among processes; the result is the same, byte for byte.
+
+    Args:
+        input: a .json or .jsonl file with one JSON object per line (.gz and .zst too), a .parquet file, a folder or a
+            glob of such files, a folder written by Dataset.save_to_disk, or the name of a dataset on the Hub.
+        output_prefix: where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be.
+        tokenizer_name_or_path: a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it.
+        column: the column that holds the text.
+        split: the split of a dataset, such as train; needed where there is more than one.
+        dataset_config: the configuration of a Hub dataset, where it has several.
+        add_special_tokens: put what the tokenizer itself adds around a text (such as BOS) around each document.
+        append_eod: put the EOS token after each document.
+        backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load; auto: gigatoken, if it
+            gives the same ids on the beginning of this very input, else hf.
+        on_error: raise: stop at the first line that cannot be used, naming file and line; skip: leave such lines out
+            and count them.
+        overwrite: replace an existing output.
+        workers: processes, where torchrun has started none; the output does not depend on their number.
+        progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
         Counts; None in the ranks of torchrun other than 0.
@@ -77,7 +94,7 @@ def preprocess(
         )
 
     return tokenise(
-        partial(open_text, input, column=column, split=split, on_error=on_error, config=config),
+        partial(open_text, input, column=column, split=split, on_error=on_error, config=dataset_config),
         EncoderConfig(
             tokenizer=os.fspath(tokenizer_name_or_path),
             backend=backend,
@@ -91,80 +108,16 @@ def preprocess(
     )
 
 
-def shared_options() -> argparse.ArgumentParser:
-    """What every command that tokenises text understands; a parent of its parser."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add = parser.add_argument
-    add(
-        "--input",
-        required=True,
-        nargs="+",
-        help="a .json or .jsonl file with one JSON object per line (.gz and .zst too), a .parquet file, a folder or a "
-        "glob of such files, a folder written by Dataset.save_to_disk, or the name of a dataset on the Hub",
-    )
-    add("--split", help="the split of a dataset, such as train; needed where there is more than one")
-    add("--append-eod", action="store_true", help="put the EOS token after each document")
-    add(
-        "--backend",
-        choices=get_args(Backend),
-        default="auto",
-        help="hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load; auto: gigatoken, if it "
-        "gives the same ids on the beginning of this very input, else hf (default: %(default)s)",
-    )
-    add(
-        "--on-error",
-        choices=get_args(OnError),
-        default="raise",
-        help="raise: stop at the first line that cannot be used, naming file and line; skip: leave such lines out and "
-        "count them (default: %(default)s)",
-    )
-    add("--overwrite", action="store_true", help="replace an existing output")
-    add(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="show a progress bar (default: if standard error is a terminal)",
-    )
-    return parser
-
-
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document "
-        "boundaries beside it. Start it with torchrun to share the work among processes; the result is the same.",
-        parents=[shared_options()],
-    )
-    add = parser.add_argument
-    add("--column", default="text", help="the column that holds the text (default: %(default)s)")
-    add("--dataset-config", help="the configuration of a Hub dataset, where it has several")
-    add(
-        "--output-prefix",
-        required=True,
-        help="where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be",
-    )
-    add(
-        "--tokenizer-name-or-path",
-        required=True,
-        help="a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it",
-    )
-    add(
-        "--add-special-tokens",
-        action="store_true",
-        help="put what the tokenizer itself adds around a text (such as BOS) around each document",
-    )
-    return parser
-
-
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
-    options = vars(_parser(prog).parse_args(arguments))
-    options["config"] = options.pop("dataset_config")
-    counts = run_command(prog, lambda: preprocess(**options))
-    print_counts(f"{options['output_prefix']}_input_ids.npy", counts)
-    return 0
+    return run(preprocess, arguments, prog, report=report, says=logging.INFO)
+
+
+def report(counts: Counts | None, *, output_prefix: PathLike, **options: Any) -> None:
+    """Print what was done; nothing in ranks that have no counts."""
+    print_counts(f"{output_prefix}_input_ids.npy", counts)
 
 
 def print_counts(output: str, counts: Counts | None) -> None:
-    """What a command has done; nothing in ranks that have no counts."""
     if counts is None:
         return
     print(
@@ -173,30 +126,6 @@ def print_counts(output: str, counts: Counts | None) -> None:
     )
     for kind, number in counts.skipped.items():
         print(f"skipped {number:,}: {kind}")
-
-
-def run_command(name: str, work: Callable[[], Any]) -> Any:
-    """Do the work of a command: errors of the input or the job become one line on standard error and exit code 1.
-
-    SIGTERM, which torchrun sends to the other ranks when one has died, ends it in good order.
-    """
-
-    def terminated(number: int, frame: object) -> None:
-        why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
-        sys.exit(f"{name}: error: ended by SIGTERM{why}; nothing was written" if is_main_rank() else 1)
-
-    end_with_launcher()
-    level = logging.INFO if is_main_rank() else logging.ERROR
-    logging.basicConfig(level=level, format=f"{name}: %(levelname)s: %(message)s")
-    signal.signal(signal.SIGTERM, terminated)
-    try:
-        return work()
-    except StoppedError:
-        sys.exit(1)  # the rank that failed has said why
-    except (ValueError, OSError, JobError) as error:
-        sys.exit(f"{name}: error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(f"{name}: error: interrupted; nothing was written")
 
 
 if __name__ == "__main__":

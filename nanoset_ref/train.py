@@ -14,17 +14,19 @@ Killed at any moment and started again by the same command, the run goes on as i
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
-from nanoset_ref.launcher import end_with_launcher
+from nanoset_ref.command import run
 
 
-def train(config_path: str, *, log_samples: bool = False) -> None:
-    """Train the run of a YAML file to its end, in each process that torchrun started or in this one alone.
+def train(*, config: str, log_samples: bool = False) -> None:
+    """Train a causal LM on token files, in each process that torchrun started or in this one alone.
+
+    Args:
+        config: the YAML file of the run; see nanoset_ref.training.config.
+        log_samples: write into metrics.jsonl what each rank was given.
 
     Raises:
         ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: what is wrong with the config, the processes
@@ -32,36 +34,20 @@ def train(config_path: str, *, log_samples: bool = False) -> None:
     """
     from nanoset_ref.training.config import load_config
 
-    config = load_config(config_path)
+    settings = load_config(config)
     from nanoset_ref.training.parallel import start_world
     from nanoset_ref.training.run import Run
 
-    world = start_world(**config.parallelism.model_dump())
-    run = Run(config, world)
-    run.train(log_samples=log_samples)
-    run.checkpoints.close()
+    world = start_world(**settings.parallelism.model_dump())
+    one = Run(settings, world)
+    one.train(log_samples=log_samples)
+    one.checkpoints.close()
     world.close()
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
-    end_with_launcher()
-    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--config", required=True, metavar="YAML", help="the run; see nanoset_ref.training.config")
-    parser.add_argument("--log-samples", action="store_true", help="write into metrics.jsonl what each rank was given")
-    options = parser.parse_args(arguments)
-    speaks = int(os.environ.get("LOCAL_RANK", 0)) == 0  # one process of each node
-    logging.basicConfig(level=logging.INFO if speaks else logging.ERROR, format="%(name)s: %(message)s")
-    try:
-        train(options.config, log_samples=options.log_samples)
-    except (OSError, ValueError) as error:
-        if speaks:
-            sys.stderr.write(f"{prog}: error: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        if speaks:
-            sys.stderr.write(f"{prog}: interrupted; the same command goes on from the newest checkpoint\n")
-        return 130
-    return 0
+    left = "the same command goes on from the newest checkpoint"
+    return run(train, arguments, prog, says=logging.INFO, interrupted=left)
 
 
 if __name__ == "__main__":

@@ -240,9 +240,11 @@ def test_the_number_of_workers_is_checked(tmp_path):
 
 PROGRAM = """
 import sys
-from nanoset_ref.preprocess import preprocess, run_command
+from nanoset_ref.preprocess import main
 if __name__ == "__main__":
-    run_command("job", lambda: preprocess(*sys.argv[1:], append_eod=True, workers=2))
+    names = "--input", "--output-prefix", "--tokenizer-name-or-path"
+    options = [word for pair in zip(names, sys.argv[1:]) for word in pair]
+    sys.exit(main([*options, "--append-eod", "--workers", "2"], prog="job"))
 """
 
 

@@ -24,6 +24,8 @@ PATIENCE_S = 300.0
 class StoppedError(JobError):
     """Another rank failed, and has said why."""
 
+    reported_elsewhere = True
+
 
 class Ranks:
     """The ranks of one torchrun job during one call; alone, rank 0 of 1. Every rank makes the same calls in order."""
