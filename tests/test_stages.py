@@ -262,7 +262,8 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
         for begin in range(0, len(read[letter]), length):
             part = read[letter][begin : begin + length]
             assert len(set(part)) == len(part)
-    assert sum(letter == "b" for letter, _ in samples_of(whole, "three")) in (17, 18, 19)  # 0.75 of 24, +-1 in a block
+    share = sum(letter == "b" for letter, _ in samples_of(whole, "three"))
+    assert abs(share - 18) <= 6  # 48 of a window of 64, and these are 24 of them
     for stop in (4, 6, 8, 11, 14, 18):
         before, state = run(config, stop)
         after, state = run(config, 20 - stop, state)

@@ -106,10 +106,13 @@ class Order(ABC):
         if positions.size and positions.dtype.kind not in "iu":
             raise TypeError(f"positions must be integers; got {positions.dtype}")
         positions = positions.astype(np.int64, copy=False)
-        for position in (positions.min(initial=0), positions.max(initial=0)) if positions.size else ():
-            if not -self.num_samples <= position < self.num_samples:
-                raise IndexError(f"position {position} is outside an order of {self.num_samples} samples")
-        found = self._lookup(np.where(positions < 0, positions + self.num_samples, positions).ravel())
+        if positions.size:
+            low, high = positions.min(), positions.max()
+            if low < -self.num_samples or high >= self.num_samples:
+                raise IndexError(f"positions {low} .. {high} reach outside an order of {self.num_samples} samples")
+            if low < 0:
+                positions = np.where(positions < 0, positions + self.num_samples, positions)
+        found = self._lookup(positions.ravel())
         datasets, samples = (part.reshape(positions.shape) for part in found)
         return (datasets, samples) if positions.ndim else (int(datasets), int(samples))
 

@@ -66,13 +66,11 @@ def draw_places(i, state, words, used, places):
     while mask < i:
         mask = 2 * mask + 1
     if i >= 2**32:
-        place = i + 1
-        while place > i:
-            high, used = next_word(state, words, used)
-            low, used = next_word(state, words, used)
-            place = ((high << 32) | low) & mask
-        places[0] = place
-        return i - 1, used, 1
+        high, used = next_word(state, words, used)
+        low, used = next_word(state, words, used)
+        places[0] = ((high << 32) | low) & mask
+        accepted = np.int64(places[0] <= i)
+        return i - accepted, used, accepted
     if used == _WORDS:
         refill(state, words)
         used = 0
