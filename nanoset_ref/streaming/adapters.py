@@ -103,7 +103,7 @@ class LinesAdapter(Adapter):
         return len(self._bounds)
 
     def __getitem__(self, index: int) -> str:
-        begin, end = self._bounds[index]
+        begin, end = self._bounds[index].tolist()
         return self._file.bytes[begin:end].decode()
 
     def __iter__(self) -> Iterator[str]:

@@ -24,7 +24,6 @@ import operator
 import random
 import struct
 import zlib
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
@@ -32,6 +31,8 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
@@ -258,21 +259,17 @@ class CompressedFile(Mapping[int, bytes]):
 
     def __init__(self, filepath: PathLike) -> None:
         self._file = FileMap(filepath)
-        self.compression, at = self._header()
-        data = self._file.bytes
-        starts, keys = array("q"), array("i")  # of payloads
-        while at < len(data):
-            length, key = RECORD.unpack_from(data, at) if at + RECORD.size <= len(data) else (0, 0)
-            if length < 4 or at + 4 + length > len(data):
-                what = "is shorter than a key or goes beyond the end of the file"
-                raise CompressedFormatError(f"{filepath}: the record at byte {at} {what}")
-            starts.append(at + RECORD.size)
-            keys.append(key)
-            at += 4 + length
+        self.compression, begin = self._header()
+        data = np.frombuffer(self._file.bytes, np.uint8)
+        starts = _record_starts(data, begin)
+        if starts[-1] != len(data):
+            what = "is shorter than a key or goes beyond the end of the file"
+            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} {what}")
+        keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
         _refuse_repeated(keys, filepath)
         # by key: memory is 12 bytes per value
-        self._keys, order = np.sort(keys), np.argsort(keys)
-        self._starts = np.array(starts)[order]
+        order = np.argsort(keys)
+        self._keys, self._starts = keys[order], starts[order]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -284,9 +281,15 @@ class CompressedFile(Mapping[int, bytes]):
         place = bisect_left(self._keys.data, key)
         if place == len(self) or self._keys[place] != key:
             raise KeyError(key)
-        start = int(self._starts[place])
-        length, _ = RECORD.unpack_from(self._file.bytes, start - RECORD.size)
-        return self._file.bytes[start : start + length - 4]
+        return self._record(int(self._starts[place]))[1]
+
+    def items(self) -> Any:
+        """(key, compressed value) in file order."""
+        return map(self._record, np.sort(self._starts).tolist())
+
+    def _record(self, start: int) -> tuple[int, bytes]:
+        length, key = RECORD.unpack_from(self._file.bytes, start)
+        return key, self._file.bytes[start + RECORD.size : start + 4 + length]
 
     def _header(self) -> tuple[str, int]:
         """The compression, and where the records begin."""
@@ -299,6 +302,19 @@ class CompressedFile(Mapping[int, bytes]):
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = 'not a compressed dictionary, its header is not {"compression": ...}'
             raise CompressedFormatError(f"{self._file.path}: {what}: {error}") from None
+
+
+@njit(cache=True)
+def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
+    """Where each record begins, and after them where the first damaged one does: the end of a file that is whole."""
+    starts = [at]
+    while at + 8 <= len(data):
+        length = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
+        if length < 4 or at + 4 + length > len(data):
+            break
+        at += 4 + length
+        starts.append(at)
+    return np.array(starts)
 
 
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:

@@ -107,8 +107,8 @@ class IterableDataset(Resumable):
         skips = place["skip"] > 0
         if not self._expands:  # a line is an element: lines to be skipped need not be read
             place["line"], place["skip"] = place["line"] + place["skip"], 0
-        first_line = place["line"]
-        for line in self._lines(place["part"], place["line"], place["layout"]["num_workers"]):
+        first_line, skip = place["line"], place["skip"]
+        for line in self._lines(place["part"], first_line, place["layout"]["num_workers"]):
             element = self.adapter.preprocess_line(line) if self.do_preprocessing else line
             if not isinstance(element, GeneratorType):
                 place["line"] += 1
@@ -119,8 +119,14 @@ class IterableDataset(Resumable):
                     f"{type(self.adapter).__name__}.preprocess_line returned a generator, so a line is not one "
                     "element; write it as a generator function (with yield) to let start_from_step count elements"
                 )
-            yield from self._pieces(element, place)
-        if skips and (place["line"] == first_line or place["skip"] >= self.micro_batch_size):
+            for piece in islice(element, place["within"], None):
+                place["within"] += 1
+                if skip:
+                    skip = place["skip"] = skip - 1
+                else:
+                    yield piece
+            place["line"], place["within"] = place["line"] + 1, 0
+        if skips and (place["line"] == first_line or skip >= self.micro_batch_size):
             logger.warning(
                 "start_from_step=%d is beyond the end of part %d in epoch %d: rows may come again or be left out; "
                 "resume with state_dict, or pass start_from_epoch and the steps done within that epoch",
@@ -128,16 +134,6 @@ class IterableDataset(Resumable):
                 place["part"],
                 place["epoch"],
             )
-
-    def _pieces(self, elements: Iterator[Any], place: State) -> Iterator[Any]:
-        """The elements made of one line that are neither done nor to be skipped."""
-        for element in islice(elements, place["within"], None):
-            place["within"] += 1
-            if place["skip"]:
-                place["skip"] -= 1
-            else:
-                yield element
-        place["line"], place["within"] = place["line"] + 1, 0
 
     def _lines(self, part: int, line: int, workers: int) -> Iterator[Any]:
         """The raw elements of one part from its `line`-th on; only of complete groups, one element for each rank."""
