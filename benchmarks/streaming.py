@@ -35,7 +35,7 @@ from nanoset_ref.streaming import (
 )
 from nanoset_ref.text import open_text
 
-COMPRESSIONS = ("bz2", "xz", "gzip", "zstd")
+COMPRESSIONS = ("bz2", "xz", "gzip")
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def memory(inputs: list[str], folder: Path) -> None:
 
 def measure(variant: str, lines: str, dictionary: str) -> tuple[int, float]:
     """(KiB of anonymous memory that the dataset adds once every element was touched, microseconds per element)."""
-    warm = CompressedDictionary("zstd")
+    warm = CompressedDictionary()
     warm[0] = 0
     if dictionary != "-":
         len(CompressedDataset(None, dictionary))  # compiled code is not the dataset's

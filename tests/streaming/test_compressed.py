@@ -255,7 +255,19 @@ def test_a_decompression_bomb_is_an_error_before_it_goes_off(tmp_path, compressi
     loaded = CompressedDictionary.load(tmp_path / "bomb.cd", max_value_bytes=1_000_000)
     with pytest.raises(CompressedFormatError, match="grows beyond 1000000 bytes"):
         loaded[7]
+    with pytest.raises(CompressedFormatError, match="give a larger max_value_bytes"):
+        CompressedDataset(None, tmp_path / "bomb.cd", max_value_bytes=2_999_999)[0]
     assert CompressedDictionary.load(tmp_path / "bomb.cd")[7] == "0" * 3_000_000
+
+
+def test_values_beyond_16_mib_of_json_are_refused_unless_they_are_allowed(tmp_path):
+    """64 MiB of short lists within lists would be more than 2 GiB of objects."""
+    nested = b"[" + b"[[]]," * (1 << 22) + b"[]]"
+    (tmp_path / "bomb.cd").write_bytes(header() + record(struct.pack("<i", 7) + bz2.compress(nested)))
+    with pytest.raises(CompressedFormatError, match="grows beyond 16777216 bytes"):
+        CompressedDataset(None, tmp_path / "bomb.cd")[0]
+    with pytest.raises(CompressedFormatError, match="grows beyond 16777216 bytes"):
+        CompressedDictionary.combine_on_disk(tmp_path / "all.cd", tmp_path / "bomb.cd", compression="gzip")
 
 
 def test_a_damaged_value_cannot_be_compressed_anew(tmp_path):

@@ -16,6 +16,7 @@ from stream_parts import ByEpoch, Indexed, LateTwins, Numbers, Twins, deal_and_r
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from nanoset_ref import plain
 from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, LinesAdapter
 from nanoset_ref.streaming.resumable import rank_and_world_size
 
@@ -34,16 +35,10 @@ def cases(golden):
 
 def simulate(case, rank):
     """The batches of upstream: skip elements for everybody, deal anew from worker 0. The slow and obvious way."""
-    size, workers, batch = case["world_size"], max(case["num_workers"], 1), case.get("batch_size", 1)
-    skipped = case["ranks"][rank]["skipped_rows"] or 0
-    elements = range(skipped, case["num_elements"])
-    mine = list(elements[: len(elements) - len(elements) % size])[rank::size]
-    streams = [in_batches(mine[worker::workers], batch) for worker in range(workers)]
-    return [batch for round_ in itertools.zip_longest(*streams) for batch in round_ if batch is not None]
-
-
-def in_batches(elements, batch):
-    return [elements[k : k + batch] for k in range(0, len(elements), batch)]
+    workers = max(case["num_workers"], 1)
+    elements = range(case["ranks"][rank]["skipped_rows"] or 0, case["num_elements"])
+    streams = [plain.stripe(elements, rank, case["world_size"], worker, workers) for worker in range(workers)]
+    return plain.take_turns(streams, case.get("batch_size", 1))
 
 
 @pytest.mark.parametrize("id_", CASES)
@@ -112,9 +107,8 @@ def deliver(datasets, workers, batch):
                 own = list(dataset)
             finally:
                 torch.utils.data._utils.worker._worker_info = None
-            parts.append(in_batches(own, batch))
-        rounds = itertools.zip_longest(*parts)
-        streams.append([b for round_ in rounds for b in round_ if b is not None])
+            parts.append(own)
+        streams.append(plain.take_turns(parts, batch))
     return streams
 
 

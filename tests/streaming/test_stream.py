@@ -225,10 +225,16 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
 
 @pytest.mark.parametrize(
     ("workers", "options"),
-    [(0, {}), (3, {"shuffle_buffer": 11}), (0, {"shards": 3, "repeat": True}), (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4})],
+    [
+        (0, {}),
+        (3, {"shuffle_buffer": 11}),
+        (2, {"repeat": True}),
+        (0, {"shards": 3, "repeat": True}),
+        (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4}),
+    ],
 )
 def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
-    endless = options.get("shards", 1) > 1
+    endless = options.get("repeat", False)
 
     def loader():
         stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, rank=1, world_size=2, backend="hf", **options)
@@ -264,10 +270,9 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
     for size, batch, workers in ((2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
-            options = {"micro_batch_size": batch, "rank": rank, "world_size": size, "shards": shards, "repeat": True, "backend": "hf"}
-            loader = TokenStreamDataLoader(
-                TokenStream(paths, TOKENIZER, 3, **options), collate_fn=ids, num_workers=workers
-            )
+            options = {"rank": rank, "world_size": size, "shards": shards, "repeat": True, "backend": "hf"}
+            stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=batch, **options)
+            loader = TokenStreamDataLoader(stream, collate_fn=ids, num_workers=workers)
             batches = itertools.islice(loader, 60 // size // batch)
             ranks.append([row for batch_ in batches for row in batch_])
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
@@ -275,6 +280,19 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
     stream = TokenStream(paths, TOKENIZER, 3, **options)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
+
+
+def test_repeat_begins_the_text_again_and_several_shards_can_do_nothing_else(paths):
+    once = rows_of(tokens_of(LENGTHS), 4)
+    assert ids(TokenStream(paths, TOKENIZER, 4, repeat=True), 2 * len(once) + 3) == once + once + once[:3]
+    with pytest.raises(ValueError, match="shards=2 end at different times.*pass repeat=True"):
+        TokenStream(paths, TOKENIZER, 4, shards=2)
+    shuffled = ids(TokenStream(paths, TOKENIZER, 4, repeat=True, shuffle_buffer=20), 2 * len(once))
+    first, second = shuffled[: len(once)], shuffled[len(once) :]
+    assert sorted(first) == sorted(second) == sorted(once)
+    assert first != second
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+        TokenStream(paths, TOKENIZER, 4, shufle=1)
 
 
 def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
@@ -316,6 +334,10 @@ def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
     with pytest.raises(PlanMismatch, match="tokenizer"):
         loader = TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4))
         loader.load_state_dict(TokenStreamDataLoader(stream).state_dict())
+    for state in ({}, None, [], 1.5):
+        for loader in (stream, TokenStreamDataLoader(stream)):
+            with pytest.raises(ValueError, match="not a state"):
+                loader.load_state_dict(state)
     with pytest.raises(ValueError, match="or from a count: TokenStreamDataLoader"):
         TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
     with pytest.raises(ValueError, match="has fewer blocks"):
