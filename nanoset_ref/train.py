@@ -2,12 +2,6 @@
 
     torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
 
-1. read and check the config, before a process talks to another
-2. lay out the processes, draw the model, spread it over them
-3. continue after the newest valid checkpoint, if there is one
-4. each step: its micro-batches, forward and backward, clip, optimizer, a line of metrics
-5. every checkpoint_interval steps and after the last one, a checkpoint
-
 Killed at any moment and started again by the same command, the run goes on as if nothing had happened (see
 `training.run`). torch is imported last: until then a wrong config is reported, and a rank whose launcher dies ends.
 """
@@ -18,11 +12,18 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from nanoset_ref.command import run
+from nanoset_ref import command
+from nanoset_ref.launcher import is_main_rank
 
 
 def train(*, config: str, log_samples: bool = False) -> None:
-    """Train a causal LM on token files, in each process that torchrun started or in this one alone.
+    """Train a causal LM on token files; stop anywhere, continue exactly.
+
+    1. read and check the config, before a process talks to another
+    2. lay out the processes, draw the model, spread it over them
+    3. continue after the newest valid checkpoint, if there is one
+    4. each step: its micro-batches, forward and backward, clip, optimizer, a line of metrics
+    5. every checkpoint_interval steps and after the last one, a checkpoint
 
     Args:
         config: the YAML file of the run; see nanoset_ref.training.config.
@@ -34,20 +35,25 @@ def train(*, config: str, log_samples: bool = False) -> None:
     """
     from nanoset_ref.training.config import load_config
 
-    settings = load_config(config)
-    from nanoset_ref.training.parallel import start_world
-    from nanoset_ref.training.run import Run
+    try:
+        settings = load_config(config)
+        from nanoset_ref.training.parallel import start_world
+        from nanoset_ref.training.run import Run
 
-    world = start_world(**settings.parallelism.model_dump())
-    one = Run(settings, world)
-    one.train(log_samples=log_samples)
-    one.checkpoints.close()
+        world = start_world(**settings.parallelism.model_dump())
+        run = Run(settings, world)
+        run.train(log_samples=log_samples)
+    except (ValueError, OSError):
+        if not is_main_rank():
+            sys.exit(1)  # all ranks find the same; one reports it
+        raise
+    run.checkpoints.close()
     world.close()
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
     left = "the same command goes on from the newest checkpoint"
-    return run(train, arguments, prog, says=logging.INFO, interrupted=left)
+    return command.run(train, arguments, prog, says=logging.INFO, interrupted=left)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A run that is killed, at any moment and for good, goes on as if nothing had happened."""
 
+import contextlib
 import json
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -172,18 +174,52 @@ def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
         assert [line[name] for line in lines] == pytest.approx([line[name] for line in whole], rel=1e-4)
 
 
-def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs):
-    whole = runs.lines("whole") or runs.finish("whole", dp=2)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    module = ["-m", "nanoset_ref.train", "--config", runs.config("torchrun", dp=2), "--log-samples"]
-    with open(runs.folder / "torchrun.log", "wb") as log:
-        agent = subprocess.Popen([*torchrun, "--master-port", str(free_port()), *module], stdout=log, stderr=log)
-        while len(runs.lines("torchrun")) < 4 and agent.poll() is None:
-            time.sleep(0.01)
-        agent.send_signal(signal.SIGKILL)
-        agent.wait()
-    assert runs.lines("torchrun"), (runs.folder / "torchrun.log").read_text()
-    assert runs.finish("torchrun", dp=2) == whole  # waits until the folder is free
+def torchrun(runs, name, **options):
+    """Start a run under torchrun; its agent."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    module = ["-m", "nanoset_ref.train", "--config", runs.config(name, **options), "--log-samples"]
+    with open(runs.folder / f"{name}.log", "wb") as log:
+        return subprocess.Popen([*start, *module], stdout=log, stderr=log)
+
+
+def ranks_of(name):
+    """The processes, torchrun itself left out, that run a config."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if any(word.endswith(f"/{name}.yaml".encode()) for word in words) and b"torch.distributed.run" not in words:
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
+def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, name, steps):
+    """At any moment: while the ranks import, and when they train."""
+    agent = torchrun(runs, name, dp=2)
+    while (len(runs.lines(name)) < steps or len(ranks_of(name)) < 2) and agent.poll() is None:
+        time.sleep(0.01)
+    agent.send_signal(signal.SIGKILL)
+    agent.wait()
+    assert runs.lines(name) or not steps, (runs.folder / f"{name}.log").read_text()
+    end = time.monotonic() + 20
+    while ranks_of(name):
+        assert time.monotonic() < end, (runs.folder / f"{name}.log").read_text()
+        time.sleep(0.05)
+    if steps:
+        assert runs.finish(name, dp=2) == (runs.lines("whole") or runs.finish("whole", dp=2))
+
+
+def test_an_interrupted_run_says_so_in_one_line(runs):
+    command = [sys.executable, "-m", "nanoset_ref.train", "--config", runs.config("interrupted", steps=10_000)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(runs.lines("interrupted")) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1].splitlines()
+    assert process.returncode == 1 and "Traceback (most recent call last):" not in said
+    assert said[-1].endswith("error: interrupted; the same command goes on from the newest checkpoint")
 
 
 def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
@@ -221,6 +257,6 @@ def test_metrics_hold_each_step_once(tmp_path):
         metrics.write(json.dumps({"step": 4, "run": 2}) + "\n")
     assert [(line["step"], line["run"]) for line in read_metrics(path)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
-    path.write_text('[1]\n')
+    path.write_text("[1]\n")
     with pytest.raises(ValueError, match=r"metrics.jsonl is not a file of metrics"):
         continue_metrics(path, 3)

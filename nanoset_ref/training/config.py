@@ -306,7 +306,7 @@ def load_config(path: PathLike) -> Config:
     except ValueError as error:
         problems = [one_line(error)]
     if problems:
-        raise ConfigError("\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
+        raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
     return config
 
 
