@@ -276,8 +276,13 @@ def test_a_tokenizer_without_a_fast_form_is_called_as_it_is(tokenizer):
     assert (ids.tolist(), lengths.tolist()) == ([3, 5, 2, 2, 1, 2], [3, 1, 2])
 
 
-def test_a_tokenizer_that_does_not_load(tmp_path):
+def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):
     with pytest.raises(TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    monkeypatch.setattr(encode_module, "find_spec", lambda name: None)
+    with pytest.raises(TokenizerError, match=r"to read its tokenizer.model: pip install sentencepiece"):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="backend must be one of"):
         Encoder(None, backend="rust")

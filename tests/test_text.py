@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nanoset_ref.text import DocumentError, InputError, open_text
 from nanoset_ref.text import parts as parts_module
-from nanoset_ref.text.lines import read_lines
 
 
 def write_lines(path, texts, column="text"):
@@ -50,15 +49,6 @@ def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lin
     where = [f"{path}:{number}" for number, line in enumerate(lines, 1) if line.strip()]
     assert [document.where for document in documents] == where
     assert sum(block.num_bytes for block in blocks) == source.num_bytes == len(content)
-
-
-def test_reading_goes_on_at_any_offset_that_was_handed_out(tmp_path):
-    path = write_lines(tmp_path / "a.jsonl", TEXTS)
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        lines = list(read_lines(file, 0, size))
-        for k, (offset, _) in enumerate(lines):
-            assert list(read_lines(file, offset, size)) == lines[k:]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst"])
@@ -181,6 +171,14 @@ def test_inputs_that_are_none(tmp_path):
         open_text([])
     with pytest.raises(ValueError, match='must be "raise" or "skip"'):
         open_text(tmp_path / "a.jsonl", on_error="ignore")
+
+
+def test_a_bomb_is_an_error_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts_module, "LONGEST_LINE", 5_000)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "good"}\n{"text": "' + b"x" * 1_000_000))
+    with pytest.raises(InputError, match=r"a.jsonl.gz:2: unpacks to 5,000 bytes or more; unpack the file to read it"):
+        texts_of(open_text(path))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])

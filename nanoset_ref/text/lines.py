@@ -7,8 +7,7 @@ writers produce them, and names the place where a line breaks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
@@ -23,23 +22,6 @@ class DocumentError(InputError):
     def __init__(self, kind: str, what: str, where: str = "") -> None:
         super().__init__(f"{where}: {what}" if where else what)
         self.kind, self.what = kind, what
-
-
-def read_lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, line with its newline) for the lines of a seekable file whose first byte is in [begin, end).
-
-    Passing over lines costs no parsing, and `read_lines(file, offset, size)` goes on at an offset that was handed out.
-    """
-    offset = begin
-    file.seek(max(0, begin - 1))
-    if begin:
-        head = file.readline(end - begin + 1)  # a line that fills the whole range belongs to an earlier range
-        if not head.endswith(b"\n"):
-            return
-        offset += len(head) - 1
-    while offset < end and (line := file.readline()):
-        yield offset, line
-        offset += len(line)
 
 
 def text_of_line(line: bytes, column: str) -> str | None:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nanoset_ref.text.lines import DocumentError, InputError, checked_text, read_lines, text_of_line
+from nanoset_ref.text.lines import DocumentError, InputError, checked_text, text_of_line
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, out of a compressed file: a few kilobytes can unpack to as many gigabytes
@@ -96,8 +96,12 @@ class LineFile(TextPart):
             yield Block(self.path, on_error, text_of, begin, lines, partial(self._number, begin))
 
     def _lines(self, begin: int, end: int) -> Iterator[tuple[bytes, int]]:
+        """The lines whose first byte is in [begin, end)."""
         with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
-            for _, line in read_lines(file, begin, end):
+            if begin:
+                file.seek(begin - 1)
+                file.readline(end - begin + 1)  # of an earlier line; one that fills the whole range ends it
+            while file.tell() < end and (line := file.readline()):
                 yield line, len(line)
 
     def _number(self, begin: int) -> int:
@@ -177,9 +181,10 @@ def _blocks_of_rows(
     part: TextPart, column: str, on_error: OnError, sizes: list[int], values: Callable[[int], Iterable[Any]]
 ) -> Iterator[Block]:
     """Blocks of `sizes` rows, the k-th of which `values(k)` reads; each counts for its share of the bytes."""
-    before, text_of = 0, partial(checked_text, column=column)
+    text_of = partial(checked_text, column=column)
+    before, num_rows = 0, max(1, sum(sizes))
     for k, size in enumerate(sizes):
-        begin, end = (part.num_bytes * row // max(1, sum(sizes)) for row in (before, before + size))
+        begin, end = (part.num_bytes * row // num_rows for row in (before, before + size))
         rows = partial(_counted, partial(values, k), end - begin)
         yield Block(part.path, on_error, text_of, begin, rows, partial(int, before + 1))
         before += size

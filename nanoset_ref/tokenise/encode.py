@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -47,6 +49,8 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         return AutoTokenizer.from_pretrained(os.fspath(name_or_path))
     except Exception as error:  # transformers, the Hub and the network each raise their own
         reason = " ".join(str(error).split())
+        if Path(name_or_path, "tokenizer.model").exists() and find_spec("sentencepiece") is None:
+            reason = "to read its tokenizer.model: pip install sentencepiece"
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
         ) from error
@@ -109,10 +113,8 @@ class Encoder:
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts])."""
-        ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
-        for some_ids, some_lengths in self.stream(texts):
-            ids.append(some_ids)
-            lengths.append(some_lengths)
+        nothing = np.empty(0, self.dtype), np.empty(0, np.int64)
+        ids, lengths = zip(nothing, *self.stream(texts), strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
     def stream(
@@ -152,14 +154,17 @@ class Encoder:
         elif threads() == 1 or self.backend == Slow.name:
             yield from ((batch, encode(batch[0])) for batch in self._batches(texts, batch_chars))
             return
-        with ThreadPoolExecutor(ahead, "encode") as pool:
-            coming: deque[tuple[Batch, Future[Ragged]]] = deque()
+        pool = ThreadPoolExecutor(ahead, "encode")
+        coming: deque[tuple[Batch, Future[Ragged]]] = deque()
+        try:
             for batch in self._batches(texts, batch_chars):
                 coming.append((batch, pool.submit(encode, batch[0])))
                 if len(coming) > ahead:
                     batch, future = coming.popleft()
                     yield batch, future.result()
             yield from ((batch, future.result()) for batch, future in coming)
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt waits for the batches under way only
 
     @cached_property
     def _cutter(self) -> StretchCutter:

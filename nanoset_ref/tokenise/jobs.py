@@ -112,9 +112,9 @@ def tokenise(
     """
     ranks = Ranks()
     if workers < 1 or (workers > 1 and ranks.size > 1):
-        raise ValueError(
-            f"workers must be at least 1, and 1 under torchrun, whose ranks are the workers; got {workers}"
-        )
+        raise ValueError(f"workers must be at least 1, and under torchrun 1, for its ranks work; got {workers}")
+    if ranks.size > 1:
+        use_cores(int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size)))
     target = Path(os.path.abspath(target))
     with ranks.one_fails_all(), _errors_name(target.parent):
         if ranks.rank:
@@ -145,7 +145,6 @@ def tokenise(
 
 def _all_shares(ranks: Ranks, share: Share, processes: Workers | None, target: Path) -> Iterator[Ragged]:
     """The documents of rank 0, then those of the others in their order, each as soon as it is done."""
-    use_cores(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     yield from share.encoded(processes)
     for rank in range(1, ranks.size):
         share.skipped += Counter(json.loads(ranks.wait_for(f"rank {rank}")))
@@ -154,7 +153,6 @@ def _all_shares(ranks: Ranks, share: Share, processes: Workers | None, target: P
 
 def _help(ranks: Ranks, open_source: Callable[[], TextSource], config: EncoderConfig, target: Path) -> None:
     """What a rank other than 0 does."""
-    use_cores(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     backend, expected = json.loads(ranks.wait_for("plan"))
     source = open_source()
     if not _beside(target, "lock").exists():

@@ -19,6 +19,7 @@ from nanoset_ref.launcher import under_torchrun
 from nanoset_ref.tokenise.processes import JobError
 
 PATIENCE_S = 300.0
+CALLS = count()  # of this process
 
 
 class StoppedError(JobError):
@@ -31,9 +32,10 @@ class Ranks:
     """The ranks of one torchrun job during one call; alone, rank 0 of 1. Every rank makes the same calls in order."""
 
     def __init__(self) -> None:
-        many = under_torchrun()
-        self.rank, self.size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE")) if many else (0, 1)
-        self._store = _store_of_call() if many else None
+        self.rank, self.size, self._store = 0, 1, None
+        if under_torchrun():
+            self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            self._store = _store_of_call()
 
     def publish(self, key: str, value: str) -> None:
         """Tell the other ranks."""
@@ -94,16 +96,14 @@ class Ranks:
 
 
 @cache
-def _store() -> tuple[Any, Iterator[int]]:
-    """The store that torchrun set up, and a count of the calls of this process."""
+def _store() -> Any:
+    """The store that torchrun set up."""
     from torch.distributed.rendezvous import rendezvous
 
-    store, _, _ = next(rendezvous("env://", timeout=timedelta(minutes=5)))
-    return store, count()
+    return next(rendezvous("env://", timeout=timedelta(minutes=5)))[0]
 
 
 def _store_of_call() -> Any:
     from torch.distributed.distributed_c10d import PrefixStore
 
-    store, calls = _store()
-    return PrefixStore(f"nanoset_ref/{next(calls)}", store)
+    return PrefixStore(f"nanoset_ref/{next(CALLS)}", _store())
