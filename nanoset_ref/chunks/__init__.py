@@ -15,20 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nanoset_ref.chunks.conversion import chunks_to_megatron, chunks_to_tokens
-from nanoset_ref.chunks.downloads import download_hub, download_urls
-from nanoset_ref.chunks.manifest import report
+from nanoset_ref.chunks.chunk_conversion import chunks_to_megatron, chunks_to_tokens
+from nanoset_ref.chunks.chunk_manifest import Account, Manifest, ManifestError, report
+from nanoset_ref.chunks.downloads import DownloadError, download_hub, download_urls
 from nanoset_ref.chunks.mixing import mix
-from nanoset_ref.chunks.subsets import TokenizeConfig
-from nanoset_ref.chunks.tokenizing import tokenize
-from nanoset_ref.chunks.validation import validate
+from nanoset_ref.chunks.packing import Packer, interleave_workers
+from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
+from nanoset_ref.chunks.validation import FileReport, validate
 
 __all__ = [
+    "Account",
+    "DownloadError",
+    "FileReport",
+    "Manifest",
+    "ManifestError",
+    "Packer",
     "TokenizeConfig",
     "chunks_to_megatron",
     "chunks_to_tokens",
     "download_hub",
     "download_urls",
+    "find_subsets",
+    "interleave_workers",
     "main",
     "mix",
     "report",

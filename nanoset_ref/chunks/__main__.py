@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.chunks.conversion import chunks_to_megatron, chunks_to_tokens
+from pydantic import ValidationError
+
+from nanoset_ref.chunks.chunk_conversion import chunks_to_megatron, chunks_to_tokens
+from nanoset_ref.chunks.chunk_manifest import first_fault, report
 from nanoset_ref.chunks.downloads import HUB_DATASETS, download_hub, download_urls
-from nanoset_ref.chunks.manifest import report
 from nanoset_ref.chunks.mixing import mix
-from nanoset_ref.chunks.subsets import TokenizeConfig
-from nanoset_ref.chunks.tokenizing import tokenize
+from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
 from nanoset_ref.chunks.validation import validate
 from nanoset_ref.launcher import end_with_launcher, is_main_rank
 from nanoset_ref.tokenise import JobError, StoppedError
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
     except StoppedError:
         return 1  # the rank that failed has said why
     except (OSError, ValueError, JobError) as error:
-        print(f"{prog}: error: {error}", file=sys.stderr)
+        what = first_fault(error) if isinstance(error, ValidationError) else error
+        print(f"{prog}: error: {what}", file=sys.stderr)
         return 1
 
 
@@ -112,9 +114,8 @@ def _download(repo: str | None, urls: str | None, out_root: str, base: str | Non
     if repo:
         print(download_hub(repo, out_root, **filters))
         return
-    found = download_urls(str(urls), out_root, base=base, progress=sys.stderr.isatty(), **filters)
-    fetched = [file.bytes for file in found if not file.present]
-    print(f"{len(fetched)} files fetched, {sum(fetched):,} bytes; {len(found) - len(fetched)} were there already")
+    files = download_urls(str(urls), out_root, base=base, **filters)
+    print(f"{len(files)} files, {sum(file.stat().st_size for file in files):,} bytes are there")
 
 
 def _tokenize(
@@ -133,11 +134,11 @@ def _tokenize(
 
 
 def _mix(**options: Any) -> None:
-    print(report(mix(**options, progress=sys.stderr.isatty()).conservation))
+    print(report(mix(**options).conservation))
 
 
 def _validate(**options: Any) -> bool:
-    reports = validate(**options, progress=sys.stderr.isatty())
+    reports = validate(**options)
     print(*reports, sep="\n")
     bad = [found for found in reports if not found.ok]
     lines = sum(found.lines for found in reports)
@@ -149,9 +150,9 @@ def _convert(paths: list[str], output_prefix: str, format: str, **options: Any) 
     output = f"{output_prefix}.bin" if format == "megatron" else f"{output_prefix}_input_ids.npy"
     Path(output).parent.mkdir(parents=True, exist_ok=True)
     if format == "megatron":
-        rows = chunks_to_megatron(paths, output_prefix, progress=sys.stderr.isatty(), **options)
+        rows = chunks_to_megatron(paths, output_prefix, **options)
     else:
-        rows = chunks_to_tokens(paths, output, progress=sys.stderr.isatty(), **options)
+        rows = chunks_to_tokens(paths, output, **options)
     print(f"{output}: {rows:,} rows")
 
 

@@ -6,18 +6,21 @@
 
 What no row holds in the end is the tail, fewer than row_length tokens. One packer over all documents of a subset makes
 the rows independent of the number of workers: that is the default. `interleave_workers` is the other way, how the Amber
-corpus was made: every worker packs the files it was given and drops a tail of its own, so the result depends on the
+corpus was made: every worker packs the files it was given and drops its own tail, so the result depends on the
 number of workers. The cost of packing is a copy of the tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 WORKER_BATCH = 512  # rows that a worker of the original script hands over at once
+Row = TypeVar("Row")
 
 
 class Packer:
@@ -30,7 +33,7 @@ class Packer:
 
     Attributes:
         tail: integers [fewer than row_length], the tokens that no row holds yet.
-        cut_tokens: tokens cut away so far; 0 with wrap.
+        cut_tokens: tokens cut away so far; 0 with wrap. padding_tokens: what `pad` has put in.
 
     Raises:
         ValueError: a row_length below 1, or a carried tail that is a row or more.
@@ -42,7 +45,8 @@ class Packer:
         self.tail: NDArray[np.integer] = np.asarray(carried, dtype=np.int64)
         if len(self.tail) >= row_length:
             raise ValueError(f"a carried tail is shorter than a row of {row_length} tokens, got {len(self.tail)}")
-        self.row_length, self.wrap, self.cut_tokens = row_length, wrap, 0
+        self.row_length, self.wrap = row_length, wrap
+        self.cut_tokens = self.padding_tokens = 0
 
     def add(self, ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.integer]:
         """Add documents; returns the rows that became full.
@@ -55,28 +59,31 @@ class Packer:
             Integers [rows, row_length] of the dtype of `ids`.
         """
         ids = np.concatenate([self.tail, ids]).astype(ids.dtype)
-        starts = np.arange(0, len(ids) - self.row_length + 1, self.row_length)
-        end = len(starts) * self.row_length
-        if not self.wrap:
-            starts, end = self._starts_of_documents(np.cumsum(lengths) + len(self.tail))
-        self.tail = ids[end:].copy()
         if self.wrap:
+            end = len(ids) // self.row_length * self.row_length
+            self.tail = ids[end:].copy()
             return ids[:end].reshape(-1, self.row_length)
-        return ids[np.add.outer(starts, np.arange(self.row_length))]
+        document_ends = np.cumsum(lengths) + len(self.tail)
+        rows, start = [], 0
+        while (end := start + self.row_length) <= len(ids):  # documents end at 30, 40, 95; rows of 33 are 0:33, 40:73
+            rows.append(ids[start:end])
+            start = int(document_ends[np.searchsorted(document_ends, end)])
+            self.cut_tokens += start - end
+        self.tail = ids[start:].copy()
+        return np.array(rows, dtype=ids.dtype).reshape(-1, self.row_length)
 
-    def _starts_of_documents(self, document_ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-        """Where rows begin, and where the next would: ends [30, 40, 95], rows of 33: [0, 40], 95; 7 and 22 are cut."""
-        starts, start = [], 0
-        while (full := int(np.searchsorted(document_ends, start + self.row_length))) < len(document_ends):
-            starts.append(start)
-            self.cut_tokens += int(document_ends[full]) - start - self.row_length
-            start = int(document_ends[full])
-        return np.array(starts, dtype=np.int64), start
+    def pad(self, pad_id: int) -> NDArray[np.integer]:
+        """The tail, filled up to a row: integers [1, row_length], or [0, row_length] where there is none."""
+        self.padding_tokens = -len(self.tail) % self.row_length
+        return self.add(np.full(self.padding_tokens, pad_id), np.array([self.padding_tokens]))
 
 
-def interleave_workers(workers: Sequence[NDArray[np.integer]]) -> Iterator[NDArray[np.integer]]:
-    """The rows of several workers, [rows, row_length] each, in the order of the original script: 512 in turn."""
-    for begin in range(0, max(map(len, workers), default=0), WORKER_BATCH):
-        for rows in workers:
-            if begin < len(rows):
-                yield rows[begin : begin + WORKER_BATCH]
+def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:
+    """The rows of several workers in the order of the original script: 512 of each in turn."""
+    left = list(map(iter, workers))
+    while left:
+        for worker in left.copy():
+            rows = list(islice(worker, WORKER_BATCH))
+            yield from rows
+            if not rows:
+                left.remove(worker)

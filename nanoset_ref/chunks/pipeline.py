@@ -2,7 +2,7 @@
 
 datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
 machine or as a Slurm job array, and keeps track of those that are done. Its tokenizer writes a folder of .ds files,
-which a Nanoset reads as it is (`nanoset_ref.datatrove`). On this machine:
+which a Nanoset reads unchanged (`nanoset_ref.datatrove`). On this machine:
 
     from datatrove.executor import LocalPipelineExecutor
     steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")
@@ -18,8 +18,8 @@ On a cluster, the same steps as an array of 1,000 jobs of 4 cores; calling it ag
 
 Then train on `DatatroveNanoset(["datasets/arxiv", ...], weights, sequence_length, ...)`.
 
-What differs from `tokenize`: the order of documents depends on the number of tasks (each has files of its own and
-shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its task.
+What differs from `tokenize`: the order of documents depends on the number of tasks (each has its own
+files and shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its task.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from datatrove.data import Document, DocumentsPipeline
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.tokens import DocumentTokenizer
 
+from nanoset_ref.files import PathLike
 from nanoset_ref.text import open_text
 
 
@@ -48,23 +49,22 @@ class TextReader(PipelineStep):
     name = "nanoset_ref.text"
     type = "READER"
 
-    def __init__(self, input: str | os.PathLike[str], column: str = "text") -> None:
+    def __init__(self, input: PathLike, column: str = "text") -> None:
         super().__init__()
         self.input, self.column = os.fspath(input), column
 
     def run(self, data: DocumentsPipeline | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         source = open_text(self.input, column=self.column)
-        for part in range(rank, len(source.parts), world_size):
-            of_part = dataclasses.replace(source, parts=source.parts[part : part + 1])
-            for number, document in enumerate(of_part.documents()):
-                self.stat_update("documents")
-                yield Document(text=document.text, id=f"{part}/{number}")
+        share = dataclasses.replace(source, parts=source.parts[rank::world_size])
+        for document in share.documents():
+            self.stat_update("documents")
+            yield Document(text=document.text, id=document.where)
 
 
 def datatrove_pipeline(
-    input: str | os.PathLike[str],
-    output_folder: str | os.PathLike[str],
-    tokenizer: str | os.PathLike[str],
+    input: PathLike,
+    output_folder: PathLike,
+    tokenizer: PathLike,
     *,
     eos_text: str,
     column: str = "text",

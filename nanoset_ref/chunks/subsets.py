@@ -1,22 +1,52 @@
-"""What `tokenize` works on, and what it is asked for: subsets, the encoder with its separators, the configuration."""
+"""Tokenise subsets and concatenate their documents into rows of equal length.
+
+Every folder below the input root that holds text files is a subset, named by its path. For each of them, in sorted
+order:
+
+1. `begin`: a finished subset is skipped, an unfinished one starts over (its output appears when it is whole).
+2. The files are tokenised by `nanoset_ref.tokenise`, with any number of processes or ranks: documents arrive in their
+   order, [BOS] ids [EOS].
+3. They go straight into the packer and its rows into <subset>/train.jsonl, or unchanged into a token file, or both.
+4. The tail, fewer tokens than a row, is dropped, kept in a last row filled up with padding, or carried over to the next
+   subset. All of it is counted.
+
+JSON takes 5 to 6 bytes per token, a token file 2: take `jsonl` for the chunks of `mix`, for other programs and for
+eyes; take `tokens` to train directly, where a Nanoset mixes the files by weights, reshuffles every epoch, and a new
+mixture costs nothing.
+
+The rows do not depend on the number of workers. With `worker_packing` they are those of the original script, whose
+every worker packs and drops its own tail; then they do.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal
 
-from nanoset_ref.chunks.manifest import Manifest, ManifestError
-from nanoset_ref.text import SUFFIXES, InputError, OnError
-from nanoset_ref.tokenise.encode import Backend
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, NonNegativeInt
 
-TailMode = Literal["drop", "pad", "carry"]
-Format = Literal["jsonl", "tokens", "both"]
+from nanoset_ref.chunks.chunk_manifest import Account, FileEntry, Manifest, ManifestError, above, begin
+from nanoset_ref.chunks.packing import Packer, interleave_workers
+from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.text import SUFFIXES, InputError, OnError, open_text
+from nanoset_ref.tokenise import Counts, EncoderConfig, Ranks, tokenise
+from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
+
+ROWS, TOKENS, TOKEN_FILES = "train.jsonl", "train_input_ids.npy", "train*_input_ids*"  # what a subset's folder holds
+COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizeConfig:
+class TokenizeConfig(BaseModel, frozen=True):
     """What decides the content of the output.
 
     Args:
@@ -38,39 +68,24 @@ class TokenizeConfig:
     """
 
     tokenizer: str
-    concat_tokens: int = 2049
+    concat_tokens: Annotated[int, Field(ge=2)] = 2049
     bos_text: str = ""
     eos_text: str = ""
     no_wrap: bool = False
-    tail: TailMode = "drop"
-    format: Format = "jsonl"
+    tail: Literal["drop", "pad", "carry"] = "drop"
+    format: Literal["jsonl", "tokens", "both"] = "jsonl"
     column: str | None = None
     add_special_tokens: bool = True
-    worker_packing: int = 0
+    worker_packing: NonNegativeInt = 0
     backend: Backend = "auto"
     on_error: OnError = "raise"
 
-    def __post_init__(self) -> None:
-        for name, kind in (("tail", TailMode), ("format", Format), ("on_error", OnError)):
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} must be one of {get_args(kind)}, got {getattr(self, name)!r}")
-        if self.concat_tokens < 2 or self.worker_packing < 0:
-            raise ValueError(
-                f"concat_tokens must be at least 2, worker_packing at least 0, got {self.concat_tokens} and "
-                f"{self.worker_packing}"
-            )
+    def model_post_init(self, context: object) -> None:
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
 
 
-def _is_prepared(folder: Path) -> bool:
-    try:
-        return Manifest.read(folder) is not None
-    except ManifestError:  # a manifest.json of somebody else's
-        return False
-
-
-def find_subsets(input_root: str | os.PathLike[str], out_root: str | os.PathLike[str]) -> dict[str, list[Path]]:
+def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
     """{name: its text files, sorted} for every folder below `input_root` that holds some, prepared ones left out.
 
     Raises:
@@ -78,23 +93,210 @@ def find_subsets(input_root: str | os.PathLike[str], out_root: str | os.PathLike
     """
     root, out = Path(input_root).resolve(), Path(out_root).resolve()
     if root == out:
-        raise InputError(
-            f"{out_root} is the input: the next run would take the output for input; give another out_root"
-        )
-    subsets = {}
-    for folder, below, names in os.walk(root):
-        here = Path(folder)
-        prepared = here != root and _is_prepared(here)
-        below[:] = [] if prepared else sorted(name for name in below if name[0] not in "._" and here / name != out)
-        files = sorted(here / name for name in names if name.endswith(SUFFIXES) and name[0] not in "._")
-        if files and not prepared:
-            name = here.relative_to(root).as_posix() if here != root else root.name
-            if name in subsets:
-                raise InputError(
-                    f"{root} holds text files itself and a folder of its name {name!r}, so two subsets would have one "
-                    "name; move its own files into a folder"
-                )
-            subsets[name] = files
-    if not subsets:
+        raise InputError(f"{out} is the input, and the next run would take the output for input: give another out_root")
+    files = [file for file in sorted(root.rglob("*")) if file.name.endswith(SUFFIXES) and out not in file.parents]
+    prepared = above(files)
+    folders = defaultdict(list)
+    for file in files:
+        hidden = any(part[0] in "._" for part in file.relative_to(root).parts)
+        if not hidden and prepared.keys().isdisjoint(file.parents):
+            folders[file.parent].append(file)
+    if not folders:
         raise InputError(f"{input_root} and its folders hold no file ending in {', '.join(SUFFIXES)}")
-    return dict(sorted(subsets.items()))
+    names = {folder.relative_to(root).as_posix(): folder for folder in folders if folder != root}
+    if root in folders and names.setdefault(root.name, root) != root:
+        raise InputError(f"{root} and its folder {root.name!r} would be subsets of one name; move its files")
+    return {name: folders[folder] for name, folder in sorted(names.items())}
+
+
+def tokenize(
+    input_root: PathLike,
+    out_root: PathLike,
+    config: TokenizeConfig,
+    *,
+    num_workers: int = 1,
+    subfolders: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Manifest]:
+    """Tokenise all subsets below `input_root` into `out_root`/<subset>.
+
+    Args:
+        input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
+        out_root: may lie below `input_root`.
+        config: what to make.
+        num_workers: processes; under torchrun its ranks are the workers, on as many nodes as it has. No influence on
+            the result.
+        subfolders: comma separated, to take only these.
+        overwrite: whether what other settings made may be replaced.
+
+    Returns:
+        The manifest of each subset, with its `TokenConservation`. Empty in the ranks of torchrun other than 0.
+
+    Raises:
+        ValueError: nothing separates the documents; and what `TokenizeConfig` raises. InputError: no subset; and what
+            `nanoset_ref.text` raises. ManifestError: a subset was made with other settings.
+
+    Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
+    """
+    subsets = find_subsets(input_root, out_root)
+    names = subsets if subfolders is None else [name.strip().strip("/") for name in subfolders.split(",")]
+    if unknown := [name for name in names if name not in subsets]:
+        raise InputError(f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}")
+    if num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+    encoding = EncoderConfig(
+        tokenizer=config.tokenizer,
+        backend=config.backend,
+        add_special_tokens=config.add_special_tokens,
+        bos_text=config.bos_text,
+        eos_text=config.eos_text,
+    )
+    encoder = dataclasses.replace(encoding, backend="hf").build()
+    if not encoder.prefix and not encoder.suffix:
+        raise ValueError(
+            f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
+            f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
+        )
+    pad_id = encoder.eos_token_id if encoder.tokenizer.pad_token_id is None else encoder.tokenizer.pad_token_id
+    if config.tail != "pad":
+        pad_id = None
+    elif pad_id is None:
+        raise ValueError(f'tail="pad" needs a padding or EOS token, and {config.tokenizer} has neither')
+    found: dict[str, Manifest] = {}
+    carried: list[int] = []
+    for name in names:
+        job = _Job(
+            name=name,
+            files=subsets[name],
+            folder=Path(out_root, name),
+            config=config,
+            encoding=encoding,
+            encoder=encoder,
+            pad_id=pad_id,
+            carried=carried,
+            num_workers=num_workers,
+        )
+        manifest = job.run(overwrite)
+        if manifest:
+            found[name], carried = manifest, manifest.carried_tail
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One subset: what is to be made of which files, and the making."""
+
+    name: str
+    files: list[Path]
+    folder: Path
+    config: TokenizeConfig
+    encoding: EncoderConfig
+    encoder: Encoder
+    pad_id: int | None
+    carried: list[int]
+    num_workers: int
+
+    def run(self, overwrite: bool) -> Manifest | None:
+        """Make the subset if it is not there; None in the ranks other than 0, which decides for all."""
+        manifests = []
+
+        def is_made() -> str:
+            manifests.append(begin(self.folder, self._settings(), [ROWS, TOKEN_FILES], overwrite=overwrite))
+            return str(manifests[0].complete)
+
+        if Ranks().agree(is_made) == "True":
+            return next(iter(manifests), None)
+        workers = self.config.worker_packing
+        shares = [self.files[worker::workers] for worker in range(min(workers, len(self.files)))] or [self.files]
+        paths = [self.folder / f"train{worker or ''}_input_ids.npy" for worker in range(len(shares))]
+        counts = [count for count in map(self._tokenise, shares, paths) if count]
+        return self._finish(manifests[0], paths, counts) if manifests else None
+
+    def _column(self) -> str:
+        """The column given, or the first of `COLUMNS` that the first document has."""
+        for column in () if self.config.column else COLUMNS:
+            with contextlib.suppress(InputError):
+                source = open_text(self.files, column=column, on_error=self.config.on_error)
+                if next(source.documents(), None):
+                    return column
+        return self.config.column or COLUMNS[0]
+
+    def _settings(self) -> dict[str, Any]:
+        """All that the output depends on."""
+        return {
+            "command": "tokenize",
+            "subset": self.name,
+            "files": [[file.name, file.stat().st_size] for file in self.files],
+            **self.config.model_dump(exclude={"backend", "bos_text", "eos_text"}),
+            "column": self._column(),
+            "before_document": self.encoder.prefix,
+            "after_document": self.encoder.suffix,
+            "vocab_size": self.encoder.vocab_size,
+            "eos_token_id": self.encoder.eos_token_id,
+            "carried_in": self.carried,
+        }
+
+    def _tokenise(self, files: list[Path], path: Path) -> Counts | None:
+        writer = TokenFileWriter(
+            path,
+            dtype=self.encoder.dtype,
+            overwrite=True,
+            tokenizer=self.config.tokenizer,
+            vocab_size=self.encoder.vocab_size,
+            eos_token_id=self.encoder.eos_token_id,
+            appended_eod=self.encoder.suffix[-1:] == [self.encoder.eos_token_id],
+            added_special_tokens=self.config.add_special_tokens,
+        )
+        source = partial(open_text, files, column=self._column(), on_error=self.config.on_error)
+        return tokenise(source, self.encoding, lambda encoder: writer, path, workers=self.num_workers)
+
+    def _finish(self, manifest: Manifest, paths: list[Path], counts: list[Counts]) -> Manifest:
+        """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
+        documents, tokens = sum(count.documents for count in counts), sum(count.tokens for count in counts)
+        separators = documents * len(self.encoder.prefix + self.encoder.suffix)
+        packers = [Packer(self.config.concat_tokens, wrap=not self.config.no_wrap, carried=self.carried) for _ in paths]
+        files = {TOKENS: FileEntry.of(paths[0], documents)}
+        samples, written = 0, tokens
+        if self.config.format != "tokens":
+            with atomic_write(self.folder / ROWS, "w") as file:
+                for row in interleave_workers(map(self._rows, paths, packers)):
+                    file.write(format_row(row, self.name))
+                    samples += 1
+            written = samples * self.config.concat_tokens
+            files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
+        if self.config.format == "jsonl":
+            del files[TOKENS]
+            for path in self.folder.glob(TOKEN_FILES):
+                path.unlink()
+        tail = [int(token) for packer in packers for token in packer.tail]
+        carried = tail if self.config.tail == "carry" else []
+        came = {
+            "document_tokens": tokens - separators,
+            "separator_tokens": separators,
+            "carried_in_tokens": len(self.carried),
+            "padding_tokens": sum(packer.padding_tokens for packer in packers),
+        }
+        went = {
+            "written_tokens": written,
+            "cut_tokens": sum(packer.cut_tokens for packer in packers),
+            "tail_tokens": len(tail) - len(carried),
+            "carried_out_tokens": len(carried),
+        }
+        if sum(came.values()) != sum(went.values()):
+            raise ManifestError(f"{self.name}: tokens have disappeared; {came} came in, {went} are accounted for")
+        skipped = sum(sum(count.skipped.values()) for count in counts)
+        read = {"subset": self.name, "documents": documents, "skipped_documents": skipped}
+        account = Account.model_validate({**read, **came, "samples": samples, **went})
+        return manifest.finish(self.folder, files=files, conservation=[account], carried_tail=carried)
+
+    def _rows(self, path: Path, packer: Packer) -> Iterator[NDArray[np.integer]]:
+        for ids, lengths in TokenFile(path).blocks():
+            yield from packer.add(ids, lengths)
+        if self.pad_id is not None:
+            yield from packer.pad(self.pad_id)
+
+
+def format_row(row: NDArray[np.integer], source: str) -> str:
+    """The line of a row, integers [length], byte for byte as Python's `json.dumps` writes it."""
+    ids = orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).decode().replace(",", ", ")
+    return f'{{"token_ids": {ids}, "source": {json.dumps(source)}}}\n'

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from nanoset_ref.chunks import TokenizeConfig, main, mix, tokenize, validate
-from nanoset_ref.chunks.manifest import Manifest, ManifestError, SampleConservation, TokenConservation, report
+from nanoset_ref.chunks.chunk_manifest import Account, Manifest, ManifestError, begin, report
 from nanoset_ref.tokens import TokenFile
 
 
@@ -58,9 +58,9 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     path = tmp_path / "x.jsonl"
     path.write_text('{"token_ids": [1, 2, 3]}\n{"token_ids": [1]}\n')
     assert main(["validate", str(path), "--num_tokens", "3"]) == 1
-    assert "1 token_ids, expected 3: line 2" in capsys.readouterr().out
+    assert "should have at least 3 items after validation, not 1: line 2" in capsys.readouterr().out
     assert main(["validate", str(tmp_path / "missing.jsonl")]) == 1
-    assert capsys.readouterr().err.startswith("nanoset_ref.chunks: error: no such file")
+    assert capsys.readouterr().err.startswith("nanoset_ref.chunks: error: [Errno 2] No such file")
     command = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
     assert main(command.split()) == 1
     assert "nothing separates the documents" in capsys.readouterr().err
@@ -71,8 +71,7 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
 
 def test_the_report_adds_up_and_leaves_out_what_is_zero():
     entries = [
-        SampleConservation(subset=name, samples=n, valid=1, train=n - 1, leftover=0)
-        for name, n in (("a/b", 7), ("c", 1234))
+        Account(subset=name, samples=n, valid=1, train=n - 1, leftover=0) for name, n in (("a/b", 7), ("c", 1234))
     ]
     assert report(entries).splitlines() == [
         "subset  samples  valid  train",
@@ -82,17 +81,31 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
     ]
 
 
-def test_an_account_that_does_not_add_up_cannot_be_made():
-    with pytest.raises(ManifestError, match="a: 12 tokens came in, 11 are accounted for"):
-        TokenConservation(
-            subset="a", documents=2, document_tokens=10, separator_tokens=2, samples=2, written_tokens=10, tail_tokens=1
-        )
-    with pytest.raises(ManifestError, match="a: 3 samples, 2 are accounted for"):
-        SampleConservation(subset="a", samples=3, valid=1, train=1, leftover=0)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("settings", {"vocab_size": "9"}),
+        ("settings", {"concat_tokens": 0}),
+        ("settings", None),
+        ("files", {"train.jsonl": {"lines": 1}}),
+        ("files", []),
+        ("conservation", [{"subset": "a", "samples": -1}]),
+        ("carried_tail", ["a"]),
+        ("complete", 1),
+        ("deep", "["),
+    ],
+)
+def test_a_broken_manifest_is_named(tmp_path, field, value):
+    content = {"format": "nanoset_ref.chunks/1", "settings": {}, field: value}
+    deep = "[" * 10**5 if field == "deep" else ""
+    (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
+    with pytest.raises(ManifestError, match=r"manifest.json is no good manifest: [^\n]*$"):
+        Manifest.read(tmp_path)
 
 
-def test_a_file_that_is_no_manifest_is_named(tmp_path):
-    for content in ("{", "[]", json.dumps({"format": "other"}), json.dumps({"format": "nanoset_ref.chunks/1", "x": 1})):
-        (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(ManifestError, match="manifest.json is not a manifest of a prepared folder"):
-            Manifest.read(tmp_path)
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 10**5, json.dumps({"format": "other"})])
+def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    assert Manifest.read(tmp_path) is None
+    with pytest.raises(ManifestError, match="manifest.json was not made with these settings"):
+        begin(tmp_path, {}, [])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.chunks import chunks_to_megatron, chunks_to_tokens
-from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest, ManifestError
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
@@ -88,23 +88,23 @@ def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
 
 @pytest.mark.parametrize("convert", [chunks_to_tokens, chunks_to_megatron])
 def test_bad_lines_are_named_and_nothing_is_left(tmp_path, convert):
-    write_chunks(tmp_path / "mixed", [2, 2])
+    write_chunks(tmp_path / "mixed", [2, 2], settings=None)
     path = tmp_path / "mixed/train/train_1.jsonl"
     for line, message in (
-        ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
-        ('{"token_ids": [1, 2, 3, 4, 300]}', "an id outside the vocabulary of 300"),
-        ("{bad", "unexpected character"),
+        ('{"token_ids": [1, 2]}', "token_ids List should have at least 5 items"),
+        ('{"token_ids": [1, 2, 3, 4, 300]}', "token_ids Input should be less than 300"),
+        ("{bad", "Invalid JSON: key must be a string"),
     ):
         path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
         with pytest.raises(ValueError, match=rf"train_1.jsonl:2: {message}"):
-            convert([tmp_path / "mixed"], tmp_path / "x_input_ids.npy")
+            convert([tmp_path / "mixed"], tmp_path / "x_input_ids.npy", vocab_size=300)
         assert [found.name for found in tmp_path.iterdir()] == ["mixed"]
 
 
 def test_chunks_of_different_tokenizers_are_not_joined(tmp_path):
     write_chunks(tmp_path / "a", [2])
     write_chunks(tmp_path / "b", [2], settings=SETTINGS | {"tokenizer": "other"})
-    with pytest.raises(ManifestError, match="different tokenizers: tokenizer is one of"):
+    with pytest.raises(ManifestError, match="do not go together"):
         chunks_to_tokens([tmp_path / "a", tmp_path / "b"], tmp_path / "x_input_ids.npy")
 
 
@@ -112,6 +112,6 @@ def test_chunks_of_different_tokenizers_are_not_joined(tmp_path):
 def test_chunks_of_an_unfinished_mix_are_not_converted(tmp_path, convert):
     write_chunks(tmp_path / "mixed", [2, 2])
     Manifest(settings=SETTINGS).write(tmp_path / "mixed")
-    with pytest.raises(ManifestError, match="is not finished"):
+    with pytest.raises(ManifestError, match="not finished"):
         convert([tmp_path / "mixed/train"], tmp_path / "x_input_ids.npy", vocab_size=300)
     assert not list(tmp_path.glob("x*"))

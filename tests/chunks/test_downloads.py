@@ -1,7 +1,5 @@
 """Downloading, against a local server that breaks connections."""
 
-import contextlib
-import fcntl
 import hashlib
 import http.server
 import json
@@ -9,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import types
 from typing import ClassVar
 
 import huggingface_hub
@@ -25,8 +22,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, files):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.log, self.break_after, self.ranges, self.tag = files, [], None, True, '"v1"'
-        self.fail_with = {}
+        self.files, self.log, self.break_after, self.ranges = files, [], None, True
         self.base = f"http://127.0.0.1:{self.server_address[1]}/corpus/v1.0.0"
 
 
@@ -36,35 +32,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-    def do_HEAD(self):
-        self.answer(body=False)
-
     def do_GET(self):
-        self.answer(body=True)
-
-    def answer(self, body):
         server, path = self.server, self.path
-        server.log.append((self.command, path.rpartition("/")[2], self.headers["Range"]))
-        if path in server.fail_with or path not in server.files:
-            self.send_response(server.fail_with.get(path, 404))
+        server.log.append((path.rpartition("/")[2], self.headers["Range"]))
+        if path not in server.files:
+            self.send_response(404)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         content, begin = server.files[path], 0
-        if self.headers["Range"] and server.ranges and self.headers["If-Range"] == server.tag:
+        if self.headers["Range"] and server.ranges:
             begin = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
         self.send_response(206 if begin else 200)
         if begin:
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
-        if server.tag:
-            self.send_header("ETag", server.tag)
         self.send_header("Content-Length", str(len(content) - begin))
         self.end_headers()
-        if body:
-            end = len(content) if server.break_after is None else begin + server.break_after
-            self.wfile.write(content[begin:end])
-            if end < len(content):
-                self.close_connection = True
+        end = len(content) if server.break_after is None else begin + server.break_after
+        self.wfile.write(content[begin:end])
+        self.close_connection = end < len(content)
 
 
 CONTENT = {
@@ -76,7 +62,7 @@ CONTENT = {
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     with Server({f"/corpus/v1.0.0/{name.replace(' ', '%20')}": content for name, content in CONTENT.items()}) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -85,132 +71,74 @@ def server(monkeypatch):
         thread.join()
 
 
-def urls_of(server):
-    return [f"{server.base}/{name.replace(' ', '%20')}" for name in CONTENT]
+@pytest.fixture
+def listed(server, tmp_path):
+    """A file with the URLs, and comments and blank lines."""
+    path = tmp_path / "urls.txt"
+    urls = [f"{server.base}/{name.replace(' ', '%20')}" for name in CONTENT]
+    path.write_text("# RedPajama\n" + "\n".join(urls) + "\n\n")
+    return path
 
 
 def files_in(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.jsonl")}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("[!.]*.jsonl")}
 
 
-def test_a_list_of_urls_becomes_folders_by_subset(server, tmp_path):
-    (tmp_path / "urls.txt").write_text("# RedPajama\n" + "\n".join(urls_of(server)) + "\n\n")
-    found = download_urls(tmp_path / "urls.txt", tmp_path / "out", num_workers=2)
-    assert files_in(tmp_path / "out") == CONTENT
-    assert [(file.path, file.bytes, file.present) for file in found] == [
-        (name, len(content), False) for name, content in CONTENT.items()
-    ]
-    listed = json.loads((tmp_path / "out/_download.json").read_text())
-    assert listed["c4/x.jsonl"] == {"url": f"{server.base}/c4/x.jsonl", "bytes": 3001}
+def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetched_again(server, listed, tmp_path):
+    for _ in range(2):
+        files = download_urls(listed, tmp_path / "out", num_workers=2)
+        assert files_in(tmp_path / "out") == CONTENT
+        assert files == [tmp_path / "out" / name for name in CONTENT]
+    assert len(server.log) == 3
 
 
-def test_filters_choose_what_is_fetched(server, tmp_path):
-    download_urls(urls_of(server), tmp_path / "a", exclude=["common_crawl"])
+def test_filters_choose_what_is_fetched(listed, tmp_path):
+    download_urls(listed, tmp_path / "a", exclude=["common_crawl"])
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
-    download_urls(urls_of(server), tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
+    download_urls(listed, tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
     with pytest.raises(ValueError, match="none of 3 URLs is left"):
-        download_urls(urls_of(server), tmp_path / "c", include=["books"])
+        download_urls(listed, tmp_path / "c", include=["books"])
 
 
-def test_broken_connections_go_on_where_they_broke(server, tmp_path):
-    server.break_after = 700
-    found = download_urls(urls_of(server), tmp_path / "out", attempts=1)
-    assert files_in(tmp_path / "out") == CONTENT and not found[0].present
-    ranges = [asked for method, name, asked in server.log if (method, name) == ("GET", "x.jsonl")]
-    assert ranges == [None, "bytes=700-", "bytes=1400-", "bytes=2100-", "bytes=2800-"]
-
-
-def test_a_later_call_goes_on_and_what_is_there_is_not_fetched_again(server, tmp_path):
-    server.break_after = 0
-    with pytest.raises(DownloadError, match=r"3 of 3 files are missing.*after 0 of 3,000 bytes"):
-        download_urls(urls_of(server), tmp_path / "out", attempts=2)
-    assert files_in(tmp_path / "out") == {}
-    server.break_after = 1000
-    with one_attempt(), pytest.raises(DownloadError, match="killed"):
-        download_urls(urls_of(server)[1:2], tmp_path / "out", base=server.base)
-    server.break_after, server.log = None, []
-    download_urls(urls_of(server), tmp_path / "out")
-    assert ("GET", "x.jsonl", "bytes=1000-") in server.log
+def test_broken_connections_go_on_where_they_broke(server, listed, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    server.break_after = 1700
+    download_urls(listed, tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
-    server.log = []
-    assert all(file.present for file in download_urls(urls_of(server), tmp_path / "out"))
-    assert {method for method, _, _ in server.log} == {"HEAD"}
+    ranges = [asked for name, asked in server.log if name == "x.jsonl"]
+    assert ranges == [None, "bytes=1700-"]
 
 
-@contextlib.contextmanager
-def one_attempt():
-    """The process ends after its first attempt, instead of pausing."""
-
-    def end(seconds):
-        raise DownloadError("killed")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "time", types.SimpleNamespace(sleep=end))
-        yield
-
-
-def test_a_file_that_changed_at_the_server_begins_again(server, tmp_path):
-    server.break_after = 1000
-    with one_attempt(), pytest.raises(DownloadError):
-        download_urls(urls_of(server)[1:2], tmp_path / "out", base=server.base)
-    server.files["/corpus/v1.0.0/c4/x.jsonl"] = bytes(3001)
-    server.tag, server.break_after = '"v2"', None
-    download_urls(urls_of(server)[1:2], tmp_path / "out", base=server.base)
-    assert files_in(tmp_path / "out") == {"c4/x.jsonl": bytes(3001)}
-    assert not list((tmp_path / "out/c4").glob(".*.part"))
-
-
-@pytest.mark.parametrize(("ranges", "tag"), [(False, '"v1"'), (True, None), (True, 'W/"v1"')])
-def test_servers_without_ranges_or_without_a_validator_begin_again(server, tmp_path, ranges, tag):
-    server.break_after, server.ranges, server.tag = 2000, ranges, tag
-    with pytest.raises(DownloadError, match=r"after 2,000 of 3,000 bytes"):
-        download_urls(urls_of(server), tmp_path / "out", attempts=3)
-    server.break_after = None
-    download_urls(urls_of(server), tmp_path / "out")
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed, tmp_path, ranges):
+    (tmp_path / "out/c4").mkdir(parents=True)
+    (tmp_path / "out/c4/.x.jsonl.part").write_bytes(CONTENT["c4/x.jsonl"][:1000])
+    server.ranges = ranges
+    download_urls(listed, tmp_path / "out")
+    assert ("x.jsonl", "bytes=1000-") in server.log
     assert files_in(tmp_path / "out") == CONTENT
+    assert not list((tmp_path / "out").rglob("*.part"))
 
 
-def test_a_whole_file_of_another_size_is_fetched_again(server, tmp_path):
-    download_urls(urls_of(server), tmp_path / "out")
-    (tmp_path / "out/c4/x.jsonl").write_bytes(b"half")
-    found = download_urls(urls_of(server), tmp_path / "out")
-    assert [file.present for file in found] == [True, False, True]
-    assert files_in(tmp_path / "out") == CONTENT
-
-
-def test_one_missing_file_does_not_stop_the_others(server, tmp_path):
-    urls = [f"{server.base}/c4/gone.jsonl", *urls_of(server)]
+def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
+    listed.write_text(f"{server.base}/c4/gone.jsonl\n" + listed.read_text())
     with pytest.raises(DownloadError, match=r"1 of 4 files are missing.*gone.jsonl.*404"):
-        download_urls(urls, tmp_path / "out")
+        download_urls(listed, tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
-    server.fail_with["/corpus/v1.0.0/c4/x.jsonl"] = 503
-    with pytest.raises(DownloadError, match="503"):
-        download_urls(urls_of(server)[1:], tmp_path / "again", attempts=2)
-
-
-def test_another_process_at_the_same_file_is_named(server, tmp_path):
-    server.break_after = 1000
-    with one_attempt(), pytest.raises(DownloadError):
-        download_urls(urls_of(server)[1:2], tmp_path / "out", base=server.base)
-    [partial] = (tmp_path / "out/c4").glob(".x.jsonl.*.part")
-    with open(partial, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(DownloadError, match="another process"):
-            download_urls(urls_of(server)[1:2], tmp_path / "out", base=server.base)
 
 
 def test_a_list_can_be_fetched_too(server, tmp_path):
-    server.files["/corpus/v1.0.0/urls.txt"] = "\n".join(urls_of(server)[:1]).encode()
-    download_urls(f"{server.base}/urls.txt", tmp_path / "out")
+    server.files["/corpus/v1.0.0/urls.txt"] = f"{server.base}/arxiv/a%20b.jsonl".encode()
+    download_urls(f"{server.base}/urls.txt", tmp_path / "out", base=server.base)
     assert set(files_in(tmp_path / "out")) == {"arxiv/a b.jsonl"}
 
 
 def test_paths_follow_the_base():
     redpajama = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/a.jsonl"
-    assert module._paths([redpajama], None) == {"arxiv/a.jsonl": redpajama}
-    assert list(module._paths(["http://h/x/a.txt", "http://h/y/b.txt?token=1"], None)) == ["x/a.txt", "y/b.txt"]
-    assert list(module._paths(["http://h/x/a.txt"], "http://h/")) == ["x/a.txt"]
+    assert module._targets([redpajama], None) == {"arxiv/a.jsonl": redpajama}
+    assert list(module._targets(["http://h/x/a.txt", "http://h/xy/b.txt?token=1"], None)) == ["x/a.txt", "xy/b.txt"]
+    assert list(module._targets(["http://h/x/a.txt"], "http://h/")) == ["x/a.txt"]
     for urls, base in (
         (["ftp://h/a"], None),
         (["http://h/a"], "http://other/"),
@@ -218,7 +146,7 @@ def test_paths_follow_the_base():
         (["http://h/a?x=1", "http://h/a?x=2"], None),
     ):
         with pytest.raises(ValueError, match="give another base"):
-            module._paths(urls, base)
+            module._targets(urls, base)
 
 
 def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch):
@@ -230,7 +158,7 @@ def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch):
         "repo_type": "dataset",
         "revision": None,
         "allow_patterns": None,
-        "ignore_patterns": None,
+        "ignore_patterns": [],
         "max_workers": 8,
     }
     assert calls[0] == ("tiiuae/falcon-refinedweb", options | {"local_dir": tmp_path / "falcon-refinedweb"})

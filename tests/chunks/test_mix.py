@@ -1,6 +1,7 @@
 """Mixing subsets and splitting them into chunks."""
 
 import json
+import random
 import resource
 import shutil
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.chunks.manifest import FileEntry, Manifest, ManifestError
-from nanoset_ref.chunks.mixing import mix
+from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.chunks.mixing import Subset, mix
 
 
 def write_subset(root, name, samples, newline_at_end=True):
@@ -180,7 +181,7 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path):
 def test_files_that_no_manifest_speaks_of_are_not_overwritten(tmp_path):
     write_subset(tmp_path / "in", "a", 4)
     (tmp_path / "out/train").mkdir(parents=True)
-    with pytest.raises(FileExistsError, match="no manifest says what it is"):
+    with pytest.raises(ManifestError, match="train was not made with these settings"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
 
 
@@ -190,11 +191,11 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     (tmp_path / "in/blank/train.jsonl").write_text('{"token_ids": [1]}\n\n{"token_ids": [2]}\n')
     for arguments, error, message in [
         (("a", 0, 0), ValueError, "num_chunks must be at least 1"),
-        (("a", 5, 0), ValueError, "fewer chunks"),
+        (("a", 5, 0), ValueError, "take fewer"),
         (("a", 1, 5), ValueError, "fewer than the 5"),
         (("a,a", 1, 0), ValueError, "every subset once"),
         (("missing", 1, 0), FileNotFoundError, "no subset 'missing'"),
-        (("../in/a", 1, 0), FileNotFoundError, "no subset"),
+        (("../other", 1, 0), FileNotFoundError, "no subset"),
         (("blank", 1, 0), ValueError, "train.jsonl:2: a blank line"),
     ]:
         with pytest.raises(error, match=message):
@@ -210,11 +211,11 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         Manifest(settings=settings | change, complete=True, files={"train.jsonl": FileEntry.of(path, 4)}).write(
             path.parent
         )
-    with pytest.raises(ManifestError, match="differ in concat_tokens"):
+    with pytest.raises(ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"):
         mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
-    assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).settings["vocab_size"] == 9
+    assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).settings.vocab_size == 9
     write_subset(tmp_path / "in", "a", 5)
-    with pytest.raises(ManifestError, match="has 5 lines, its manifest says 4"):
+    with pytest.raises(ManifestError, match="train.jsonl: changed"):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
     Manifest(settings=settings).write(tmp_path / "in/b")
     with pytest.raises(ManifestError, match="not finished"):
@@ -222,11 +223,9 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
 
 
 def test_the_training_lines_are_those_that_are_not_held_out(tmp_path):
-    from nanoset_ref.chunks.mixing import _Subset
-
-    subset = _Subset(
-        name="a", path=tmp_path, line_starts=np.arange(11), valid_lines=np.array([2, 5]), per_chunk=2, num_chunks=4
-    )
+    write_subset(tmp_path, "a", 11)
+    subset = Subset("a", tmp_path / "a/train.jsonl", num_chunks=4, num_valid=2, rng=random.Random(0))
+    subset.valid_lines = np.array([2, 5])
     assert [subset.train_lines(chunk).tolist() for chunk in range(4)] == [[0, 6], [1, 7], [3, 8], [4, 9]]
 
 
@@ -236,7 +235,7 @@ def test_a_subset_that_was_changed_keeping_its_lines_is_refused(tmp_path):
     settings = {"concat_tokens": 2, "tokenizer": "t", "vocab_size": 9, "eos_token_id": 0}
     Manifest(settings=settings, complete=True, files={"train.jsonl": FileEntry.of(path, 6)}).write(path.parent)
     path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))
-    with pytest.raises(ManifestError, match="has not the checksum that its manifest says: it was changed"):
+    with pytest.raises(ManifestError, match="changed: it has not the checksum that the manifest says"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
     assert not (tmp_path / "out").exists()
 
@@ -244,6 +243,6 @@ def test_a_subset_that_was_changed_keeping_its_lines_is_refused(tmp_path):
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_that_cannot_shuffle_is_refused_before_anything_is_written(tmp_path, seed):
     write_subset(tmp_path / "in", "a", 6)
-    with pytest.raises(ValueError, match=r"random_seed must be in \[0, 2\*\*32\)"):
+    with pytest.raises(ValueError, match=r"random_seed in \[0, 2\*\*32\)"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 1, random_seed=seed, shuffle=True)
     assert not (tmp_path / "out").exists()

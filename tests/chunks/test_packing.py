@@ -67,9 +67,16 @@ def test_rows_are_those_of_the_obvious_loop_however_the_documents_arrive(lengths
     assert sum(lengths) == len(rows) * row_length + packer.cut_tokens + len(packer.tail)
 
 
+def test_the_tail_can_be_filled_up():
+    _, packer = pack(DOCUMENTS, 4)
+    assert packer.pad(7).tolist() == [[12, 13, 14, 7]]
+    assert (packer.padding_tokens, packer.tail.tolist()) == (1, [])
+    assert packer.pad(7).tolist() == []
+
+
 def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
     first, second, third = np.arange(1100)[:, None], np.arange(5000, 5600)[:, None], np.arange(9000, 9003)[:, None]
-    order = np.concatenate(list(interleave_workers([first, second, third, third[:0]])))[:, 0].tolist()
+    order = [int(row[0]) for row in interleave_workers([first, second, third, third[:0]])]
     assert order == [
         *range(512),
         *range(5000, 5512),
@@ -110,4 +117,4 @@ def test_golden_rows_of_the_amber_corpus(golden):
                 json.loads(line)["token_ids"]
                 for line in (golden / "amber" / run["name"] / subset / "train.jsonl").read_text().splitlines()
             ]
-            assert np.concatenate(list(interleave_workers(rows))).tolist() == expected
+            assert [row.tolist() for row in interleave_workers(rows)] == expected

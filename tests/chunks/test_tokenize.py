@@ -10,10 +10,9 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from nanoset_ref.chunks import tokenizing as module
-from nanoset_ref.chunks.manifest import Manifest, ManifestError
-from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets
-from nanoset_ref.chunks.tokenizing import tokenize
+from nanoset_ref.chunks import subsets as module
+from nanoset_ref.chunks.chunk_manifest import Manifest, ManifestError
+from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.text import InputError
 from nanoset_ref.tokenise.encode import load_tokenizer
@@ -129,7 +128,7 @@ def test_documents_of_every_kind_of_file_and_column(tokenizer, tmp_path):
         assert [row["token_ids"] for row in rows_of(tmp_path / "out" / name)] == np.reshape(
             expected[: len(expected) // 3 * 3], (-1, 3)
         ).tolist()
-        assert manifest.settings["column"] == "content"
+        assert manifest.settings.column == "content"
 
 
 def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path):
@@ -263,9 +262,9 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"concat_tokens": 1}, "concat_tokens must be at least 2"),
-        ({"tail": "lose"}, "tail must be one of"),
-        ({"format": "csv"}, "format must be one of"),
+        ({"concat_tokens": 1}, "concat_tokens\n  Input should be greater than or equal to 2"),
+        ({"tail": "lose"}, "tail\n  Input should be 'drop'"),
+        ({"format": "csv"}, "format\n  Input should be 'jsonl'"),
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
     ],
 )
@@ -277,7 +276,7 @@ def test_configurations_are_checked_at_once(options, message):
 def test_the_root_and_a_folder_in_it_may_not_be_one_subset(tmp_path):
     write_subsets(tmp_path / "data", {"data": ["below"]})
     (tmp_path / "data/top.jsonl").write_text(json.dumps({"text": "above"}) + "\n")
-    with pytest.raises(InputError, match="two subsets would have one name"):
+    with pytest.raises(InputError, match="would be subsets of one name"):
         find_subsets(tmp_path / "data", tmp_path / "out")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nanoset_ref.chunks.manifest import FileEntry, Manifest
+from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest
 from nanoset_ref.chunks.validation import validate
 
 
@@ -43,14 +43,14 @@ def test_every_kind_of_error_is_named_with_its_lines(tmp_path):
     [report] = validate([path], num_tokens=3, vocab_size=9, sources={"a"})
     assert not report.ok
     assert report.errors == {
-        "2 token_ids, expected 3": [2, 5, 6],
-        "unexpected character, expected a string key": [3],
+        "token_ids List should have at least 3 items after validation, not 2": [2, 5, 6],
+        "Invalid JSON: key must be a string": [3],
         "source 'b', expected one of ['a']": [4],
-        "an id outside the vocabulary of 9": [7],
-        'not an object with a list "token_ids"': [9],
+        "token_ids Input should be less than 9": [7],
+        "Input should be an object": [9],
     }
     assert report.sources == {"a": 2}
-    assert "2 token_ids, expected 3: line 2, 5-6" in str(report)
+    assert "not 2: line 2, 5-6" in str(report)
     assert "  a: 2" in str(report)
 
 
@@ -72,24 +72,24 @@ def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
     )
     manifest.write(tmp_path / "mixed")
     first, second = validate([path, other])
-    assert first.errors == {"an id outside the vocabulary of 10": [2]}
-    assert second.errors == {"2049 token_ids, expected 3": [1]}
+    assert first.errors == {"token_ids Input should be less than 10": [2]}
+    assert second.errors == {"token_ids List should have at most 3 items after validation, not 2049": [1]}
     assert validate([other])[0].ok
 
 
 def test_a_file_that_lost_lines_is_found_by_its_manifest(tmp_path):
-    path = write(tmp_path / "m/train.jsonl", [record(3)] * 4)
-    Manifest(settings={"concat_tokens": 3}, complete=True, files={"train.jsonl": FileEntry.of(path, 5)}).write(
-        tmp_path / "m"
-    )
+    path = write(tmp_path / "m/train.jsonl", [record(3)] * 5)
+    files = {"train.jsonl": FileEntry.of(path, 5)}
+    Manifest(settings={"concat_tokens": 3}, complete=True, files=files).write(tmp_path / "m")
+    write(path, [record(3)] * 4)
     [report] = validate([path])
-    assert report.errors == {"the manifest says 5 lines": []}
+    assert report.errors == {"changed: it has not the checksum that the manifest says": []}
     assert not report.ok
 
 
 def test_no_file_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="at least one file of records"):
-        validate([])
+    with pytest.raises(ValueError, match="holds no .jsonl file"):
+        validate([tmp_path])
     with pytest.raises(FileNotFoundError):
         validate([tmp_path / "missing.jsonl"])
 

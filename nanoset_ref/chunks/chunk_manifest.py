@@ -1,0 +1,199 @@
+"""The manifest of a prepared folder, and the accounts in it: no token disappears unnamed.
+
+`manifest.json` records what a folder is made with (`settings`) and, once `complete`, what it holds: lines, bytes and
+checksum of every file, and where the tokens of every subset went. It is written before the first file and again after
+the last. A run that finds it incomplete knows what to go on with; a run with other settings refuses to mix two corpora
+in one folder. The files themselves are complete or absent, so this is all the state there is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+
+from nanoset_ref.files import atomic_write, checksum
+
+NAME, FORMAT = "manifest.json", "nanoset_ref.chunks/1"
+
+
+class ManifestError(ValueError):
+    """A prepared folder is unfinished, was made with other settings, or does not hold what its manifest says."""
+
+
+class _Entry(BaseModel):
+    """Checked fields; a wrong one is a ValidationError, which is a ValueError."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class FileEntry(_Entry):
+    """One file: its lines (samples; documents of a token file), its bytes, and "xxh3_128:<hex>"."""
+
+    lines: int
+    bytes: int
+    checksum: str
+
+    @classmethod
+    def of(cls, path: Path, lines: int) -> FileEntry:
+        return cls(lines=lines, bytes=path.stat().st_size, checksum=checksum(path))
+
+
+class Account(_Entry, extra="allow"):
+    """Where the tokens, or the samples, of one subset went. All but its name are counts.
+
+    From documents to rows, `tokenize`:
+        documents, skipped_documents: read, and left out.
+        document_tokens, separator_tokens: what the tokenizer made of the documents; the BOS and EOS put around them.
+        carried_in_tokens, padding_tokens: the tail of the previous subset; what filled the last row.
+        samples, written_tokens: rows written, and the tokens in them.
+        cut_tokens, tail_tokens, carried_out_tokens: cut off without wrap; dropped at the end; given to the next subset.
+
+    From rows to chunks, `mix`: samples = valid + train + leftover.
+    """
+
+    subset: str
+    __pydantic_extra__: dict[str, NonNegativeInt]
+
+
+class RowFacts(_Entry):
+    """What the settings of a folder say about its rows: their length, the tokenizer; None where they do not."""
+
+    concat_tokens: PositiveInt | None = None
+    tokenizer: str | None = None
+    vocab_size: PositiveInt | None = None
+    eos_token_id: NonNegativeInt | None = None
+
+
+class Settings(RowFacts, extra="allow"):
+    """All that the content of a folder depends on, as JSON gives it back."""
+
+
+class Manifest(_Entry):
+    """The content of manifest.json; `files` and `conservation` are filled in when the folder is complete.
+
+    Args:
+        settings: what it is made with. files: {path in the folder: entry}. conservation: an account per subset.
+        carried_tail: ids of the tail that goes to the next subset.
+    """
+
+    format: str = FORMAT
+    settings: Settings
+    complete: bool = False
+    files: dict[str, FileEntry] = {}
+    conservation: list[Account] = []
+    carried_tail: list[int] = []
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """The manifest of `folder`; None if it has none, or somebody else's.
+
+        Raises:
+            ManifestError: it is broken.
+        """
+        path = folder / NAME
+        content = path.read_bytes() if path.is_file() else b""
+        if FORMAT.encode() not in content:
+            return None
+        try:
+            return cls.model_validate_json(content)
+        except ValidationError as error:
+            raise ManifestError(f"{path} is no good manifest: {first_fault(error)}; remove what it is of") from error
+
+    def write(self, folder: Path) -> Manifest:
+        with atomic_write(folder / NAME, "w") as file:
+            file.write(self.model_dump_json(indent=1))
+        return self
+
+    def finish(self, folder: Path, **content: Any) -> Manifest:
+        """Write it with its `files` and `conservation`: the folder is complete."""
+        return self.model_copy(update={"complete": True, **content}).write(folder)
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, and why, on one line."""
+    fault = error.errors()[0]
+    return " ".join([*map(str, fault["loc"][:1]), fault["msg"].partition(" at line")[0]])
+
+
+def begin(folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, overwrite: bool = False) -> Manifest:
+    """Make `folder` ready for a run with `settings` (JSON-serialisable) that will write `outputs`, patterns of files
+    or folders in it, and return its manifest: complete if there is nothing to do.
+
+    1. Made with these settings, complete or not: the manifest as it is. Files that are there are complete and stay.
+    2. Anything else: outputs of other settings are removed first, those of an unfinished run at once, others with
+       `overwrite` only. A new manifest.
+
+    Raises:
+        ManifestError: (2) there is something of other settings, or that no manifest lists, and `overwrite` is False.
+    """
+    wanted = Settings.model_validate_json(orjson.dumps(settings))
+    found = Manifest.read(folder)
+    unfinished = found is not None and not found.complete
+    if found and found.settings == wanted and (unfinished or not overwrite):
+        return found
+    existing = [path for pattern in [*outputs, NAME] for path in folder.glob(pattern)]
+    if existing and not (unfinished or overwrite):
+        known = found.settings.model_dump() if found else {}
+        differing = [key for key, value in wanted.model_dump().items() if known.get(key) != value]
+        raise ManifestError(
+            f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
+            "choose another output folder, or overwrite"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    Manifest(settings=Settings()).write(folder)  # killed from here on, the next run arrives at 2 again
+    for path in existing:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return Manifest(settings=wanted).write(folder)
+
+
+def above(paths: Iterable[Path]) -> dict[Path, Manifest]:
+    """{folder: manifest} of the prepared folders that `paths` lie in, those of the first path first."""
+    folders = dict.fromkeys(folder for path in paths for folder in path.resolve().parents)
+    return {folder: manifest for folder in folders if (manifest := Manifest.read(folder))}
+
+
+def faults(manifests: Mapping[Path, Manifest], given: Collection[Path]) -> Iterator[tuple[Path, str]]:
+    """(path, what is wrong): folders that are not finished, files among or below `given` that are not as listed."""
+    for folder, manifest in manifests.items():
+        if not manifest.complete:
+            yield folder, "not finished: run the command that makes it once more"
+        for path, entry in ((folder / name, entry) for name, entry in manifest.files.items()):
+            if not any(map(path.is_relative_to, given)):
+                continue
+            if not path.exists():
+                yield path, "missing, though the manifest lists it"
+            elif entry != FileEntry.of(path, entry.lines):
+                yield path, "changed: it has not the checksum that the manifest says"
+
+
+def agreed(manifests: Mapping[Path, Manifest], given: Collection[Path]) -> RowFacts:
+    """What all say about their rows.
+
+    Raises:
+        ManifestError: what `faults` finds, or they do not say the same.
+    """
+    for path, what in faults(manifests, given):
+        raise ManifestError(f"{path}: {what}")
+    said = {RowFacts(**manifest.settings.model_dump()) for manifest in manifests.values()} or {RowFacts()}
+    if len(said) > 1:
+        raise ManifestError(f"these rows do not go together, tokenise them alike: {sorted(map(str, said))}")
+    return said.pop()
+
+
+def report(conservation: Sequence[Account]) -> str:
+    """The accounts of one kind as a table with a line of totals; columns that are 0 everywhere are left out."""
+    columns = []
+    for name in conservation[0].model_dump():
+        values = [getattr(account, name) for account in conservation]
+        cells, side = [name, *values, "total"], "<"
+        if name != "subset":
+            cells, side = [name.replace("_", " "), *(f"{value:,}" for value in [*values, sum(values)])], ">"
+        width = max(map(len, cells))
+        if any(values):
+            columns.append([f"{cell:{side}{width}}" for cell in cells])
+    return "\n".join(map("  ".join, zip(*columns, strict=True)))
