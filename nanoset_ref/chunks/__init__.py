@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nanoset_ref.chunks.chunk_conversion import chunks_to_megatron, chunks_to_tokens
-from nanoset_ref.chunks.chunk_manifest import Account, Manifest, ManifestError, report
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, report
 from nanoset_ref.chunks.downloads import DownloadError, download_hub, download_urls
 from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.packing import Packer, interleave_workers
@@ -25,9 +25,9 @@ from nanoset_ref.chunks.validation import FileReport, validate
 
 __all__ = [
     "Account",
+    "ChunkManifest",
     "DownloadError",
     "FileReport",
-    "Manifest",
     "ManifestError",
     "Packer",
     "TokenizeConfig",

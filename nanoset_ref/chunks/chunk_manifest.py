@@ -73,7 +73,7 @@ class Settings(RowFacts, extra="allow"):
     """All that the content of a folder depends on, as JSON gives it back."""
 
 
-class Manifest(_Entry):
+class ChunkManifest(_Entry):
     """The content of manifest.json; `files` and `conservation` are filled in when the folder is complete.
 
     Args:
@@ -89,7 +89,7 @@ class Manifest(_Entry):
     carried_tail: list[int] = []
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest | None:
+    def read(cls, folder: Path) -> ChunkManifest | None:
         """The manifest of `folder`; None if it has none, or somebody else's.
 
         Raises:
@@ -104,12 +104,12 @@ class Manifest(_Entry):
         except ValidationError as error:
             raise ManifestError(f"{path} is no good manifest: {first_fault(error)}; remove what it is of") from error
 
-    def write(self, folder: Path) -> Manifest:
+    def write(self, folder: Path) -> ChunkManifest:
         with atomic_write(folder / NAME, "w") as file:
             file.write(self.model_dump_json(indent=1))
         return self
 
-    def finish(self, folder: Path, **content: Any) -> Manifest:
+    def finish(self, folder: Path, **content: Any) -> ChunkManifest:
         """Write it with its `files` and `conservation`: the folder is complete."""
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
@@ -120,9 +120,11 @@ def first_fault(error: ValidationError) -> str:
     return " ".join([*map(str, fault["loc"][:1]), fault["msg"].partition(" at line")[0]])
 
 
-def begin(folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, overwrite: bool = False) -> Manifest:
-    """Make `folder` ready for a run with `settings` (JSON-serialisable) that will write `outputs`, patterns of files
-    or folders in it, and return its manifest: complete if there is nothing to do.
+def begin(
+    folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, overwrite: bool = False
+) -> ChunkManifest:
+    """Make `folder` ready for a run with `settings` (JSON-serialisable) that will write `outputs`, patterns of files or
+    folders in it, and return its manifest: complete if there is nothing to do.
 
     1. Made with these settings, complete or not: the manifest as it is. Files that are there are complete and stay.
     2. Anything else: outputs of other settings are removed first, those of an unfinished run at once, others with
@@ -132,7 +134,7 @@ def begin(folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, 
         ManifestError: (2) there is something of other settings, or that no manifest lists, and `overwrite` is False.
     """
     wanted = Settings.model_validate_json(orjson.dumps(settings))
-    found = Manifest.read(folder)
+    found = ChunkManifest.read(folder)
     unfinished = found is not None and not found.complete
     if found and found.settings == wanted and (unfinished or not overwrite):
         return found
@@ -145,19 +147,19 @@ def begin(folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, 
             "choose another output folder, or overwrite"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    Manifest(settings=Settings()).write(folder)  # killed from here on, the next run arrives at 2 again
+    ChunkManifest(settings=Settings()).write(folder)  # killed from here on, the next run arrives at 2 again
     for path in existing:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return Manifest(settings=wanted).write(folder)
+    return ChunkManifest(settings=wanted).write(folder)
 
 
-def above(paths: Iterable[Path]) -> dict[Path, Manifest]:
+def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     """{folder: manifest} of the prepared folders that `paths` lie in, those of the first path first."""
     folders = dict.fromkeys(folder for path in paths for folder in path.resolve().parents)
-    return {folder: manifest for folder in folders if (manifest := Manifest.read(folder))}
+    return {folder: manifest for folder in folders if (manifest := ChunkManifest.read(folder))}
 
 
-def faults(manifests: Mapping[Path, Manifest], given: Collection[Path]) -> Iterator[tuple[Path, str]]:
+def faults(manifests: Mapping[Path, ChunkManifest], given: Collection[Path]) -> Iterator[tuple[Path, str]]:
     """(path, what is wrong): folders that are not finished, files among or below `given` that are not as listed."""
     for folder, manifest in manifests.items():
         if not manifest.complete:
@@ -171,7 +173,7 @@ def faults(manifests: Mapping[Path, Manifest], given: Collection[Path]) -> Itera
                 yield path, "changed: it has not the checksum that the manifest says"
 
 
-def agreed(manifests: Mapping[Path, Manifest], given: Collection[Path]) -> RowFacts:
+def agreed(manifests: Mapping[Path, ChunkManifest], given: Collection[Path]) -> RowFacts:
     """What all say about their rows.
 
     Raises:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nanoset_ref.chunks import chunk_manifest as manifests
-from nanoset_ref.chunks.chunk_manifest import Account, FileEntry, Manifest
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry
 from nanoset_ref.files import PathLike, atomic_write
 
 ROWS, VALID, TRAIN = "train.jsonl", "valid", "train"  # the file of a subset; the two folders of a mix
@@ -90,7 +90,7 @@ def mix(
     random_seed: int = 0,
     shuffle: bool = False,
     overwrite: bool = False,
-) -> Manifest:
+) -> ChunkManifest:
     """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
 
     Args:
@@ -117,17 +117,10 @@ def mix(
             "num_chunks must be at least 1, num_valid_samples_per_subfolder at least 0, random_seed in [0, 2**32), "
             f"got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}"
         )
-    names = subfolders.split(",") if isinstance(subfolders, str) else subfolders
-    paths = _subset_files(names, Path(input_root))
+    paths = _subset_files(subfolders, Path(input_root))
     above = manifests.above(paths.values())
     facts = manifests.agreed(above, paths.values())
-    rng = random.Random(random_seed)
-    subsets = [
-        Subset(name, path, num_chunks, num_valid_samples_per_subfolder, rng)
-        for name, path in tqdm(paths.items(), "subsets", disable=None)
-    ]
-    if not any(subset.per_chunk for subset in subsets):
-        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
+    subsets = _plan(paths, num_chunks, num_valid_samples_per_subfolder, random_seed)
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
@@ -140,21 +133,39 @@ def mix(
     }
     out = Path(out_root)
     manifest = manifests.begin(out, settings, [TRAIN, VALID], overwrite=overwrite)
-    if manifest.complete:
-        return manifest
+    if not manifest.complete:
+        files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None)
+        manifest = manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
+    return manifest
+
+
+def _plan(paths: dict[str, Path], num_chunks: int, num_valid: int, seed: int) -> list[Subset]:
+    """Steps 1 and 2."""
+    rng = random.Random(seed)
+    subsets = [
+        Subset(name, path, num_chunks, num_valid, rng) for name, path in tqdm(paths.items(), "subsets", disable=None)
+    ]
+    if not any(subset.per_chunk for subset in subsets):
+        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
+    return subsets
+
+
+def _write_all(out: Path, subsets: list[Subset], num_chunks: int, seed: int | None) -> dict[str, FileEntry]:
+    """Steps 3 and 4."""
     files = {}
-    for name, subset in zip(paths, subsets, strict=True):
-        name = f"{VALID}/{name}.jsonl"
+    for subset in subsets:
+        name = f"{VALID}/{subset.account.subset}.jsonl"
         files[name] = _write(out / name, [subset], [subset.valid_lines])
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
-        order = np.random.RandomState([random_seed, chunk]) if shuffle else None
+        order = None if seed is None else np.random.RandomState([seed, chunk])
         files[name] = _write(out / name, subsets, [subset.train_lines(chunk) for subset in subsets], order)
-    return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
+    return files
 
 
-def _subset_files(names: Sequence[str], root: Path) -> dict[str, Path]:
+def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
     """{path of a subset relative to the root, whether or not it was given with it: its file}."""
+    names = subfolders.split(",") if isinstance(subfolders, str) else subfolders
     paths = {}
     for name in map(str.strip, names):
         folder = root / name

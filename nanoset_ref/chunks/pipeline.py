@@ -19,7 +19,8 @@ On a cluster, the same steps as an array of 1,000 jobs of 4 cores; calling it ag
 Then train on `DatatroveNanoset(["datasets/arxiv", ...], weights, sequence_length, ...)`.
 
 What differs from `tokenize`: the order of documents depends on the number of tasks (each has its own
-files and shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its task.
+files and shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its
+task.
 """
 
 from __future__ import annotations

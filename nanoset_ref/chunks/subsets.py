@@ -34,7 +34,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, NonNegativeInt
 
-from nanoset_ref.chunks.chunk_manifest import Account, FileEntry, Manifest, ManifestError, above, begin
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, ManifestError, above, begin
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.text import SUFFIXES, InputError, OnError, open_text
@@ -84,6 +84,16 @@ class TokenizeConfig(BaseModel, frozen=True):
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
 
+    @property
+    def encoding(self) -> EncoderConfig:
+        return EncoderConfig(
+            tokenizer=self.tokenizer,
+            backend=self.backend,
+            add_special_tokens=self.add_special_tokens,
+            bos_text=self.bos_text,
+            eos_text=self.eos_text,
+        )
+
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
     """{name: its text files, sorted} for every folder below `input_root` that holds some, prepared ones left out.
@@ -117,7 +127,7 @@ def tokenize(
     num_workers: int = 1,
     subfolders: str | None = None,
     overwrite: bool = False,
-) -> dict[str, Manifest]:
+) -> dict[str, ChunkManifest]:
     """Tokenise all subsets below `input_root` into `out_root`/<subset>.
 
     Args:
@@ -130,7 +140,7 @@ def tokenize(
         overwrite: whether what other settings made may be replaced.
 
     Returns:
-        The manifest of each subset, with its `TokenConservation`. Empty in the ranks of torchrun other than 0.
+        The manifest of each subset, with its `Account`. Empty in the ranks of torchrun other than 0.
 
     Raises:
         ValueError: nothing separates the documents; and what `TokenizeConfig` raises. InputError: no subset; and what
@@ -144,25 +154,8 @@ def tokenize(
         raise InputError(f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}")
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    encoding = EncoderConfig(
-        tokenizer=config.tokenizer,
-        backend=config.backend,
-        add_special_tokens=config.add_special_tokens,
-        bos_text=config.bos_text,
-        eos_text=config.eos_text,
-    )
-    encoder = dataclasses.replace(encoding, backend="hf").build()
-    if not encoder.prefix and not encoder.suffix:
-        raise ValueError(
-            f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
-            f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
-        )
-    pad_id = encoder.eos_token_id if encoder.tokenizer.pad_token_id is None else encoder.tokenizer.pad_token_id
-    if config.tail != "pad":
-        pad_id = None
-    elif pad_id is None:
-        raise ValueError(f'tail="pad" needs a padding or EOS token, and {config.tokenizer} has neither')
-    found: dict[str, Manifest] = {}
+    encoder = _encoder(config)
+    found: dict[str, ChunkManifest] = {}
     carried: list[int] = []
     for name in names:
         job = _Job(
@@ -170,9 +163,7 @@ def tokenize(
             files=subsets[name],
             folder=Path(out_root, name),
             config=config,
-            encoding=encoding,
             encoder=encoder,
-            pad_id=pad_id,
             carried=carried,
             num_workers=num_workers,
         )
@@ -180,6 +171,24 @@ def tokenize(
         if manifest:
             found[name], carried = manifest, manifest.carried_tail
     return found
+
+
+def _encoder(config: TokenizeConfig) -> Encoder:
+    """What tells the vocabulary and the special ids; those that do the work are built by the engine."""
+    encoder = dataclasses.replace(config.encoding, backend="hf").build()
+    if not encoder.prefix and not encoder.suffix:
+        raise ValueError(
+            f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
+            f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
+        )
+    if config.tail == "pad" and _pad_id(encoder) is None:
+        raise ValueError(f'tail="pad" needs a padding or EOS token, and {config.tokenizer} has neither')
+    return encoder
+
+
+def _pad_id(encoder: Encoder) -> Any:
+    pad_id = encoder.tokenizer.pad_token_id
+    return encoder.eos_token_id if pad_id is None else pad_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,13 +199,11 @@ class _Job:
     files: list[Path]
     folder: Path
     config: TokenizeConfig
-    encoding: EncoderConfig
     encoder: Encoder
-    pad_id: int | None
     carried: list[int]
     num_workers: int
 
-    def run(self, overwrite: bool) -> Manifest | None:
+    def run(self, overwrite: bool) -> ChunkManifest | None:
         """Make the subset if it is not there; None in the ranks other than 0, which decides for all."""
         manifests = []
 
@@ -248,9 +255,9 @@ class _Job:
             added_special_tokens=self.config.add_special_tokens,
         )
         source = partial(open_text, files, column=self._column(), on_error=self.config.on_error)
-        return tokenise(source, self.encoding, lambda encoder: writer, path, workers=self.num_workers)
+        return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=self.num_workers)
 
-    def _finish(self, manifest: Manifest, paths: list[Path], counts: list[Counts]) -> Manifest:
+    def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
         """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
         documents, tokens = sum(count.documents for count in counts), sum(count.tokens for count in counts)
         separators = documents * len(self.encoder.prefix + self.encoder.suffix)
@@ -292,8 +299,8 @@ class _Job:
     def _rows(self, path: Path, packer: Packer) -> Iterator[NDArray[np.integer]]:
         for ids, lengths in TokenFile(path).blocks():
             yield from packer.add(ids, lengths)
-        if self.pad_id is not None:
-            yield from packer.pad(self.pad_id)
+        if self.config.tail == "pad":
+            yield from packer.pad(_pad_id(self.encoder))
 
 
 def format_row(row: NDArray[np.integer], source: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from nanoset_ref.chunks import TokenizeConfig, main, mix, tokenize, validate
-from nanoset_ref.chunks.chunk_manifest import Account, Manifest, ManifestError, begin, report
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, begin, report
 from nanoset_ref.tokens import TokenFile
 
 
@@ -29,7 +29,7 @@ def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path,
     assert "14 files" in capsys.readouterr().out
     assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed"]) == 0
     assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed", "--format", "megatron"]) == 0
-    manifest = Manifest.read(tmp_path / "mixed")
+    manifest = ChunkManifest.read(tmp_path / "mixed")
     samples = sum(entry.train for entry in manifest.conservation)
     assert TokenFile(tmp_path / "datasets/mixed_input_ids.npy").num_samples(16) == samples
     assert (tmp_path / "datasets/mixed.bin").stat().st_size == samples * 17 * 2
@@ -100,12 +100,12 @@ def test_a_broken_manifest_is_named(tmp_path, field, value):
     deep = "[" * 10**5 if field == "deep" else ""
     (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
     with pytest.raises(ManifestError, match=r"manifest.json is no good manifest: [^\n]*$"):
-        Manifest.read(tmp_path)
+        ChunkManifest.read(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "[" * 10**5, json.dumps({"format": "other"})])
 def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
-    assert Manifest.read(tmp_path) is None
+    assert ChunkManifest.read(tmp_path) is None
     with pytest.raises(ManifestError, match="manifest.json was not made with these settings"):
         begin(tmp_path, {}, [])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.chunks import chunks_to_megatron, chunks_to_tokens
-from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, ManifestError
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
@@ -28,7 +28,7 @@ def write_chunks(root, sizes, row_length=5, settings=SETTINGS):
         files[f"train/{path.name}"] = FileEntry.of(path, size)
         first += size
     if settings is not None:
-        Manifest(settings=settings, complete=True, files=files).write(root)
+        ChunkManifest(settings=settings, complete=True, files=files).write(root)
     return rows
 
 
@@ -111,7 +111,7 @@ def test_chunks_of_different_tokenizers_are_not_joined(tmp_path):
 @pytest.mark.parametrize("convert", [chunks_to_tokens, chunks_to_megatron])
 def test_chunks_of_an_unfinished_mix_are_not_converted(tmp_path, convert):
     write_chunks(tmp_path / "mixed", [2, 2])
-    Manifest(settings=SETTINGS).write(tmp_path / "mixed")
+    ChunkManifest(settings=SETTINGS).write(tmp_path / "mixed")
     with pytest.raises(ManifestError, match="not finished"):
         convert([tmp_path / "mixed/train"], tmp_path / "x_input_ids.npy", vocab_size=300)
     assert not list(tmp_path.glob("x*"))

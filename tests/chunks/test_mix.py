@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest, ManifestError
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, ManifestError
 from nanoset_ref.chunks.mixing import Subset, mix
 
 
@@ -158,12 +158,12 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(tmp_path, mon
     monkeypatch.setattr(FileEntry, "of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mix(tmp_path / "in", tmp_path / "out", "a", 8, 4, shuffle=True)
-    assert not Manifest.read(tmp_path / "out").complete
+    assert not ChunkManifest.read(tmp_path / "out").complete
     kept = (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns
     manifest = mix(tmp_path / "in", tmp_path / "out", "a", 8, 4, shuffle=True)
     assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == kept
     assert read_mix(tmp_path / "out") == read_mix(tmp_path / "whole")
-    assert manifest == Manifest.read(tmp_path / "whole") == Manifest.read(tmp_path / "out")
+    assert manifest == ChunkManifest.read(tmp_path / "whole") == ChunkManifest.read(tmp_path / "out")
 
 
 def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path):
@@ -208,7 +208,7 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
     for name, change in (("a", {}), ("b", {"concat_tokens": 3})):
         write_subset(tmp_path / "in", name, 4)
         path = tmp_path / "in" / name / "train.jsonl"
-        Manifest(settings=settings | change, complete=True, files={"train.jsonl": FileEntry.of(path, 4)}).write(
+        ChunkManifest(settings=settings | change, complete=True, files={"train.jsonl": FileEntry.of(path, 4)}).write(
             path.parent
         )
     with pytest.raises(ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"):
@@ -217,7 +217,7 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
     write_subset(tmp_path / "in", "a", 5)
     with pytest.raises(ManifestError, match="train.jsonl: changed"):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
-    Manifest(settings=settings).write(tmp_path / "in/b")
+    ChunkManifest(settings=settings).write(tmp_path / "in/b")
     with pytest.raises(ManifestError, match="not finished"):
         mix(tmp_path / "in", tmp_path / "other", "b", 2, 0)
 
@@ -233,7 +233,7 @@ def test_a_subset_that_was_changed_keeping_its_lines_is_refused(tmp_path):
     write_subset(tmp_path / "in", "a", 6)
     path = tmp_path / "in/a/train.jsonl"
     settings = {"concat_tokens": 2, "tokenizer": "t", "vocab_size": 9, "eos_token_id": 0}
-    Manifest(settings=settings, complete=True, files={"train.jsonl": FileEntry.of(path, 6)}).write(path.parent)
+    ChunkManifest(settings=settings, complete=True, files={"train.jsonl": FileEntry.of(path, 6)}).write(path.parent)
     path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))
     with pytest.raises(ManifestError, match="changed: it has not the checksum that the manifest says"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)

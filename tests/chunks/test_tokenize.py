@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from nanoset_ref.chunks import subsets as module
-from nanoset_ref.chunks.chunk_manifest import Manifest, ManifestError
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, ManifestError
 from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.text import InputError
@@ -168,7 +168,7 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(tokenize
     monkeypatch.setattr(module, "tokenise", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(root, tmp_path / "out", config)
-    assert not (tmp_path / "out/web/a/train.jsonl").exists() and not Manifest.read(tmp_path / "out/web/a").complete
+    assert not (tmp_path / "out/web/a/train.jsonl").exists() and not ChunkManifest.read(tmp_path / "out/web/a").complete
     stamp = (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns
     assert tokenize(root, tmp_path / "out", config) == whole
     assert len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
@@ -215,7 +215,7 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "made").mkdir()
-    Manifest(settings={}).write(tmp_path / "made")
+    ChunkManifest(settings={}).write(tmp_path / "made")
     (tmp_path / "made/train.jsonl").touch()
     found = find_subsets(tmp_path, tmp_path / "out")
     assert {name: [file.name for file in files] for name, files in found.items()} == {

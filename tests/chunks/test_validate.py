@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nanoset_ref.chunks.chunk_manifest import FileEntry, Manifest
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry
 from nanoset_ref.chunks.validation import validate
 
 
@@ -65,7 +65,7 @@ def test_samples_are_counted_per_source(tmp_path):
 def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
     path = write(tmp_path / "mixed/train/train_0.jsonl", [record(3), record(3, first=8)])
     other = write(tmp_path / "elsewhere.jsonl", [record(2049)])
-    manifest = Manifest(
+    manifest = ChunkManifest(
         settings={"concat_tokens": 3, "vocab_size": 10},
         complete=True,
         files={"train/train_0.jsonl": FileEntry.of(path, 2)},
@@ -80,7 +80,7 @@ def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
 def test_a_file_that_lost_lines_is_found_by_its_manifest(tmp_path):
     path = write(tmp_path / "m/train.jsonl", [record(3)] * 5)
     files = {"train.jsonl": FileEntry.of(path, 5)}
-    Manifest(settings={"concat_tokens": 3}, complete=True, files=files).write(tmp_path / "m")
+    ChunkManifest(settings={"concat_tokens": 3}, complete=True, files=files).write(tmp_path / "m")
     write(path, [record(3)] * 4)
     [report] = validate([path])
     assert report.errors == {"changed: it has not the checksum that the manifest says": []}
@@ -98,7 +98,7 @@ def finished(root, count=2):
     """A finished folder of `count` files of two rows."""
     paths = [write(root / f"train/train_{i}.jsonl", [record(3), record(3, first=i)]) for i in range(count)]
     files = {f"train/{path.name}": FileEntry.of(path, 2) for path in paths}
-    Manifest(settings={"concat_tokens": 3}, complete=True, files=files).write(root)
+    ChunkManifest(settings={"concat_tokens": 3}, complete=True, files=files).write(root)
     return paths
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_is_gone_is_missed_in_its_folder_only(tmp_path):
 
 def test_an_unfinished_folder_is_not_good(tmp_path):
     finished(tmp_path)
-    Manifest(settings={"concat_tokens": 3}).write(tmp_path)
+    ChunkManifest(settings={"concat_tokens": 3}).write(tmp_path)
     *files, folder = validate([tmp_path / "train"], num_tokens=3)
     assert all(report.ok for report in files)
     assert (folder.path, list(folder.errors)) == (tmp_path, ["not finished: run the command that makes it once more"])
