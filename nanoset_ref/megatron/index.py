@@ -20,17 +20,17 @@ from nanoset_ref.preprocess import run_command
 
 
 def parse_data_path(items: Sequence[str]) -> DataPath:
-    """["a"] -> "a"; ["a", "b"] -> ["a", "b"]; ["a=3", "b=1"] -> {"a": 3.0, "b": 1.0}.
+    """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"].
 
     Raises:
         ValueError: weights for some of them only.
     """
     parts = [item.rpartition("=") for item in items]
     if not any(name for name, _, _ in parts):
-        return items[0] if len(items) == 1 else list(items)
+        return list(items)
     if not all(name for name, _, _ in parts):
         raise ValueError(f"give every prefix a weight (prefix=weight) or none, got {' '.join(items)}")
-    return {name: float(weight) for name, _, weight in parts}
+    return [entry for name, _, weight in parts for entry in (float(weight), name)]
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:

@@ -1,146 +1,21 @@
-"""Text to a .bin/.idx pair, with Megatron-LM's flags.
+"""The command for `from_text.preprocess`, with Megatron-LM's flags.
 
     python -m nanoset_ref.megatron.preprocess --input my_corpus.json --output-prefix my-llama2-dataset \\
         --tokenizer-type Llama2Tokenizer --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model \\
         --append-eod --workers 6
 
-writes `my-llama2-dataset_text_document.bin` and `.idx`. Reading, encoding, errors, progress and the sharing out of the
-work are those of `nanoset_ref.preprocess`; only the sink differs, so any number of workers (or ranks of torchrun) gives
-the same bytes. As upstream, a document is one sequence, an empty text is a document without any, and ids are uint16 for
-vocabularies below 65,500, else int32.
+writes `my-llama2-dataset_text_document.bin` and `.idx`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nanoset_ref.files import PathLike
-from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, bin_path, idx_path
-from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.megatron.from_text import TOKENIZER_TYPES, preprocess
 from nanoset_ref.preprocess import print_counts, run_command, shared_options
-from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
-from nanoset_ref.tokenise.encode import Backend, Encoder
-
-# Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
-TOKENIZER_TYPES = (
-    "HuggingFaceTokenizer",
-    "Llama2Tokenizer",
-    "GPT2BPETokenizer",
-    "SentencePieceTokenizer",
-    "GPTSentencePieceTokenizer",
-)
-NARROW_VOCABULARY = 65_500
-
-
-@dataclasses.dataclass(frozen=True)
-class DocumentSink:
-    """Takes the documents of `tokenise` into a pair of files.
-
-    Args:
-        builder: of the files.
-        only_eod: tokens of an empty text, which becomes a document without any; 0: an empty text has none.
-    """
-
-    builder: MMapIndexedDatasetBuilder
-    only_eod: int
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        """ids [sum(lengths)] back to back, lengths int64 [documents]."""
-        empty = lengths == self.only_eod
-        if self.only_eod and empty.any():
-            ids = ids[~np.repeat(empty, lengths)]
-            lengths = np.where(empty, 0, lengths)
-        self.builder.add_documents(ids, lengths)
-
-
-@contextlib.contextmanager
-def document_sink(path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = False) -> Iterator[DocumentSink]:
-    """A pair of files for the ids of `encoder`, which exists once all documents are there."""
-    dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
-    with MMapIndexedDatasetBuilder(bin_path(path_prefix), dtype, overwrite=overwrite) as builder:
-        yield DocumentSink(builder, 0 if encoder.prefix else len(encoder.suffix))
-        if builder.num_sequences == 0:
-            raise IndexedDatasetError(f"{path_prefix}: no document of the input holds any token")
-        builder.finalize(idx_path(path_prefix))
-
-
-def preprocess(
-    input: PathLike | Sequence[PathLike],
-    output_prefix: PathLike,
-    *,
-    tokenizer_type: str,
-    tokenizer_model: PathLike | None,
-    json_key: str = "text",
-    split: str | None = None,
-    append_eod: bool = False,
-    include_special_tokens: bool = False,
-    backend: Backend = "auto",
-    on_error: OnError = "raise",
-    overwrite: bool = False,
-    workers: int = 1,
-    progress: bool | None = None,
-) -> Counts | None:
-    """Tokenise the column `json_key` of `input` into `<output_prefix>_<json_key>_document.bin` and `.idx`.
-
-    Args:
-        tokenizer_type, tokenizer_model: see `tokenizer_name`.
-        include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document; upstream does
-            not.
-        The others are those of `nanoset_ref.preprocess.preprocess`.
-
-    Returns:
-        Counts; None in the ranks of torchrun other than 0.
-
-    Raises:
-        ValueError: a tokenizer type that is not known. FileExistsError, and what `tokenise` raises.
-    """
-    name = tokenizer_name(tokenizer_type, tokenizer_model)
-    prefix = f"{os.fspath(output_prefix)}_{json_key}_document"
-    return tokenise(
-        partial(open_text, input, column=json_key, split=split, on_error=on_error),
-        EncoderConfig(
-            tokenizer=name, backend=backend, add_special_tokens=include_special_tokens, append_eod=append_eod
-        ),
-        partial(document_sink, prefix, overwrite=overwrite),
-        bin_path(prefix),
-        workers=workers,
-        progress=progress,
-    )
-
-
-def tokenizer_name(tokenizer_type: str, tokenizer_model: PathLike | None) -> str:
-    """The folder or Hub name to load for Megatron's --tokenizer-type and --tokenizer-model.
-
-    A model file (tokenizer.model, tokenizer.json, vocab.json) stands for the folder it lies in.
-
-    Raises:
-        ValueError: a type that has no counterpart here, or no model.
-    """
-    if tokenizer_type not in TOKENIZER_TYPES:
-        raise ValueError(
-            f"--tokenizer-type must be one of {', '.join(TOKENIZER_TYPES)}, got {tokenizer_type}: tokenizers are "
-            "loaded with "
-            "transformers; for any other take HuggingFaceTokenizer and a folder that AutoTokenizer.from_pretrained "
-            "loads"
-        )
-    if tokenizer_model is None:
-        raise ValueError(
-            f"--tokenizer-type {tokenizer_type} needs --tokenizer-model: a folder, a file in it, or a name on the Hub"
-        )
-    path = Path(tokenizer_model)
-    return str(path.parent if path.is_file() else tokenizer_model)
 
 
 def _parser() -> argparse.ArgumentParser:

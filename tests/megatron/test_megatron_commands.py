@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron.from_text import preprocess, tokenizer_name
 from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.merge import main as merge_main
 from nanoset_ref.megatron.preprocess import main as preprocess_main
-from nanoset_ref.megatron.preprocess import preprocess, tokenizer_name
 from nanoset_ref.tokenise.encode import load_tokenizer
 
 EOS = 2  # of the golden tokenizer
@@ -108,7 +108,7 @@ def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[
     empty.write_text('{"text": ""}\n')
     assert "no document of the input holds any token" in fails(input=empty)
     assert not list(tmp_path.glob("out*"))
-    with pytest.raises(ValueError, match="needs --tokenizer-model"):
+    with pytest.raises(ValueError, match="with a --tokenizer-model"):
         tokenizer_name("GPT2BPETokenizer", None)
 
 
@@ -150,8 +150,7 @@ def test_indexes_are_built_ahead_and_found(
 
 
 def test_forms_of_a_data_path_on_the_command_line() -> None:
-    assert parse_data_path(["a"]) == "a"
     assert parse_data_path(["a", "b"]) == ["a", "b"]
-    assert parse_data_path(["a=3", "b=0.5"]) == {"a": 3.0, "b": 0.5}
+    assert parse_data_path(["a=3", "b=0.5", "a=1"]) == [3.0, "a", 0.5, "b", 1.0, "a"]
     with pytest.raises(ValueError, match="give every prefix a weight"):
         parse_data_path(["a=3", "b"])

@@ -26,10 +26,10 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
     merge_corpora,
+    preprocess,
 )
 from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
 from nanoset_ref.megatron.nanoset_config import DataPath
-from nanoset_ref.megatron.preprocess import preprocess
 
 NO_FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
 VOCABULARY = 50  # EOD is its last id
