@@ -1,9 +1,8 @@
 """Samples of a Megatron-style dataset, bit for bit those of Megatron-Core's GPTDataset.
 
-A batch is read by two kernels. `locate` walks the three mappings and finds the parts of each sample, int64 [4]: (place
-in the batch, sequence, start, stop); the second copies them out of .bin. `locate` checks every bound on the way, which
-costs nothing beside the memory traffic and turns a damaged index into an error instead of a crash. Nothing here grows
-with the corpus but the mappings themselves.
+A batch is read by two kernels: `locate` walks the mappings and finds the parts of each sample, the second copies them
+out of .bin. `locate` checks every bound on the way, which costs nothing compared with the memory traffic and turns a
+damaged index into an error instead of a crash. Nothing here grows with the corpus but the mappings themselves.
 
 The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
 ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
@@ -104,7 +103,7 @@ class MegatronNanoset(Rows):
     # ---- reading
 
     def _parts(self, positions: Positions) -> NDArray[np.int64]:
-        """int64 [parts, 4] of (place in `positions`, sequence, begin, end): the tokens of each sample, in order."""
+        """The tokens of each sample, in order, int64 [parts, 5]; see `locate`."""
         mappings = self.document_index, self.sample_index, self.shuffle_index
         corpus = self.corpus.sequence_lengths, self.corpus.sequence_pointers, self.corpus.dtype.itemsize
         try:
@@ -112,28 +111,26 @@ class MegatronNanoset(Rows):
         except IndexError as error:
             raise IndexedDatasetError(f"{self.corpus.path}: {error}; its cached index is damaged, remove it") from error
 
-    def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
-        self.fill(positions, out, np.arange(len(positions)))
-
-    def fill(self, positions: Positions, out: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    def fill(self, positions: Positions, out: NDArray[Any], rows: NDArray[np.int64] | None = None) -> None:
         """Write the rows at valid positions [n] into out[rows]."""
-        parts, corpus = self._parts(positions), self.corpus
-        tokens, begins = corpus.tokens, parts[:, 2].copy()
-        if not corpus.mmap:
-            pieces = [corpus.read(begin, end) for begin, end in [(0, 0), *parts[:, 2:].tolist()]]
-            tokens = np.concatenate(pieces)
-            begins = _tokens_before(parts)
-        _copy(tokens, begins, parts, rows, self.config.pad_id, out)
+        parts, pad_id = self._parts(positions), self.config.pad_id
+        rows = np.arange(len(positions)) if rows is None else rows
+        if self.corpus.mmap:
+            _copy(self.corpus.tokens, parts, rows, pad_id, out)
+        else:
+            for place, _, begin, end, column in parts.tolist():
+                out[rows[place], column:] = pad_id
+                out[rows[place], column : column + end - begin] = self.corpus.read(begin, end)
+
+    _fill = fill
 
     def _starts(self, positions: Positions) -> Starts:
         """Where sequences begin, which to Megatron's shuffle are documents."""
         parts = self._parts(positions)
-        place, before = parts[:, 0], _tokens_before(parts)
-        columns = before - before[np.searchsorted(place, place)]
+        some = parts[parts[:, 2] < parts[:, 3]]
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
-        some = parts[:, 2] < parts[:, 3]
-        starts[place[some], columns[some]] = True
+        starts[some[:, 0], some[:, 4]] = True
         return starts
 
     def sequence_ids(self, k: int) -> NDArray[np.int64]:
@@ -149,7 +146,7 @@ class MegatronNanoset(Rows):
 
     def spans(self, position: int) -> list[Span]:
         offsets, itemsize, spans = self.corpus.document_offsets, self.corpus.dtype.itemsize, []
-        for _, _, begin, end in self._parts(np.array([position])).tolist():
+        for _, _, begin, end, _ in self._parts(np.array([position])).tolist():
             if begin < end:
                 document = int(np.searchsorted(offsets, begin, side="right")) - 1
                 first = int(offsets[document])
@@ -230,57 +227,46 @@ class MegatronNanoset(Rows):
 
 @njit(cache=True, nogil=True, boundscheck=True)
 def locate(mappings, corpus, positions, sequence_length, row_length):
-    """The parts of each sample, int64 [parts, 4]: (place in `positions`, sequence, begin, end), the last two in tokens
-    of .bin. IndexError where a mapping leads out of another, of its sequence or of the row.
+    """The parts of the samples at `positions`, in order.
+
+    Returns int64 [parts, 5]: (place in `positions`, sequence, begin, end, column): tokens begin:end of .bin go to a
+    row's columns from `column` on. Raises IndexError where an index leads out of the corpus, a sequence or the row.
     """
     document_index, sample_index, shuffle_index = mappings
     lengths, pointers, itemsize = corpus
-    extra = row_length - sequence_length
     count = 0
     for k in positions:
         j = np.int64(shuffle_index[k])
-        first, last = sample_index[j, 0], sample_index[j + 1, 0]
-        if not 0 <= first <= last < len(document_index):
+        if not 0 <= sample_index[j, 0] <= sample_index[j + 1, 0] < len(document_index):
             raise IndexError("a sample leaves the stream")
-        count += last - first + 1
-    parts = np.empty((count, 4), dtype=np.int64)
+        count += sample_index[j + 1, 0] - sample_index[j, 0] + 1
+    parts = np.empty((count, 5), dtype=np.int64)
     part = 0
     for n, k in enumerate(positions):
         j = np.int64(shuffle_index[k])
-        first, last = sample_index[j, 0], sample_index[j + 1, 0]
-        rest = row_length
-        for i in range(first, last + 1):
+        first, last = sample_index[j], sample_index[j + 1]
+        column = 0
+        for i in range(first[0], last[0] + 1):
             sequence = document_index[i]
-            start = sample_index[j, 1] if i == first else 0
-            stop = sample_index[j + 1, 1] + extra if i == last else lengths[sequence]
-            rest -= stop - start
-            if not 0 <= start <= stop <= lengths[sequence] or rest < 0:
+            start = first[1] if i == first[0] else 0
+            stop = last[1] + row_length - sequence_length if i == last[0] else lengths[sequence]
+            if not 0 <= start <= stop <= lengths[sequence] or column + stop - start > row_length:
                 raise IndexError("a sample leaves its sequence or its row")
-            offset = pointers[sequence] // itemsize
-            parts[part, 0], parts[part, 1] = n, sequence
-            parts[part, 2], parts[part, 3] = offset + start, offset + stop
+            begin = pointers[sequence] // itemsize
+            parts[part, 0], parts[part, 1], parts[part, 4] = n, sequence, column
+            parts[part, 2], parts[part, 3] = begin + start, begin + stop
+            column += stop - start
             part += 1
     return parts
 
 
 @njit(cache=True, nogil=True)
-def _copy(tokens, begins, parts, rows, pad_id, out):
-    """Write the parts of `locate`, which begin in `tokens` at `begins`, one after another into out[rows]; then pads."""
-    part = 0
-    for n in range(len(rows)):
-        row, column = out[rows[n]], 0
-        while part < len(parts) and parts[part, 0] == n:
-            size = parts[part, 3] - parts[part, 2]
-            source = tokens[begins[part] : begins[part] + size]
-            target = row[column : column + size]
-            for i in range(len(source)):  # over two slices the compiler vectorises
-                target[i] = source[i]
-            column += size
-            part += 1
-        row[column:] = pad_id
-
-
-def _tokens_before(parts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The tokens of all parts that come before each."""
-    sizes = parts[:, 3] - parts[:, 2]
-    return np.cumsum(sizes) - sizes
+def _copy(tokens, parts, rows, pad_id, out):
+    """Copy the parts of `locate` into out[rows], and fill up with pad_id behind the last of a row."""
+    for n in range(len(parts)):
+        source = tokens[parts[n, 2] : parts[n, 3]]
+        target = out[rows[parts[n, 0]], parts[n, 4] :]
+        for i in range(len(source)):  # over two slices the compiler vectorises
+            target[i] = source[i]
+        if n + 1 == len(parts) or parts[n + 1, 0] > parts[n, 0]:
+            target[len(source) :] = pad_id
