@@ -11,7 +11,8 @@ this file. Both run `benchmarks/measure_tree.py` of the new tree, on the same fi
     nanotron lookup N     the same; nanotron build N: an epoch of 10^7 samples
 
 1. Every round starts a fresh process in each tree.
-2. Measurement after measurement the two take turns, and the first one alternates, so that noise meets both.
+2. Measurement after measurement the two take turns. Which one starts and goes first alternates, so that noise meets
+   both. Comparing a tree with itself shows how much noise is left.
 3. The result is the median over the rounds of the ratio within a round: 1.10 means the new tree is 10% faster. On a
    busy machine the ratio by processor time says more than the one by the wall clock.
 
@@ -22,6 +23,7 @@ file inlines, so remove `*.nbi` and `*.nbc` there after such a change.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -98,8 +100,9 @@ def measure(
     found: dict[str, dict[str, Rates]] = {name: {side: {} for side in SIDES} for name in names}
     failures: dict[str, str] = {}
     for number in range(rounds):
-        with start(trees["old"], arguments) as old, start(trees["new"], arguments) as new:
-            processes = dict(zip(SIDES, (old, new), strict=True))
+        with contextlib.ExitStack() as stack:
+            order = SIDES if number % 2 else SIDES[::-1]
+            processes = {side: stack.enter_context(start(trees[side], arguments)) for side in order}
             for turn, name in enumerate(names, number):
                 for side in SIDES if turn % 2 else reversed(SIDES):
                     if name in failures:
