@@ -236,7 +236,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     "private names of other modules": (
         foreign_private_names,
         0,
-        {"collator.py": 3, "megatron/collator.py": 1, "train.py": 1, "training/pipeline.py": 1},
+        {"collator.py": 3, "megatron/collator.py": 1},
     ),
     "homes of argparse": (
         uses("argparse", "ArgumentParser"),
@@ -248,7 +248,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "megatron/merge.py": 2,
             "megatron/preprocess.py": 3,
             "preprocess.py": 5,
-            "train.py": 2,
         },
     ),
     "homes of locks": (
@@ -272,11 +271,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "streaming/iterable.py": 6,
             "streaming/loader.py": 1,
             "streaming/stream.py": 1,
-            "training/pipeline.py": 1,
-            "training/staged_loader.py": 1,
         },
     ),
-    "casts": (uses("cast"), 0, {"streaming/loader.py": 1, "text/parts.py": 1, "training/pipeline.py": 1}),
+    "casts": (uses("cast"), 0, {"streaming/loader.py": 1, "text/parts.py": 1}),
 }
 
 

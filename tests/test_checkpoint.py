@@ -12,8 +12,8 @@ import torch
 from ranks import Ranks
 from ranks.tasks import hold_lock, load_sharded, save_sharded
 
-from nanoset_ref.training.checkpoint import STATE, CheckpointError, Checkpoints, digest, find_problem, read_state
-from nanoset_ref.training.parallel import start_world
+from nanoset_ref.training import CheckpointError, Checkpoints, find_problem, read_state, start_world
+from nanoset_ref.training.checkpoint import STATE, digest
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from ruamel.yaml import YAML
 
 from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.training.config import Config, load_config
-from nanoset_ref.training.strict_yaml import ConfigError
+from nanoset_ref.training import ConfigError, load_config
 
 SEEDS = """
 data_stages:
@@ -84,6 +83,8 @@ def test_the_three_forms_of_dataset_path_are_read(files, tmp_path):
     assert config.optimizer.learning_rate_scheduler.learning_rate == 0.001
     assert config.global_batch_size == 16
     assert not config.data_stages[0].data.dataset.continues
+    with pytest.raises(ValidationError, match="frozen"):
+        config.tokens.train_steps = 3
 
 
 def test_the_stateless_order_continues_by_default(load):
@@ -111,16 +112,9 @@ DATASET = (*STAGE, "data", "dataset")
     [
         ((*STAGE, "start_training_step"), 1, "data_stages[1].start_training_step: 1 is used twice"),
         (("data_stages", 2, "start_training_step"), 15, "data_stages[2].start_training_step: 15 is used twice"),
-        (
-            (*STAGE, "start_training_step"),
-            0,
-            "data_stages[1].start_training_step: should be greater than or equal to 1",
-        ),
         ((*STAGE, "start_training_step"), 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
         (("data_stages", 0, "start_training_step"), 2, "data_stages: one stage must have start_training_step 1, got ["),
-        (("data_stages",), [], "data_stages: one stage must have start_training_step 1, got []"),
         ((*STAGE, "start_training_step"), "15", "start_training_step: should be a valid integer, got '15'"),
-        ((*STAGE, "start_training_step"), True, "start_training_step: should be a valid integer, got True"),
         ((*STAGE, "name"), "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
         ((*STAGE, "data", "num_loading_workes"), 1, "unknown key, did you mean 'num_loading_workers'?"),
         (
@@ -138,7 +132,6 @@ DATASET = (*STAGE, "data", "dataset")
         ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
         ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
         ((*DATASET, "order"), "random", "dataset.order: should be 'nanotron' or 'stateless', got 'random'"),
-        (("tokens", "train_steps"), 0, "tokens.train_steps: should be greater than or equal to 1, got 0"),
         (("tokens", "train_steps"), 1.5, "tokens.train_steps: should be a valid integer, got 1.5"),
         (("tokens", "train_steps"), 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
         (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
@@ -149,7 +142,6 @@ DATASET = (*STAGE, "data", "dataset")
             "tokens.micro_batch_size: 1000000000000 samples of 8 tokens are above",
         ),
         (("tokens",), None, "tokens: should be a valid dictionary"),
-        (("parallelism", "dp"), 0, "parallelism.dp: should be greater than or equal to 1, got 0"),
         (("parallelism", "tp"), 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
         (("parallelism", "pp"), 8, "per_replica: must be at least parallelism.pp = 8, got 4"),
         (("model", "model_config", "vocab_size"), 299, "300 ids, model.model_config.vocab_size is only 299"),
@@ -159,14 +151,7 @@ DATASET = (*STAGE, "data", "dataset")
         (("model", "model_config", "hidden_size"), 0, "model.model_config.hidden_size: must be at least 1, got 0"),
         (("model", "model_config", "hidden_size"), -16, "model.model_config.hidden_size: must be at least 1, got -16"),
         (("model", "model_config", "vocab_size"), None, "model_config: "),
-        (("checkpoints", "checkpoint_interval"), 0, "checkpoints.checkpoint_interval: should be greater than or equal"),
-        (("optimizer", "clip_grad"), "1", "optimizer.clip_grad: should be a valid number, got '1'"),
-        (("optimizer", "clip_grad"), -1, "optimizer.clip_grad: should be greater than 0, got -1"),
         (("optimizer", "clip_grad"), float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
-        (("optimizer", "weight_decay"), -1, "weight_decay: should be greater than or equal to 0, got -1"),
-        (("optimizer", "optimizer_factory"), {"adam_beta1": 1.5}, "adam_beta1: should be less than 1, got 1.5"),
-        (("optimizer", "learning_rate_scheduler", "learning_rate"), float("inf"), "learning_rate: should be a finite"),
-        (("general",), {"seed": 10**30}, "general.seed: should be less than 9223372036854775808, got 1000"),
         (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
         (("zzz",), 1, "zzz: unknown key"),
     ],
@@ -195,11 +180,6 @@ def test_everything_that_is_wrong_is_reported_at_once(load):
     ]
 
 
-def test_a_missing_key_is_named(load):
-    with pytest.raises(ConfigError, match=r"data_stages\[0\]\.data\.dataset: is missing"):
-        load(lambda tree: tree["data_stages"][0]["data"].pop("dataset"))
-
-
 def test_a_key_that_stands_twice_is_an_error(files, tmp_path):
     text = SEEDS.format(**files).replace(f"{files['b']}: 2e-1", f"{files['a']}: 0.2")
     (tmp_path / "config.yaml").write_text(text)
@@ -224,13 +204,6 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
 
     with pytest.raises(ConfigError, match=rf"{size - 1} is below the tokenizer's vocabulary of {size} ids"):
         load(change)
-
-
-def test_configs_are_frozen(load):
-    config = load()
-    assert isinstance(config, Config)
-    with pytest.raises(ValidationError, match="frozen"):
-        config.tokens.train_steps = 3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ranks.tasks import build_while_one_dies, write_layouts
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training.parallel import ParallelLayout, layout_of_rank, start_world
+from nanoset_ref.training import ParallelLayout, layout_of_rank, start_world
 
 
 def token_file(path, num_tokens):

@@ -10,11 +10,7 @@ from resume_contract import check_resume_contract
 
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training.config import Config
-from nanoset_ref.training.parallel import ParallelLayout
-from nanoset_ref.training.staged_loader import StagedLoader
-from nanoset_ref.training.stages import open_stage, planned_start
-from nanoset_ref.training.strict_yaml import ConfigError
+from nanoset_ref.training import Config, ConfigError, ParallelLayout, StagedLoader, open_stage, planned_start
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 S = 4
@@ -342,3 +338,11 @@ def test_a_finished_stage_that_is_continued_must_be_as_it_was(make, order, befor
     _, state = run(make(stages(before)), 3)
     with pytest.raises(PlanMismatch, match=r"stage 'one': this state was saved under another plan"):
         run(make(stages(after)), 1, state)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, None, [], 1.5, {"step": 1, "stages": [{"name": "one"}]}, {"step": "x", "stages": []}]
+)
+def test_what_is_no_state_is_named(make, state):
+    with pytest.raises(ConfigError, match="this is no state of a StagedLoader"):
+        loaders_of(make([("one", 1, "a", {})]))[0].load_state_dict(state)

@@ -35,20 +35,17 @@ class Section(BaseModel):
 
 def _by_path(given: Any) -> Any:
     """The three forms of dataset_path as one: {absolute path: weight or None}."""
-    items = [(given, None)] if isinstance(given, str) else given
-    if isinstance(given, list):
-        items = [(path, None) for path in given]
-    elif isinstance(given, dict) and None not in given.values():
-        items = list(given.items())
-    if not isinstance(items, list) or not all(path and isinstance(path, str) for path, _ in items):
+    blend = given if isinstance(given, dict) and None not in given.values() else {}
+    paths = [given] if isinstance(given, str) else given if isinstance(given, list) else list(blend) or [None]
+    if not all(path and isinstance(path, str) for path in paths):
         got = reprlib.repr(given)
         raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
-    weights = {os.path.abspath(path): weight for path, weight in items}
-    if len(weights) < len(items):
+    named = {os.path.abspath(path): blend.get(path) for path in paths}
+    if len(named) < len(paths):
         raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
-    if all(weight == 0 for weight in weights.values()):
+    if all(weight == 0 for weight in named.values()):
         raise ValueError("must name at least one file with a weight above 0")
-    return weights
+    return named
 
 
 class DatasetConfig(Section):
