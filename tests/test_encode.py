@@ -10,8 +10,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.tokenise import encode as encode_module
+from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.tokenise.stretches import StretchCutter
 
 TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
 WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"

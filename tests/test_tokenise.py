@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from nanoset_ref.text import InputError, open_text
 from nanoset_ref.text import parts as parts_module
 from nanoset_ref.tokenise import EncoderConfig, JobError, Ranks, tokenise
+from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
-from nanoset_ref.tokenise.stretches import StretchCutter
 from nanoset_ref.tokenise.work import Share
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]

@@ -1,7 +1,19 @@
 """Text to token ids with any number of threads, processes or ranks of torchrun, and always the same result."""
 
+from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.tokenise.jobs import Counts, EncoderConfig, Sink, tokenise
 from nanoset_ref.tokenise.processes import JobError
 from nanoset_ref.tokenise.ranks import Ranks, StoppedError
 
-__all__ = ["Counts", "EncoderConfig", "JobError", "Ranks", "Sink", "StoppedError", "tokenise"]
+__all__ = [
+    "Counts",
+    "Encoder",
+    "EncoderConfig",
+    "JobError",
+    "Ranks",
+    "Sink",
+    "StoppedError",
+    "TokenizerError",
+    "load_tokenizer",
+    "tokenise",
+]

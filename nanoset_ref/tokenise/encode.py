@@ -5,7 +5,7 @@ every special token, else hf. Special tokens are worked out once, as what the to
 text, and set there by us: `tokenizer(texts)` builds masks, lists and warnings nobody reads and is a quarter slower.
 
 Threads, or other processes, encode a few batches ahead while the caller reads and writes. Long documents are encoded
-in stretches (see `stretches`).
+in stretches (see `cutting`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow, threads
+from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.processes import Workers
-from nanoset_ref.tokenise.stretches import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22

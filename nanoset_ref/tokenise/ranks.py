@@ -23,7 +23,7 @@ CALLS = count()  # of this process
 
 
 class StoppedError(JobError):
-    """Another rank failed, and has said why."""
+    """Another rank failed, and has said why; this one has nothing to say."""
 
     reported_elsewhere = True
 
@@ -61,7 +61,7 @@ class Ranks:
     def beat(self, signs: int = 1) -> int:
         """Give a sign of life, return how many there were. Raises StoppedError if a rank has failed."""
         if self._ask("check", ["failed"]):
-            raise StoppedError(f"stopped, because rank {self._ask('get', 'failed').decode()} failed")
+            raise StoppedError
         return self._ask("add", "signs", signs)
 
     @contextmanager
@@ -72,7 +72,7 @@ class Ranks:
         except BaseException as error:
             if not isinstance(error, StoppedError):
                 with suppress(StoppedError):  # the store may be what failed
-                    self.publish("failed", str(self.rank))
+                    self.publish("failed", "")
             raise
 
     def agree(self, decide: Callable[[], str]) -> str:
