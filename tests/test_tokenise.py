@@ -158,7 +158,9 @@ def test_an_error_of_a_local_worker_ends_the_job_with_its_message(corpus, golden
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_a_killed_local_worker_ends_the_job_at_once(corpus, golden, tmp_path):
+def test_a_killed_local_worker_ends_the_job_at_once(corpus, golden, tmp_path, monkeypatch):
+    monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_DOCUMENTS", 5)  # work for both workers
+
     def kill():
         while not (children := multiprocessing.active_children()):
             time.sleep(0.01)
