@@ -6,6 +6,7 @@ compared before anything is timed.
 
     build   document, sample and shuffle index of a corpus of so many documents, in memory, for 1 epoch and for 2.5:
             upstream's own functions (NumPy, and its C++ helpers) in the order in which GPTDataset calls them
+    open    an .idx of so many sequences, every check of it included (the page cache is warm): seconds, no rival
     read    batches through torch's DataLoader, no workers: upstream's GPTDataset, whose items torch stacks, against
             rows: build_nanoset_dataloader over a MegatronNanoset (input_ids, label_ids and their masks)
             fields: NanosetDataLoader with a MegatronCollator, the very batch that upstream gives (tokens, labels,
@@ -31,13 +32,17 @@ from torch.utils.data import DataLoader
 from benchmarks.record import command, interleaved, save
 from nanoset_ref.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.megatron import (
+    EpochPlan,
     MegatronCollator,
     MegatronNanoset,
+    MMapIndexedDataset,
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
+    build_mappings,
+    plan_epochs,
 )
-from nanoset_ref.megatron.mappings import EpochPlan, build_mappings, plan_epochs
+from nanoset_ref.megatron.indexed_dataset import HEADER, MAGIC
 from nanoset_ref.samplers import ResumableBatchSampler
 
 BATCH, SEED = 8, 1234
@@ -57,12 +62,15 @@ def main() -> None:
     result: dict[str, Any] = {
         "command": command("megatron"),
         "build": [],
+        "open": [],
         "read": [],
     }
     for documents in map(int, options.documents):
         for epochs in (1.0, 2.5):
             result["build"].append(bench_build(documents, epochs, options.rounds))
     with tempfile.TemporaryDirectory() as folder:
+        for documents in map(int, options.documents):
+            result["open"].append(bench_open(Path(folder), documents, options.rounds))
         prefix = write_corpus(Path(folder), options.megabytes)
         for sequence_length in options.sequence_lengths:
             result["read"].append(bench_read(prefix, sequence_length, options.rounds))
@@ -123,6 +131,22 @@ def upstream_indexes(lengths: np.ndarray, plan: EpochPlan, sequence_length: int)
         plan.num_samples_before_final_epoch, sample_index.shape[0] - 1, state
     )
     return document_index, sample_index, shuffle_index
+
+
+def bench_open(folder: Path, documents: int, rounds: int) -> dict[str, Any]:
+    """An .idx beside a .bin that is one hole."""
+    lengths = lengths_of(documents)
+    ends = np.cumsum(lengths, dtype=np.int64) * 2
+    with open(folder / "open.idx", "wb") as file:
+        file.write(HEADER.pack(MAGIC, 1, 8, documents, documents + 1))
+        for array in (lengths, np.append(0, ends[:-1]), np.arange(documents + 1)):
+            file.write(array.data)
+    with open(folder / "open.bin", "wb") as file:
+        file.truncate(int(ends[-1]))
+    seconds = interleaved({"open": lambda: MMapIndexedDataset(folder / "open")}, rounds)
+    record = {"sequences": documents, "seconds": round(statistics.median(seconds["open"]), 4)}
+    print(f"open {documents:,} sequences: {record['seconds']} s", flush=True)
+    return record
 
 
 # ---- reading samples

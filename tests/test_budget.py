@@ -213,8 +213,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         40,
         {
             "formats/conversion.py:convert": 45,
-            "megatron/index.py:main": 42,
-            "megatron/indexed_dataset.py:read_index": 41,
             "orders/limits.py:limit_repetitions": 43,
             "preprocess.py:preprocess": 43,
         },
@@ -225,7 +223,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "dataloader.py:build_nanoset_dataloader": 15,  # a seed's signature and what grew on it
             "preprocess.py:preprocess": 13,
-            "megatron/preprocess.py:preprocess": 13,
+            "megatron/from_text.py:preprocess_corpus": 13,
         },
     ),
     "imports that run uphill": (uphill_imports, 0, {"chunks -> megatron": 1}),
@@ -242,9 +240,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "command.py": 4,  # home
             "corpus.py": 2,
-            "megatron/index.py": 2,
-            "megatron/merge.py": 2,
-            "megatron/preprocess.py": 3,
             "preprocess.py": 5,
         },
     ),

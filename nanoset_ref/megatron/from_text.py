@@ -60,48 +60,52 @@ def document_sink(path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = 
         builder.finalize(idx_path(path_prefix))
 
 
-def preprocess(
-    input: PathLike | Sequence[PathLike],
+def preprocess_corpus(
+    input: Sequence[PathLike] | PathLike,
     output_prefix: PathLike,
     *,
     tokenizer_type: str,
-    tokenizer_model: PathLike | None,
-    json_key: str = "text",
+    tokenizer_model: PathLike | None = None,
+    json_keys: Sequence[str] = ("text",),
     split: str | None = None,
     append_eod: bool = False,
-    include_special_tokens: bool = False,
+    tokenizer_hf_include_special_tokens: bool = False,
     backend: Backend = "auto",
     on_error: OnError = "raise",
     overwrite: bool = False,
     workers: int = 1,
     progress: bool | None = None,
-) -> Counts | None:
-    """Tokenise the column `json_key` of `input` into `<output_prefix>_<json_key>_document.bin` and `.idx`.
+) -> dict[str, Counts | None]:
+    """Tokenise text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
 
     Args:
-        tokenizer_type, tokenizer_model: see `tokenizer_name`.
-        include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document; upstream does
-            not.
-        The others are those of `nanoset_ref.preprocess.preprocess`.
+        input, split, append_eod, backend, on_error, overwrite, workers, progress: as of nanoset_ref.preprocess.
+        output_prefix: where to write; the folder is made if need be.
+        tokenizer_type: HuggingFaceTokenizer, Llama2Tokenizer, GPT2BPETokenizer, SentencePieceTokenizer or
+            GPTSentencePieceTokenizer; all are loaded with AutoTokenizer.
+        tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub.
+        json_keys: the column with the text; several give a pair of files each.
+        tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
 
     Returns:
-        Counts; None in the ranks of torchrun other than 0.
+        Counts by the prefix written; None in the ranks of torchrun other than 0.
 
     Raises:
         ValueError: a tokenizer type that is not known. FileExistsError, and what `tokenise` raises.
     """
-    name = tokenizer_name(tokenizer_type, tokenizer_model)
-    prefix = f"{os.fspath(output_prefix)}_{json_key}_document"
-    return tokenise(
-        partial(open_text, input, column=json_key, split=split, on_error=on_error),
-        EncoderConfig(
-            tokenizer=name, backend=backend, add_special_tokens=include_special_tokens, append_eod=append_eod
-        ),
-        partial(document_sink, prefix, overwrite=overwrite),
-        bin_path(prefix),
-        workers=workers,
-        progress=progress,
+    config = EncoderConfig(
+        tokenizer=tokenizer_name(tokenizer_type, tokenizer_model),
+        backend=backend,
+        add_special_tokens=tokenizer_hf_include_special_tokens,
+        append_eod=append_eod,
     )
+    counts = {}
+    for key in json_keys:
+        prefix = f"{os.fspath(output_prefix)}_{key}_document"
+        source = partial(open_text, input, column=key, split=split, on_error=on_error)
+        sink = partial(document_sink, prefix, overwrite=overwrite)
+        counts[prefix] = tokenise(source, config, sink, bin_path(prefix), workers=workers, progress=progress)
+    return counts
 
 
 def tokenizer_name(tokenizer_type: str, tokenizer_model: PathLike | None) -> str:

@@ -8,18 +8,58 @@ The flags are the fields of `NanosetConfig`. A run with the same fields finds ev
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from nanoset_ref.command import run
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import DataPath, NanosetConfig
-from nanoset_ref.preprocess import run_command
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 
-def parse_data_path(items: Sequence[str]) -> DataPath:
+def _count(text: str) -> int | None:
+    return None if text.lower() == "none" else int(text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IndexOptions:
+    """What to build.
+
+    Args:
+        data_path: prefix, several of them, or prefix=weight for each
+        sequence_length: tokens per sample
+        path_to_cache: the folder of the indexes
+        split: sizes of train, valid and test
+        split_num_samples: samples wanted of train, valid and test; none: one epoch
+        random_seed: seed of every shuffle
+        mid_level_dataset_surplus: reserve of each corpus of a weighted blend
+        no_extra_token: samples of S tokens, not S + 1
+        keep_last_partial: keep the last, partial sample of valid
+    """
+
+    data_path: list[str]
+    sequence_length: int
+    path_to_cache: str
+    split: str = "949,50,1"
+    split_num_samples: tuple[Annotated[Any, _count], Any, Any] = (None, None, None)
+    random_seed: int = 1234
+    mid_level_dataset_surplus: float = 0.005
+    no_extra_token: bool = False
+    keep_last_partial: bool = False
+
+
+def build_indexes(options: IndexOptions) -> None:
+    """Build the cached indexes of a Megatron-style dataset."""
+    fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
+    extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
+    config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
+    Path(options.path_to_cache).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
+    sys.stdout.writelines(f"{dataset}\n" for dataset in NanosetBuilder(config).build() if dataset is not None)
+
+
+def parse_data_path(items: Sequence[str]) -> list[Any]:
     """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"].
 
     Raises:
@@ -34,53 +74,7 @@ def parse_data_path(items: Sequence[str]) -> DataPath:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:
-    parser = argparse.ArgumentParser(prog=prog, description="Build the cached indexes of a Megatron-style dataset.")
-    add = parser.add_argument
-    add("--data-path", required=True, nargs="+", help="prefix, several of them, or prefix=weight for each")
-    add("--split", default="949,50,1", help="sizes of train, valid and test (default: %(default)s)")
-    add("--sequence-length", required=True, type=int, help="tokens per sample")
-    add(
-        "--split-num-samples",
-        nargs=3,
-        type=_count,
-        default=(None,) * 3,
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="samples wanted; none: one epoch",
-    )
-    add("--random-seed", type=int, default=1234, help="seed of every shuffle (default: %(default)s)")
-    add("--path-to-cache", required=True, help="the folder of the indexes")
-    add(
-        "--mid-level-dataset-surplus",
-        type=float,
-        default=0.005,
-        help="reserve of each corpus of a weighted blend (default: %(default)s)",
-    )
-    add(
-        "--no-extra-token",
-        dest="add_extra_token_to_sequence",
-        action="store_false",
-        help="samples of S tokens, not S + 1",
-    )
-    add(
-        "--keep-last-partial",
-        dest="drop_last_partial_validation_sequence",
-        action="store_false",
-        help="keep the last, partial sample of valid",
-    )
-    options = vars(parser.parse_args(arguments))
-
-    def work() -> list[Any]:
-        Path(options["path_to_cache"]).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
-        return NanosetBuilder(NanosetConfig(data_path=parse_data_path(options.pop("data_path")), **options)).build()
-
-    for dataset in run_command(prog, work):
-        if dataset is not None:
-            sys.stdout.write(f"{dataset}\n")
-    return 0
-
-
-def _count(text: str) -> int | None:
-    return None if text.lower() == "none" else int(text)
+    return run(build_indexes, arguments, prog)
 
 
 if __name__ == "__main__":

@@ -89,16 +89,10 @@ def read_index(path_prefix: PathLike) -> Index:
     )
     # 2. the arrays
     raw = np.memmap(path, mode="r").view(np.ndarray)[HEADER.size :]
-    lengths, pointers, documents, modes = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
-    index = Index(
-        DTYPES[code - 1],
-        lengths.view("<i4"),
-        pointers.view("<i8"),
-        documents.view("<i8"),
-        modes.view("<i1") if len(modes) else None,
-    )
+    lengths, pointers, documents, rest = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
+    ends, modes = documents.view("<i8"), rest.view("<i1") if len(rest) else None
+    index = Index(DTYPES[code - 1], lengths.view("<i4"), pointers.view("<i8"), ends, modes)
     # 3. what they must satisfy
-    ends = index.document_indices
     require(
         entries > 0 and ends[0] == 0 and ends[-1] == sequences and bool(np.all(ends[1:] >= ends[:-1])),
         f"{path} is damaged: its document entries must run from 0 to the {sequences} sequences; copy it again",

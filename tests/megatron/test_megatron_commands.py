@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
-from nanoset_ref.megatron.from_text import preprocess, tokenizer_name
+from nanoset_ref.megatron.from_text import preprocess_corpus, tokenizer_name
 from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.merge import main as merge_main
@@ -29,12 +29,22 @@ def _keep_the_signal_handler() -> Iterator[None]:
     signal.signal(signal.SIGTERM, handler)
 
 
-def run(main: Callable[..., int], *arguments: Any) -> Any:
-    """Run a command in this process; returns what it exits with (0, or the line on standard error)."""
-    try:
-        return main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        return end.code
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process; returns what it prints, or, if it fails, its error."""
+
+    def call(main: Callable[..., int], *arguments: Any) -> str:
+        try:
+            code: Any = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        output, errors = capsys.readouterr()
+        return output if code == 0 else errors + str(code)
+
+    return call
 
 
 @pytest.fixture
@@ -53,14 +63,14 @@ def test_files_are_those_that_upstreams_tool_would_write(
 ) -> None:
     """One sequence per document with its EOD; a document without tokens gets neither."""
     path, texts = corpus
-    counts = preprocess(
+    (counts,) = preprocess_corpus(
         path,
         tmp_path / "out" / "mine",
         tokenizer_type="HuggingFaceTokenizer",
         tokenizer_model=golden / "tokenizer",
         append_eod=append_eod,
         workers=workers,
-    )
+    ).values()
     tokenizer = load_tokenizer(golden / "tokenizer")
     with MMapIndexedDatasetBuilder(tmp_path / "expected.bin", np.uint16) as builder:
         for text in texts:
@@ -79,22 +89,21 @@ def test_files_are_those_that_upstreams_tool_would_write(
 
 
 def test_the_command_of_the_documentation(
-    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], run: Run
 ) -> None:
     arguments = (
         *("--input", corpus[0], "--output-prefix", tmp_path / "my-llama2-dataset"),
         *("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", golden / "tokenizer" / "tokenizer.json"),
         *("--append-eod", "--workers", 1, "--json-key", "text"),
     )
-    assert run(preprocess_main, *arguments) == 0
     prefix = tmp_path / "my-llama2-dataset_text_document"
-    assert capsys.readouterr().out.startswith(f"{prefix}: 200 documents, ")
+    assert run(preprocess_main, *arguments).startswith(f"{prefix}: 200 documents, ")
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
     assert "remove it, or ask for overwriting" in run(preprocess_main, *arguments)
-    assert run(preprocess_main, *arguments, "--overwrite") == 0
+    assert run(preprocess_main, *arguments, "--overwrite").startswith(f"{prefix}: 200 documents, ")
 
 
-def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]]) -> None:
+def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], run: Run) -> None:
     def fails(*options: Any, input: Path = corpus[0], type: str = "HuggingFaceTokenizer") -> str:
         where = ("--input", input, "--output-prefix", tmp_path / "out", "--tokenizer-type", type)
         return run(preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options)
@@ -112,25 +121,25 @@ def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[
         tokenizer_name("GPT2BPETokenizer", None)
 
 
-def test_pairs_are_merged_by_name(tmp_path: Path, write_corpus: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_are_merged_by_name(tmp_path: Path, write_corpus: Any, run: Run) -> None:
     (tmp_path / "parts").mkdir()
     for name in ("parts/b", "parts/a"):
         write_corpus([[2], [1]] if name == "parts/a" else [[3]], name)
-    assert run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all") == 0
-    assert "3 sequences in 3 documents, 6 tokens" in capsys.readouterr().out
+    written = run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all")
+    assert "3 sequences in 3 documents, 6 tokens" in written
     assert MMapIndexedDataset(tmp_path / "all").sequence_lengths.tolist() == [2, 1, 3]
     assert "exists" in run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all")
     (tmp_path / "nothing").mkdir()
     assert "no .bin/.idx pair in the folder" in run(merge_main, "--input", tmp_path / "nothing", "--output-prefix", "x")
 
 
-def test_indexes_are_built_ahead_and_found(
-    tmp_path: Path, write_corpus: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, run: Run) -> None:
     one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
     where = ("--data-path", f"{one}=1", f"{two}=3", "--split", "1,1,0", "--path-to-cache", cache)
-    assert run(index_main, *where, "--sequence-length", 4, "--split-num-samples", 40, 9, 0) == 0
-    assert capsys.readouterr().out.startswith("BlendedNanoset(train: 40 samples")
+    built = run(index_main, *where, "--sequence-length", 4, "--split-num-samples", 40, 9, "none")
+    assert "weights need a number" in built
+    built = run(index_main, *where, "--sequence-length", 4, "--split-num-samples", 40, 9, 0)
+    assert built.startswith("BlendedNanoset(train: 40 samples")
     before = sorted(cache.iterdir())
     config = NanosetConfig(
         random_seed=1234,

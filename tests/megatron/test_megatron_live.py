@@ -26,7 +26,7 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
     merge_corpora,
-    preprocess,
+    preprocess_corpus,
 )
 from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
 from nanoset_ref.megatron.nanoset_config import DataPath
@@ -302,13 +302,13 @@ def test_a_weighted_blend_of_real_text_over_three_epochs(
     """GPT-2 tokens of everything beside the checkout, read by megatron-core and by us: every sample, whole."""
     shares, prefixes, tokens = {"shakespeare": 5, "wikitext2-valid": 3, "wikitext2-test": 2}, [], 0
     for name in shares:
-        counts = preprocess(
+        (counts,) = preprocess_corpus(
             real_data / f"{name}.jsonl",
             tmp_path / name,
             tokenizer_type="GPT2BPETokenizer",
             tokenizer_model=real_data / "gpt2",
             append_eod=True,
-        )
+        ).values()
         assert counts is not None
         tokens += counts.tokens
         prefixes.append(str(tmp_path / f"{name}_text_document"))
