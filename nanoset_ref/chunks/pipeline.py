@@ -2,7 +2,7 @@
 
 datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
 machine or as a Slurm job array, and keeps track of those that are done. Its tokenizer writes a folder of .ds files,
-which a Nanoset reads unchanged (`nanoset_ref.datatrove`). On this machine:
+which a Nanoset reads unchanged (`nanoset_ref.formats`). On this machine:
 
     from datatrove.executor import LocalPipelineExecutor
     steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")

@@ -27,12 +27,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, NonNegativeInt
+from pydantic.dataclasses import dataclass
 
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, ManifestError, above, begin
 from nanoset_ref.chunks.packing import Packer, interleave_workers
@@ -46,7 +46,8 @@ ROWS, TOKENS, TOKEN_FILES = "train.jsonl", "train_input_ids.npy", "train*_input_
 COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 
 
-class TokenizeConfig(BaseModel, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class TokenizeConfig:
     """What decides the content of the output.
 
     Args:
@@ -57,8 +58,7 @@ class TokenizeConfig(BaseModel, frozen=True):
         tail: "drop"; "pad", with the padding or EOS token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
         column: of the text; None: "text", or "content" where there is no "text".
-        add_special_tokens: whether the tokenizer adds what it adds by itself (Llama's BOS), as the original script
-            does.
+        no_special_tokens: leave out what the tokenizer adds by itself (Llama's BOS), which the original script keeps.
         worker_packing: 0, or how many workers the original script had, to get its rows.
         backend: see `Encoder`; the ids are the same with all of them.
         on_error: "raise" or "skip", for a document that cannot be read.
@@ -68,19 +68,24 @@ class TokenizeConfig(BaseModel, frozen=True):
     """
 
     tokenizer: str
-    concat_tokens: Annotated[int, Field(ge=2)] = 2049
+    concat_tokens: int = 2049
     bos_text: str = ""
     eos_text: str = ""
     no_wrap: bool = False
     tail: Literal["drop", "pad", "carry"] = "drop"
     format: Literal["jsonl", "tokens", "both"] = "jsonl"
     column: str | None = None
-    add_special_tokens: bool = True
-    worker_packing: NonNegativeInt = 0
+    no_special_tokens: bool = False
+    worker_packing: int = 0
     backend: Backend = "auto"
     on_error: OnError = "raise"
 
-    def model_post_init(self, context: object) -> None:
+    def __post_init__(self) -> None:
+        if self.concat_tokens < 2 or self.worker_packing < 0:
+            raise ValueError(
+                f"concat_tokens must be at least 2, worker_packing at least 0, got {self.concat_tokens} and "
+                f"{self.worker_packing}"
+            )
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
 
@@ -89,7 +94,7 @@ class TokenizeConfig(BaseModel, frozen=True):
         return EncoderConfig(
             tokenizer=self.tokenizer,
             backend=self.backend,
-            add_special_tokens=self.add_special_tokens,
+            add_special_tokens=not self.no_special_tokens,
             bos_text=self.bos_text,
             eos_text=self.eos_text,
         )
@@ -234,7 +239,7 @@ class _Job:
             "command": "tokenize",
             "subset": self.name,
             "files": [[file.name, file.stat().st_size] for file in self.files],
-            **self.config.model_dump(exclude={"backend", "bos_text", "eos_text"}),
+            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto", bos_text="", eos_text="")),
             "column": self._column(),
             "before_document": self.encoder.prefix,
             "after_document": self.encoder.suffix,
@@ -252,7 +257,7 @@ class _Job:
             vocab_size=self.encoder.vocab_size,
             eos_token_id=self.encoder.eos_token_id,
             appended_eod=self.encoder.suffix[-1:] == [self.encoder.eos_token_id],
-            added_special_tokens=self.config.add_special_tokens,
+            added_special_tokens=not self.config.no_special_tokens,
         )
         source = partial(open_text, files, column=self._column(), on_error=self.config.on_error)
         return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=self.num_workers)

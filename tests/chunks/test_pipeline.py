@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from nanoset_ref.datatrove import datatrove_files
-from nanoset_ref.datatrove.nanoset import DatatroveNanoset
+
+from nanoset_ref.formats import DatatroveNanoset, datatrove_files
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

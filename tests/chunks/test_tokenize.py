@@ -262,7 +262,7 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"concat_tokens": 1}, "concat_tokens\n  Input should be greater than or equal to 2"),
+        ({"concat_tokens": 1}, "concat_tokens must be at least 2"),
         ({"tail": "lose"}, "tail\n  Input should be 'drop'"),
         ({"format": "csv"}, "format\n  Input should be 'jsonl'"),
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
