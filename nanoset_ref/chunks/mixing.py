@@ -76,7 +76,7 @@ class Subset:
         return dealt + np.searchsorted(self.valid_lines - np.arange(len(self.valid_lines)), dealt, side="right")
 
     def line(self, number: int) -> bytes:
-        start, end = self.line_starts[number : number + 2]
+        start, end = self.line_starts[number : number + 2].tolist()
         return self._content[start:end].removesuffix(b"\n") + b"\n"  # the last line of a file may lack its end
 
 
