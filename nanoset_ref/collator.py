@@ -42,19 +42,16 @@ class Collator(ABC):
 
     Called with B samples {"input_ids": [row_length] integers} or a `SampleBlock`, it returns one batch, a dict.
 
+    Attributes:
+        row_length: tokens that a row must have.
+        needs_starts: whether `split` has to be told where documents begin.
+
     Raises:
         ValueError: no samples, another key than input_ids, another length than row_length.
     """
 
-    @property
-    @abstractmethod
-    def row_length(self) -> int:
-        """Tokens that a row must have."""
-
-    @property
-    def needs_starts(self) -> bool:
-        """Whether `split` has to be told where documents begin."""
-        return False
+    row_length: int
+    needs_starts = False
 
     @abstractmethod
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
@@ -68,7 +65,7 @@ class Collator(ABC):
         if block.rows.shape[1] != self.row_length:
             raise self._wrong_length([block.rows.shape[1]])
         starts = block.starts if self.needs_starts else None
-        return next(self.split(torch.from_numpy(block.rows), len(block), starts))
+        return next(self.split(torch.from_numpy(block.rows), len(block.rows), starts))
 
     def _stack(self, examples: Sequence[dict[str, Any]]) -> NDArray[Any]:
         if len(examples) == 0:
@@ -126,14 +123,8 @@ class DataCollatorForCLM(Collator):
     def __post_init__(self) -> None:
         if self.sequence_length < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {self.sequence_length}")
-
-    @property
-    def row_length(self) -> int:
-        return self.sequence_length + 1
-
-    @property
-    def needs_starts(self) -> bool:
-        return self.documents is not None and self.documents.needs_starts
+        self.row_length = self.sequence_length + 1
+        self.needs_starts = self.documents is not None and self.documents.needs_starts
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if self.current_pp_rank in (self.input_pp_rank, self.output_pp_rank):

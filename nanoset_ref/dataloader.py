@@ -121,7 +121,7 @@ class NanosetDataLoader(DataLoader[Any]):
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
-        return self.batch_sampler.num_batches(self.consumed_train_samples)
+        return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
 
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""

@@ -75,6 +75,7 @@ class Nanoset(Rows):
             raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
         self._files = [path if isinstance(path, Tokens) else TokenFile(path, token_dtype) for path in paths]
         self.sequence_length = operator.index(sequence_length)
+        self.row_length = self.sequence_length + 1
         self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
         self._given_weights = (

@@ -118,12 +118,9 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
     """
 
     sequence_length: int
+    row_length: int
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
     shuffled_over: int = 0
-
-    @property
-    def row_length(self) -> int:
-        return self.sequence_length + 1
 
     @property
     @abstractmethod

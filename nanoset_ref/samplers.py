@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,16 @@ from nanoset_ref.schedule import Layout, Schedule
 logger = logging.getLogger(__name__)
 
 Tail = Literal["drop", "pad", "loop"]
+
+
+class RestOfEpoch(NamedTuple):
+    """What an epoch still holds: batches per rank; positions, over all ranks, that no rank reads, or that are read
+    twice to fill the last batch.
+    """
+
+    batches: int
+    dropped: int
+    padded: int
 
 
 class ResumableBatchSampler(Sampler[Sequence[int]]):
@@ -37,14 +47,15 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
             position.
         layout: "strided" or "contiguous", see `nanoset_ref.schedule`.
         tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal
-            counts in any case. "drop": they are left out (`dropped_samples` of them). "pad": a last, shorter batch,
-            filled up to a multiple of D with the first positions of the epoch (`padded_samples` of them), as
+            counts in any case, and `rest_of_epoch` says how many positions it concerns. "drop": they are left out.
+            "pad": a last, shorter batch, filled up to a multiple of D with the first positions of the epoch, as
             DistributedSampler(drop_last=False) does. "loop": the last batch is filled up to B on every rank with the
             first positions, as DistributedSamplerWithLoop does.
 
     Iterating yields the batches of the rest of the current epoch; the next iteration begins a new one.
 
     Attributes:
+        global_batch_size: D x B, samples that all ranks together read per batch.
         consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers
             asks for batches ahead of time: count delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
 
@@ -72,14 +83,10 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
             raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
         self.num_samples = num_samples
         self.micro_batch_size = micro_batch_size
+        self.global_batch_size = self.schedule.micro_step_size
         self.dp_rank = dp_rank
         self.tail: Tail = tail
         self.consumed_train_samples: int = consumed_in({"consumed_train_samples": consumed_train_samples})
-
-    @property
-    def global_batch_size(self) -> int:
-        """D x B: samples that all ranks together read per batch."""
-        return self.schedule.micro_step_size
 
     @property
     def epoch(self) -> int:
@@ -91,37 +98,35 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         """The global count at which that epoch ends."""
         return (self.epoch + 1) * self.num_samples
 
+    def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
+        """What the epoch still holds at a global count, the same on every rank."""
+        left = self.num_samples - consumed_train_samples % self.num_samples
+        full, rest = divmod(left, self.global_batch_size)
+        if self.tail == "drop":
+            return RestOfEpoch(full, rest, 0)
+        multiple = self.schedule.dp_size if self.tail == "pad" else self.global_batch_size
+        return RestOfEpoch(full + (rest > 0), 0, -rest % multiple)
+
     @property
     def dropped_samples(self) -> int:
         """Global number of positions at the end of the current epoch that no rank reads."""
-        return self._remaining(self.consumed_train_samples) % self.global_batch_size if self.tail == "drop" else 0
+        return self.rest_of_epoch(self.consumed_train_samples).dropped
 
     @property
     def padded_samples(self) -> int:
         """Global number of positions read twice in the current epoch to fill its last batch."""
-        rest = self._remaining(self.consumed_train_samples) % self.global_batch_size
-        multiple = {"drop": 1, "pad": self.schedule.dp_size, "loop": self.global_batch_size}[self.tail]
-        return -rest % multiple
-
-    def num_batches(self, consumed_train_samples: int) -> int:
-        """Batches from a global count to the end of its epoch, the same on every rank."""
-        full, rest = divmod(self._remaining(consumed_train_samples), self.global_batch_size)
-        return full + (rest > 0 and self.tail != "drop")
-
-    def _remaining(self, consumed_train_samples: int) -> int:
-        """Positions from a global count to the end of its epoch."""
-        return self.num_samples - consumed_train_samples % self.num_samples
+        return self.rest_of_epoch(self.consumed_train_samples).padded
 
     def __len__(self) -> int:
-        return self.num_batches(self.consumed_train_samples)
+        return self.rest_of_epoch(self.consumed_train_samples).batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
-        num_batches, dropped, padded = len(self), self.dropped_samples, self.padded_samples
+        epoch, epoch_end = self.epoch, self.epoch_end
+        batches, dropped, padded = self.rest_of_epoch(self.consumed_train_samples)
         if dropped or padded:
             what = "epoch %d of %d samples: %d dropped, %d padded at its end"
-            logger.info(what, self.epoch, self.num_samples, dropped, padded)
-        epoch_end = self.epoch_end
-        for _ in range(num_batches):
+            logger.info(what, epoch, self.num_samples, dropped, padded)
+        for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
             size = min(self.global_batch_size, self.num_samples - start + padded)
             self.consumed_train_samples = min(self.consumed_train_samples + size, epoch_end)
@@ -137,8 +142,8 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
 
         It is what iterating would yield, many batches at once; the batch that `tail` makes is left to iteration.
         """
-        left = self._remaining(self.consumed_train_samples) // self.global_batch_size
-        start, batches = self.consumed_train_samples % self.num_samples, min(batches, left)
+        start = self.consumed_train_samples % self.num_samples
+        batches = min(batches, (self.num_samples - start) // self.global_batch_size)
         self.consumed_train_samples += batches * self.global_batch_size
         return self.schedule.rows(start, self.dp_rank, batches)
 

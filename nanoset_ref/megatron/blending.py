@@ -83,7 +83,8 @@ class BlendedNanoset(Rows):
         self, datasets: Sequence[MegatronNanoset], weights: Sequence[float], size: int | None, config: NanosetConfig
     ) -> None:
         self.datasets, self.size, self.config, self.split = tuple(datasets), size, config, datasets[0].split
-        self.sequence_length, self._given_weights = config.sequence_length, tuple(weights)
+        self.sequence_length, self.row_length = config.sequence_length, config.row_length
+        self._given_weights = tuple(weights)
         self.row_dtype = np.result_type(*(dataset.row_dtype for dataset in datasets))
         for dataset, weight in zip(datasets, weights, strict=True):
             if not weight > 0:
@@ -110,10 +111,6 @@ class BlendedNanoset(Rows):
 
     def __len__(self) -> int:
         return len(self.dataset_index)
-
-    @property
-    def row_length(self) -> int:
-        return self.config.row_length
 
     @property
     def files(self) -> list[MMapIndexedDataset]:

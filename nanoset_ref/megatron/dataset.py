@@ -58,7 +58,7 @@ class MegatronNanoset(Rows):
         require(corpus.dtype.kind in "iu", f"{corpus.path} holds {corpus.dtype.name} values, samples hold integer ids")
         self.corpus, self.first, self.stop = corpus, first, stop
         self.num_samples, self.split, self.config = num_samples, split, config
-        self.sequence_length = config.sequence_length
+        self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(corpus.sequence_lengths[first:stop].sum(dtype=np.int64))
         try:
@@ -91,10 +91,6 @@ class MegatronNanoset(Rows):
 
     def __len__(self) -> int:
         return self.epochs.num_samples
-
-    @property
-    def row_length(self) -> int:
-        return self.config.row_length
 
     @property
     def files(self) -> list[MMapIndexedDataset]:

@@ -23,7 +23,7 @@ from nanoset_ref.documents import Starts, attention_mask, cu_seqlens, loss_mask,
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class MegatronCollator(Collator):
     """Collate samples as torch's default collation of Megatron-Core's GPTDataset items gives them.
 
@@ -48,9 +48,8 @@ class MegatronCollator(Collator):
 
     config: NanosetConfig
 
-    @property
-    def row_length(self) -> int:
-        return self.config.row_length
+    def __post_init__(self) -> None:
+        self.row_length = self.config.row_length
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
         """As `Collator.split`; documents are found by their EOD."""
