@@ -156,9 +156,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
     name = words[0] if words else ""
     if name in COMMANDS:
         return run(COMMANDS[name], words[1:], f"{prog} {name}", says=logging.INFO)
-    asked = name in ("-h", "--help")
-    print(f"usage: {prog} {{{','.join(COMMANDS)}}} ... [--help]", file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    if name in ("-h", "--help"):
+        print(f"usage: {prog} COMMAND ...\n")
+        for name, function in COMMANDS.items():
+            print(f"  {name:<10}{(function.__doc__ or '').splitlines()[0]}")
+        return 0
+    print(f"{prog}: error: give one of {', '.join(COMMANDS)}; see {prog} --help", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
