@@ -61,7 +61,8 @@ class NanosetDataLoader(DataLoader[Any]):
 
     Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
     after what has been delivered, and ends the one before. The item that `read_ahead` and torch's `prefetch_factor`
-    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch.
+    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch. accelerate's `prepare` (and so the
+    HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank and dp_size yourself.
 
     Attributes:
         consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
@@ -69,6 +70,7 @@ class NanosetDataLoader(DataLoader[Any]):
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
+    _is_accelerate_prepared = True  # accelerate would share out among the ranks what is shared out already
 
     def __init__(
         self,

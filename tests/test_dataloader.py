@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
 from torch.utils.data import DataLoader, default_collate
@@ -299,3 +300,16 @@ def test_batches_out_of_order_are_refused(tmp_path):
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
     with pytest.raises(ValueError, match="in_order must be True"):
         build_nanoset_dataloader(nanoset, micro_batch_size=2, num_loading_workers=2, in_order=False)
+
+
+def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypatch):
+    """As rank 0 of 2: a loader without ranks is cut in half, ours keeps its batches."""
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 161), None, 4, 32)
+    accelerator = Accelerator(cpu=True)
+    for name, value in {"num_processes": 2, "process_index": 0}.items():
+        monkeypatch.setattr(Accelerator, name, property(lambda self, value=value: value))
+    ours = build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2)
+    expected = [batch["input_ids"].tolist() for batch in ours]
+    again = accelerator.prepare(build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2))
+    assert [batch["input_ids"].tolist() for batch in again] == expected
+    assert len(list(accelerator.prepare(torch.utils.data.DataLoader(range(8))))) == 4
