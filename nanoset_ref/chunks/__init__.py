@@ -13,8 +13,6 @@ Each step is a function and a command:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nanoset_ref.chunks.chunk_conversion import chunks_to_megatron, chunks_to_tokens
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, report
 from nanoset_ref.chunks.downloads import DownloadError, download_hub, download_urls
@@ -37,16 +35,8 @@ __all__ = [
     "download_urls",
     "find_subsets",
     "interleave_workers",
-    "main",
     "mix",
     "report",
     "tokenize",
     "validate",
 ]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is."""
-    from nanoset_ref.chunks.__main__ import main as run
-
-    return run(arguments)

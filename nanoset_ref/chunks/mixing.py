@@ -84,8 +84,8 @@ def mix(
     input_root: PathLike,
     out_root: PathLike,
     subfolders: str | Sequence[str],
-    num_chunks: int,
-    num_valid_samples_per_subfolder: int,
+    num_chunks: int = 360,
+    num_valid_samples_per_subfolder: int = 102400,
     *,
     random_seed: int = 0,
     shuffle: bool = False,
@@ -98,8 +98,10 @@ def mix(
         out_root: made if needed. Interrupted, the same call goes on; complete, it returns at once.
         subfolders: the subsets, comma separated or a sequence; slashes and a leading `input_root` are fine. Their order
             is that in the chunks.
-        num_chunks: number of chunks. num_valid_samples_per_subfolder: samples held out of each subset.
-        random_seed: in [0, 2**32), of the held-out samples and of the shuffle. shuffle: whether each chunk is shuffled.
+        num_chunks: number of chunks.
+        num_valid_samples_per_subfolder: samples held out of each subset.
+        random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
+        shuffle: whether each chunk is shuffled.
         overwrite: whether what another call made in out_root may be replaced.
 
     Returns:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -58,11 +58,12 @@ class FileReport:
 
 
 def validate(
-    paths: Iterable[PathLike],
+    paths: Sequence[PathLike],
+    /,
     *,
     num_tokens: int | None = None,
     vocab_size: int | None = None,
-    sources: Collection[str] | None = None,
+    sources: Sequence[str] | None = None,
 ) -> list[FileReport]:
     """Read files of rows and report what is wrong with them; nothing is raised for a bad line.
 
@@ -122,7 +123,7 @@ def row_parser(num_tokens: int | None = None, vocab_size: int | None = None) -> 
     return row.model_validate_json
 
 
-def _read(path: Path, parse: Callable[[bytes], Any], allowed: Collection[str] | None) -> FileReport:
+def _read(path: Path, parse: Callable[[bytes], Any], allowed: Sequence[str] | None) -> FileReport:
     errors = defaultdict(list)
     sources = Counter[str | None]()
     lines = 0

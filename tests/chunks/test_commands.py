@@ -6,7 +6,8 @@ import re
 import pytest
 from tokenizers import Tokenizer
 
-from nanoset_ref.chunks import TokenizeConfig, main, mix, tokenize, validate
+from nanoset_ref.chunks import TokenizeConfig, mix, tokenize, validate
+from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, begin, report
 from nanoset_ref.tokens import TokenFile
 

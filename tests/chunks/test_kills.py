@@ -12,14 +12,14 @@ import pytest
 NURSERY = """
 import json, os, signal, sys, time
 import transformers
-import nanoset_ref.chunks as chunks, nanoset_ref.chunks.__main__
+from nanoset_ref.chunks.__main__ import main
 transformers.AutoTokenizer, transformers.PreTrainedTokenizerFast
 for line in sys.stdin:
     arguments, seconds = json.loads(line)
     start, child = time.monotonic(), os.fork()
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(chunks.main(arguments))
+        os._exit(main(arguments))
     if seconds is not None:
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)

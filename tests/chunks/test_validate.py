@@ -40,7 +40,7 @@ def test_every_kind_of_error_is_named_with_its_lines(tmp_path):
         tmp_path / "x.jsonl",
         [record(3), record(2), "{bad", record(3, "b"), record(2), record(2), record(3, first=7), record(3), "[]"],
     )
-    [report] = validate([path], num_tokens=3, vocab_size=9, sources={"a"})
+    [report] = validate([path], num_tokens=3, vocab_size=9, sources=["a"])
     assert not report.ok
     assert report.errors == {
         "token_ids List should have at least 3 items after validation, not 2": [2, 5, 6],
