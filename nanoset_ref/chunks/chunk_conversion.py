@@ -14,7 +14,7 @@ Either takes 2 or 4 bytes per token instead of 5 to 6. Memory: one row.
 from __future__ import annotations
 
 import fileinput
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ BATCH_ROWS = 256
 
 
 def chunks_to_tokens(
-    paths: Iterable[PathLike],
+    paths: Sequence[PathLike],
     output: PathLike,
     *,
     vocab_size: int | None = None,
@@ -67,7 +67,7 @@ def chunks_to_tokens(
 
 
 def chunks_to_megatron(
-    paths: Iterable[PathLike],
+    paths: Sequence[PathLike],
     output_prefix: PathLike,
     *,
     vocab_size: int | None = None,
@@ -83,11 +83,10 @@ def chunks_to_megatron(
     return rows
 
 
-def _plan(paths: Iterable[PathLike], vocab_size: int | None) -> tuple[list[Path], RowFacts, np.dtype[Any]]:
+def _plan(paths: Sequence[PathLike], vocab_size: int | None) -> tuple[list[Path], RowFacts, np.dtype[Any]]:
     """The files, what all their rows have in common (without a manifest the first row tells), and the dtype of ids."""
-    given = [Path(path).resolve() for path in paths]
-    files = row_files(given)
-    facts = agreed(above(files), given)
+    files = row_files(paths)
+    facts = agreed(above(files), paths)
     vocab_size = facts.vocab_size or vocab_size
     if vocab_size is None:
         raise ValueError(f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size")

@@ -1,7 +1,7 @@
 """The manifest of a prepared folder, and the accounts in it: no token disappears unnamed.
 
-`manifest.json` records what a folder is made with (`settings`) and, once `complete`, what it holds: lines, bytes and
-checksum of every file, and where the tokens of every subset went. It is written before the first file and again after
+`manifest.json` records what a folder is made with (`settings`) and, once `complete`, what it holds: lines and checksum
+of every file, and where the tokens of every subset went. It is written before the first file and again after
 the last. A run that finds it incomplete knows what to go on with; a run with other settings refuses to mix two corpora
 in one folder. The files themselves are complete or absent, so this is all the state there is.
 """
@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from nanoset_ref.files import atomic_write, checksum
+from nanoset_ref.files import PathLike, atomic_write, checksum
 
 NAME, FORMAT = "manifest.json", "nanoset_ref.chunks/1"
 
@@ -32,15 +31,14 @@ class _Entry(BaseModel):
 
 
 class FileEntry(_Entry):
-    """One file: its lines (samples; documents of a token file), its bytes, and "xxh3_128:<hex>"."""
+    """One file: its lines (samples; documents of a token file), and "xxh3_128:<hex>"."""
 
     lines: int
-    bytes: int
     checksum: str
 
     @classmethod
     def of(cls, path: Path, lines: int) -> FileEntry:
-        return cls(lines=lines, bytes=path.stat().st_size, checksum=checksum(path))
+        return cls(lines=lines, checksum=checksum(path))
 
 
 class Account(_Entry, extra="allow"):
@@ -123,8 +121,10 @@ def first_fault(error: ValidationError) -> str:
 def begin(
     folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, overwrite: bool = False
 ) -> ChunkManifest:
-    """Make `folder` ready for a run with `settings` (JSON-serialisable) that will write `outputs`, patterns of files or
-    folders in it, and return its manifest: complete if there is nothing to do.
+    """Make `folder` ready for a run and return its manifest: complete if there is nothing to do.
+
+    The run has `settings`, of values that JSON gives back unchanged, and will write `outputs`, patterns of files or
+    folders in it.
 
     1. Made with these settings, complete or not: the manifest as it is. Files that are there are complete and stay.
     2. Anything else: outputs of other settings are removed first, those of an unfinished run at once, others with
@@ -133,13 +133,13 @@ def begin(
     Raises:
         ManifestError: (2) there is something of other settings, or that no manifest lists, and `overwrite` is False.
     """
-    wanted = Settings.model_validate_json(orjson.dumps(settings))
+    wanted = Settings.model_validate(settings)
     found = ChunkManifest.read(folder)
-    unfinished = found is not None and not found.complete
-    if found and found.settings == wanted and (unfinished or not overwrite):
+    may_go = overwrite or (found is not None and not found.complete)
+    if found and found.settings == wanted and not (found.complete and overwrite):
         return found
     existing = [path for pattern in [*outputs, NAME] for path in folder.glob(pattern)]
-    if existing and not (unfinished or overwrite):
+    if existing and not may_go:
         known = found.settings.model_dump() if found else {}
         differing = [key for key, value in wanted.model_dump().items() if known.get(key) != value]
         raise ManifestError(
@@ -159,8 +159,9 @@ def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     return {folder: manifest for folder in folders if (manifest := ChunkManifest.read(folder))}
 
 
-def faults(manifests: Mapping[Path, ChunkManifest], given: Collection[Path]) -> Iterator[tuple[Path, str]]:
-    """(path, what is wrong): folders that are not finished, files among or below `given` that are not as listed."""
+def faults(manifests: Mapping[Path, ChunkManifest], paths: Collection[PathLike]) -> Iterator[tuple[Path, str]]:
+    """(path, what is wrong): folders that are not finished, files among or below `paths` that are not as listed."""
+    given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
         if not manifest.complete:
             yield folder, "not finished: run the command that makes it once more"
@@ -173,13 +174,13 @@ def faults(manifests: Mapping[Path, ChunkManifest], given: Collection[Path]) -> 
                 yield path, "changed: it has not the checksum that the manifest says"
 
 
-def agreed(manifests: Mapping[Path, ChunkManifest], given: Collection[Path]) -> RowFacts:
+def agreed(manifests: Mapping[Path, ChunkManifest], paths: Collection[PathLike]) -> RowFacts:
     """What all say about their rows.
 
     Raises:
         ManifestError: what `faults` finds, or they do not say the same.
     """
-    for path, what in faults(manifests, given):
+    for path, what in faults(manifests, paths):
         raise ManifestError(f"{path}: {what}")
     said = {RowFacts(**manifest.settings.model_dump()) for manifest in manifests.values()} or {RowFacts()}
     if len(said) > 1:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote
 from urllib.request import urlopen
 
 import huggingface_hub
 from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import filter_repo_objects
 from tqdm.contrib.concurrent import thread_map
 
 from nanoset_ref.files import PathLike
@@ -62,7 +62,8 @@ def download_urls(
     with urlopen(name) if name.startswith("http") else open(name, "rb") as file:
         lines = [line.decode().strip() for line in file]
     targets = _targets([line for line in lines if line and line[0] != "#"], base)
-    chosen = [path for path in targets if _matches(path, include or ["*"]) and not _matches(path, exclude)]
+    allow, ignore = _patterns(include) or None, _patterns(exclude)
+    chosen = list(filter_repo_objects(targets, allow_patterns=allow, ignore_patterns=ignore))
     if not chosen:
         raise ValueError(f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}")
     files = [Path(out_root, path) for path in chosen]
@@ -108,10 +109,6 @@ def download_hub(
 def _patterns(names: Sequence[str]) -> list[str]:
     """A name without a wildcard means everything in the folder of that name."""
     return [name if set("*?[") & set(name) else f"{name}/*" for name in names]
-
-
-def _matches(path: str, names: Sequence[str]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in _patterns(names))
 
 
 def _targets(urls: list[str], base: str | None) -> dict[str, str]:

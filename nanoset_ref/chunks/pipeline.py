@@ -69,8 +69,6 @@ def datatrove_pipeline(
     *,
     eos_text: str,
     column: str = "text",
-    shuffle_documents: bool = True,
-    seed: int | None = None,
     **options: Any,
 ) -> list[PipelineStep]:
     """The steps that tokenise `input` into `output_folder`: read, tokenise and write.
@@ -81,16 +79,13 @@ def datatrove_pipeline(
         tokenizer: name on the Hub, a folder with a tokenizer.json, or such a file.
         eos_text: the token after each document.
         column: of the text.
-        shuffle_documents, seed: whether, and from which seed, each task shuffles its documents.
-        **options: of datatrove's DocumentTokenizer.
+        **options: of datatrove's DocumentTokenizer, for example `shuffle_documents` and `seed` of each task's shuffle.
     """
     file = Path(tokenizer) / "tokenizer.json"
     writer = DocumentTokenizer(
         os.fspath(output_folder),
         tokenizer_name_or_path=os.fspath(file if file.is_file() else tokenizer),
         eos_token=eos_text,
-        shuffle_documents=shuffle_documents,
-        seed=seed,
         **options,
     )
     return [TextReader(input, column), writer]

@@ -118,9 +118,9 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
             folders[file.parent].append(file)
     if not folders:
         raise InputError(f"{input_root} and its folders hold no file ending in {', '.join(SUFFIXES)}")
-    names = {folder.relative_to(root).as_posix(): folder for folder in folders if folder != root}
-    if root in folders and names.setdefault(root.name, root) != root:
+    if {root, root / root.name} <= folders.keys():
         raise InputError(f"{root} and its folder {root.name!r} would be subsets of one name; move its files")
+    names = {root.name if folder == root else folder.relative_to(root).as_posix(): folder for folder in folders}
     return {name: folders[folder] for name, folder in sorted(names.items())}
 
 
@@ -168,6 +168,7 @@ def tokenize(
             files=subsets[name],
             folder=Path(out_root, name),
             config=config,
+            column=config.column or _column(subsets[name], config.on_error),
             encoder=encoder,
             carried=carried,
             num_workers=num_workers,
@@ -196,6 +197,15 @@ def _pad_id(encoder: Encoder) -> Any:
     return encoder.eos_token_id if pad_id is None else pad_id
 
 
+def _column(files: list[Path], on_error: OnError) -> str:
+    """The first of `COLUMNS` that the first document has."""
+    for column in COLUMNS:
+        with contextlib.suppress(InputError):
+            if next(open_text(files, column=column, on_error=on_error).documents(), None):
+                return column
+    return COLUMNS[0]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Job:
     """One subset: what is to be made of which files, and the making."""
@@ -204,6 +214,7 @@ class _Job:
     files: list[Path]
     folder: Path
     config: TokenizeConfig
+    column: str
     encoder: Encoder
     carried: list[int]
     num_workers: int
@@ -218,20 +229,11 @@ class _Job:
 
         if Ranks().agree(is_made) == "True":
             return next(iter(manifests), None)
-        workers = self.config.worker_packing
-        shares = [self.files[worker::workers] for worker in range(min(workers, len(self.files)))] or [self.files]
-        paths = [self.folder / f"train{worker or ''}_input_ids.npy" for worker in range(len(shares))]
+        workers = min(self.config.worker_packing, len(self.files)) or 1
+        shares = [self.files[worker::workers] for worker in range(workers)]
+        paths = [self.folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
         counts = [count for count in map(self._tokenise, shares, paths) if count]
         return self._finish(manifests[0], paths, counts) if manifests else None
-
-    def _column(self) -> str:
-        """The column given, or the first of `COLUMNS` that the first document has."""
-        for column in () if self.config.column else COLUMNS:
-            with contextlib.suppress(InputError):
-                source = open_text(self.files, column=column, on_error=self.config.on_error)
-                if next(source.documents(), None):
-                    return column
-        return self.config.column or COLUMNS[0]
 
     def _settings(self) -> dict[str, Any]:
         """All that the output depends on."""
@@ -240,7 +242,7 @@ class _Job:
             "subset": self.name,
             "files": [[file.name, file.stat().st_size] for file in self.files],
             **dataclasses.asdict(dataclasses.replace(self.config, backend="auto", bos_text="", eos_text="")),
-            "column": self._column(),
+            "column": self.column,
             "before_document": self.encoder.prefix,
             "after_document": self.encoder.suffix,
             "vocab_size": self.encoder.vocab_size,
@@ -259,7 +261,7 @@ class _Job:
             appended_eod=self.encoder.suffix[-1:] == [self.encoder.eos_token_id],
             added_special_tokens=not self.config.no_special_tokens,
         )
-        source = partial(open_text, files, column=self._column(), on_error=self.config.on_error)
+        source = partial(open_text, files, column=self.column, on_error=self.config.on_error)
         return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=self.num_workers)
 
     def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
@@ -267,7 +269,7 @@ class _Job:
         documents, tokens = sum(count.documents for count in counts), sum(count.tokens for count in counts)
         separators = documents * len(self.encoder.prefix + self.encoder.suffix)
         packers = [Packer(self.config.concat_tokens, wrap=not self.config.no_wrap, carried=self.carried) for _ in paths]
-        files = {TOKENS: FileEntry.of(paths[0], documents)}
+        files = {}
         samples, written = 0, tokens
         if self.config.format != "tokens":
             with atomic_write(self.folder / ROWS, "w") as file:
@@ -276,12 +278,12 @@ class _Job:
                     samples += 1
             written = samples * self.config.concat_tokens
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
-        if self.config.format == "jsonl":
-            del files[TOKENS]
+        if self.config.format != "jsonl":
+            files[TOKENS] = FileEntry.of(paths[0], documents)
+        else:
             for path in self.folder.glob(TOKEN_FILES):
                 path.unlink()
-        tail = [int(token) for packer in packers for token in packer.tail]
-        carried = tail if self.config.tail == "carry" else []
+        carried = packers[0].tail.tolist() if self.config.tail == "carry" else []
         came = {
             "document_tokens": tokens - separators,
             "separator_tokens": separators,
@@ -291,7 +293,7 @@ class _Job:
         went = {
             "written_tokens": written,
             "cut_tokens": sum(packer.cut_tokens for packer in packers),
-            "tail_tokens": len(tail) - len(carried),
+            "tail_tokens": sum(len(packer.tail) for packer in packers) - len(carried),
             "carried_out_tokens": len(carried),
         }
         if sum(came.values()) != sum(went.values()):

@@ -21,8 +21,6 @@ from tqdm import tqdm
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, faults, first_fault
 from nanoset_ref.files import PathLike
 
-DEFAULT_TOKENS = 2049
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileReport:
@@ -80,13 +78,12 @@ def validate(
     Raises:
         FileNotFoundError: a file does not exist. ValueError: a folder without rows.
     """
-    given = [Path(path).resolve() for path in paths]
-    files = row_files(given)
+    files = row_files(paths)
     manifests = above(files)
     expected = next((manifest.settings for manifest in manifests.values()), RowFacts())
-    parse = row_parser(num_tokens or expected.concat_tokens or DEFAULT_TOKENS, vocab_size or expected.vocab_size)
+    parse = row_parser(num_tokens or expected.concat_tokens or 2049, vocab_size or expected.vocab_size)
     reports = {path: _read(path, parse, sources) for path in tqdm(files, "files", disable=None)}
-    for path, what in faults(manifests, given):
+    for path, what in faults(manifests, paths):
         reports.setdefault(path, FileReport(path=path)).errors[what] = []
     return list(reports.values())
 
