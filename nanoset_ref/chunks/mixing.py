@@ -18,7 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -157,10 +157,11 @@ def _write_all(out: Path, subsets: list[Subset], num_chunks: int, seed: int | No
     files = {}
     for subset in subsets:
         name = f"{VALID}/{subset.account.subset}.jsonl"
-        files[name] = _write(out / name, [subset], [subset.valid_lines])
+        files[name] = _write(out / name, [subset], [subset.valid_lines], range(len(subset.valid_lines)))
+    size = sum(subset.per_chunk for subset in subsets)
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
-        order = None if seed is None else np.random.RandomState([seed, chunk])
+        order = range(size) if seed is None else np.random.RandomState([seed, chunk]).permutation(size)
         files[name] = _write(out / name, subsets, [subset.train_lines(chunk) for subset in subsets], order)
     return files
 
@@ -181,15 +182,13 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
     return paths
 
 
-def _write(
-    path: Path, subsets: list[Subset], lines: list[NDArray[np.int64]], order: np.random.RandomState | None = None
-) -> FileEntry:
-    """Write `lines[i]` of every `subsets[i]`, as given or shuffled. A file that exists is complete, and stays."""
+def _write(path: Path, subsets: list[Subset], lines: list[NDArray[np.int64]], order: Iterable[int]) -> FileEntry:
+    """Write `lines[i]` of every `subsets[i]`, all of them in `order`. A file that exists is complete, and stays."""
     which = np.repeat(range(len(subsets)), list(map(len, lines)))
     numbers = np.concatenate(lines)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as out:
-            for k in order.permutation(len(numbers)) if order else range(len(numbers)):
+            for k in order:
                 out.write(subsets[which[k]].line(numbers[k]))
     return FileEntry.of(path, len(numbers))
