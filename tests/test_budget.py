@@ -246,12 +246,12 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     "homes of locks": (
         uses("flock"),
         0,
-        {"files.py": 2, "chunks/downloads.py": 1, "megatron/cache.py": 1},  # home: files.py
+        {"files.py": 2, "megatron/cache.py": 1},  # home: files.py
     ),
     "homes of RandomState": (
         uses("RandomState"),
         0,
-        {"orders/random_state.py": 1, "plain.py": 2, "chunks/mixing.py": 2},  # homes: orders, plain.py
+        {"orders/random_state.py": 1, "plain.py": 2, "chunks/mixing.py": 1},  # homes: orders, plain.py
     ),
     "homes of how ranks share positions": (
         strides,

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import huggingface_hub
 from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from tqdm.contrib.concurrent import thread_map
 
 from nanoset_ref.files import PathLike
