@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref.formats import convert, open_tokens, split, verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
+from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
@@ -84,6 +85,15 @@ def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
     assert MMapIndexedDataset(tmp_path / "b").num_documents == MMapIndexedDataset(corpus).num_documents
 
 
+def test_a_pair_is_no_raw_file(source, tmp_path):
+    """Its .idx knows the dtype, so its ids are not taken for uint16."""
+    path = convert([source], tmp_path / "b.bin", dtype="int32").path
+    for read in (TokenFile, lambda path: Nanoset(path, None, 4, 4)):
+        with pytest.raises(TokenFileError, match=r"b\.bin has an \.idx.*use nanoset_ref\.open_tokens"):
+            read(path)
+    assert len(Nanoset(open_tokens(path), None, 4, 4)) == 4
+
+
 def test_merging_is_one_after_another(source, tmp_path):
     other = convert([source], tmp_path / "b.bin")
     assert as_lists(convert([source, other], tmp_path / "c.ds")) == DOCUMENTS * 2
@@ -92,7 +102,7 @@ def test_merging_is_one_after_another(source, tmp_path):
 def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
     with TokenFileWriter(tmp_path / "b.npy", dtype="uint16", tokenizer="another") as writer:
         writer.write_document([1])
-    with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the sources before it 't'"):
+    with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the others 't'"):
         convert([source, open_tokens(tmp_path / "b.npy")], tmp_path / "c.npy")
 
 

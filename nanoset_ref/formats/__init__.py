@@ -1,8 +1,13 @@
 """Token ids in every format: open, describe, verify, convert; datatrove's .ds folders, read as they are."""
 
 from nanoset_ref.formats.conversion import agreed_facts, check_target, convert, remove, split
-from nanoset_ref.formats.datatrove_files import DatatroveFile, DatatroveFolder, datatrove_files
-from nanoset_ref.formats.datatrove_nanoset import DataCollatorForCLMWithPositionIds, DatatroveNanoset, FolderOrder
+from nanoset_ref.formats.datatrove import (
+    DataCollatorForCLMWithPositionIds,
+    DatatroveFile,
+    DatatroveFolder,
+    DatatroveNanoset,
+    datatrove_files,
+)
 from nanoset_ref.formats.description import Description, describe, verify
 from nanoset_ref.formats.opening import open_tokens, without_companions
 
@@ -12,7 +17,6 @@ __all__ = [
     "DatatroveFolder",
     "DatatroveNanoset",
     "Description",
-    "FolderOrder",
     "agreed_facts",
     "check_target",
     "convert",

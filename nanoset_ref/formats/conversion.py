@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
 
 BLOCK_IDS = 1 << 22  # ids that are hashed at once
-Blocks = Iterable[tuple[NDArray[Any], NDArray[np.int64]]]  # ids back to back, and the tokens of each document
+Blocks = Iterator[tuple[NDArray[Any], NDArray[np.int64]]]  # ids back to back, and the tokens of each document
 
 
 def convert(
@@ -47,7 +48,9 @@ def convert(
         FileExistsError: the target exists and `overwrite` is False.
     """
     target = check_target(target, sources, overwrite=overwrite)
-    width = _target_dtype(target, sources, dtype)
+    width = np.dtype(dtype or sources[0].dtype)
+    if width.kind not in "iu":
+        raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
@@ -57,18 +60,18 @@ def convert(
             f"the source was cut into rows of {row} tokens, which a choice of documents would tear apart: "
             "choose among its texts instead"
         )
-    digest, edges = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
+    digest, sizes = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
 
-    def noted() -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        for number, source in enumerate(sources):
-            for ids, lengths in source.blocks(None if chosen is None else chosen[number]):
+    def noted() -> Blocks:
+        for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
+            for ids, lengths in source.blocks(documents):
                 for start in range(0, len(ids), BLOCK_IDS):
                     digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
-                edges.append(np.cumsum(lengths) + edges[-1][-1])
+                sizes.append(lengths)
                 yield ids, lengths
 
     WRITERS[target.suffix](target, noted(), width, description, overwrite)
-    digest.update(np.concatenate(edges).astype("<i8").data)
+    digest.update(np.cumsum(np.concatenate(sizes), dtype="<i8").data)
     try:
         written = open_tokens(target)
         if written.content_hash() != digest.hexdigest():
@@ -94,15 +97,6 @@ def check_target(target: PathLike, sources: Sequence[Tokens], *, overwrite: bool
     return target
 
 
-def _target_dtype(target: Path, sources: Sequence[Tokens], dtype: DTypeLike | None) -> np.dtype[Any]:
-    width = np.dtype(dtype or sources[0].dtype)
-    if width.kind not in "iu":
-        raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
-    if target.suffix == ".ds" and width.itemsize not in (2, 4):
-        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {width.name}")
-    return width
-
-
 def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
     """What the sources say about their ids, checksums aside; None and silence agree with everything.
 
@@ -111,13 +105,12 @@ def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
     """
     agreed: dict[str, Any] = {}
     for source in sources:
-        for name, value in source.facts.items():
-            if value is None or name == "checksum":
-                continue
+        said = {name: value for name, value in source.facts.items() if value is not None and name != "checksum"}
+        for name, value in said.items():
             if agreed.setdefault(name, value) != value:
+                before = agreed[name]
                 raise ValueError(
-                    f"{source.path} has {name}={value!r}, the sources before it {agreed[name]!r}: they do not belong "
-                    "into one file"
+                    f"one file cannot hold both: {source.path} has {name}={value!r}, the others {before!r}"
                 )
     return agreed
 
@@ -164,18 +157,18 @@ def _write_megatron(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dic
 
 
 def _write_datatrove(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
-    width = np.dtype("<u2" if dtype.itemsize == 2 else "<u4")
-    total = 0
-    paths = f"{path}.index", f"{path}.metadata", path
-    with atomic_write_set(paths, overwrite=overwrite) as (ends, metadata, file):
+    if dtype.itemsize not in (2, 4):
+        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {dtype.name}")
+    width, total = np.dtype(f"<u{dtype.itemsize}"), 0
+    with atomic_write_set([*_beside(path), path], overwrite=overwrite) as (ends, metadata, file):
         for ids, lengths in blocks:
-            if ids.size and (int(ids.min()) < 0 or int(ids.max()) > np.iinfo(width).max):
+            if ids.min(initial=0) < 0 or ids.max(initial=0) > np.iinfo(width).max:
                 raise TokenFileError(
-                    f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; choose a wider dtype"
+                    f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; take a wider dtype"
                 )
             file.write(np.ascontiguousarray(ids, dtype=width).data)
             ends.write((np.cumsum(lengths) + total).astype("<u8").tobytes())
-            total += int(ids.size)
+            total += len(ids)
         if total == 0:
             raise TokenFileError(f"nothing was written to {path}: a token file holds at least one id")
         tokenizer = facts.get("tokenizer") or "unknown"
@@ -194,10 +187,12 @@ WRITERS = {".npy": _write_token_file, ".bin": _write_megatron, ".ds": _write_dat
 
 def remove(target: Path) -> None:
     """Remove what `convert` wrote: the ids first, so that no reader takes the rest for a file."""
-    beside = {
-        ".npy": [manifest_path(target), documents_path(target)],
-        ".bin": [target.with_suffix(".idx")],
-        ".ds": [Path(f"{target}.index"), Path(f"{target}.metadata")],
-    }
-    for path in [target, *beside[target.suffix]]:
+    for path in [target, *_beside(target)]:
         path.unlink(missing_ok=True)
+
+
+def _beside(target: Path) -> list[Path]:
+    """The files that belong to a file of ids."""
+    if target.suffix == ".ds":
+        return [Path(f"{target}.index"), Path(f"{target}.metadata")]
+    return [target.with_suffix(".idx")] if target.suffix == ".bin" else [documents_path(target), manifest_path(target)]

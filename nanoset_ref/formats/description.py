@@ -124,23 +124,18 @@ def _mark(used: NDArray[np.bool_], ids: NDArray[Any], file: Tokens) -> NDArray[n
     lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
     if lowest < 0 or highest >= MAX_ID:
         raise TokenFileError(
-            f"{file.path} holds {ids.dtype.name} values from {lowest} to {highest}, which are no token ids: "
-            "is their dtype another one?"
+            f"{file.path} holds {ids.dtype.name} values {lowest} to {highest}, which are no token ids: another dtype?"
         )
-    if highest >= len(used):
-        used = np.concatenate([used, np.zeros(highest + 1 - len(used), dtype=np.bool_)])
+    used = np.pad(used, (0, max(highest + 1 - len(used), 0)))
     used[ids] = True
     return used
 
 
-def _histogram(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, int, int]]:
+def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
     """Ranges 0-0, 1-1, 2-3, 4-7, ... from the shortest to the longest length."""
-    bins = np.zeros(len(lengths), dtype=np.int64)
-    positive = lengths > 0
-    bins[positive] = np.frexp(lengths[positive].astype(np.float64))[1]  # 1 -> 1, 2..3 -> 2, 4..7 -> 3
-    counts = np.bincount(bins)
-    first = int(bins.min())
-    return [(1 << b >> 1, max((1 << b) - 1, 0), int(counts[b])) for b in range(first, len(counts))]
+    bins = np.frexp(lengths)[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
+    counts = np.bincount(bins).tolist()
+    return [(1 << b >> 1, (1 << b) - 1, counts[b]) for b in range(int(bins.min()), len(counts))]
 
 
 def verify(file: PathLike | Tokens, vocab_size: int | None = None) -> str:
@@ -160,16 +155,15 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None) -> str:
         file = open_tokens(file)
     file.check_content()
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
+    end = np.inf if limit is None else limit
     for ids, _ in file.blocks():
-        if ids.size and (int(ids.min()) < 0 or (limit is not None and int(ids.max()) >= limit)):
-            wrong = int(ids[(ids < 0) | (ids >= (np.inf if limit is None else limit))][0])
-            vocabulary = "" if limit is None else f" of {limit} ids"
+        if ids.min(initial=0) < 0 or ids.max(initial=0) >= end:
+            wrong = int(ids[(ids < 0) | (ids >= end)][0])
             token = int(np.flatnonzero(file.tokens == wrong)[0])
+            vocabulary = "" if limit is None else f" of {limit} ids"
             raise TokenFileError(f"{file.path}: token {token} has the id {wrong}, outside the vocabulary{vocabulary}")
     checksum = ", checksum as in the manifest" if file.facts.get("checksum") else ""
     ids_said = (
-        f"ids below {limit:,}"
-        if limit is not None
-        else "ids not negative (no vocabulary size known: give --vocab-size)"
+        "ids not negative (no vocabulary size known: give --vocab-size)" if limit is None else f"ids below {limit:,}"
     )
     return f"{file.num_tokens:,} tokens in {len(file.known_documents()) - 1:,} documents, {ids_said}{checksum}"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.formats.datatrove_files import DatatroveFile
+from nanoset_ref.formats.datatrove import DatatroveFile
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.tokens import TokenFile, TokenFileError, Tokens
 
@@ -28,10 +28,9 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
     path = Path(path)
     if path.suffix == ".ds":
         return DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
-    if path.suffix in (".bin", ".idx") and MMapIndexedDataset.exists(path.with_suffix("")):
-        return MMapIndexedDataset(path.with_suffix(""))
-    if MMapIndexedDataset.exists(path):
-        return MMapIndexedDataset(path)
+    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    if MMapIndexedDataset.exists(prefix):
+        return MMapIndexedDataset(prefix)
     if path.name.endswith(".documents.npy"):
         tokens = path.name.removesuffix(".documents.npy") + ".npy"
         raise TokenFileError(f"{path} holds the document boundaries of {tokens}; name that file instead")
@@ -46,25 +45,18 @@ class EosTokenFile(TokenFile):
 
     def __init__(self, path: PathLike, token_dtype: DTypeLike | None, eos_token_id: int) -> None:
         super().__init__(path, token_dtype)
-        ends = np.flatnonzero(self.tokens == eos_token_id) + 1
-        closed = len(ends) > 0 and int(ends[-1]) == self.num_tokens
-        self._offsets = np.concatenate([[0], ends, [] if closed else [self.num_tokens]]).astype(np.int64)
-        self._facts = {"eos_token_id": eos_token_id, "appended_eod": closed}
+        self.eos_token_id = eos_token_id
+        ends = self.tokens == eos_token_id
+        ends[-1] = True
+        self.document_offsets = np.concatenate([[0], np.flatnonzero(ends) + 1])
 
     @property
     def facts(self) -> dict[str, Any]:
-        return self._facts
-
-    @property
-    def document_offsets(self) -> NDArray[np.int64]:
-        return self._offsets
+        return {"eos_token_id": self.eos_token_id, "appended_eod": bool(self.tokens[-1] == self.eos_token_id)}
 
 
 def without_companions(paths: list[str]) -> list[str]:
     """The paths without those that a glob also names: the boundaries of token files among them, the .idx of a .bin."""
-    beside = ((".documents.npy", ".npy"), (".idx", ".bin"))
-    return [
-        path
-        for path in paths
-        if not any(path.endswith(end) and path.removesuffix(end) + file in paths for end, file in beside)
-    ]
+    companions = {path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")}
+    companions |= {path.removesuffix(".bin") + ".idx" for path in paths if path.endswith(".bin")}
+    return [path for path in paths if path not in companions]

@@ -46,6 +46,8 @@ class TokenFile(Tokens):
         self.dtype = self._resolve_dtype(token_dtype)
         if self.manifest is None:
             self._refuse_numpy_header()
+            if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
+                raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
         self.num_tokens = count_ids(self.path, self.dtype)
         if self.manifest is not None and self.manifest.num_tokens != self.num_tokens:
             raise TokenFileError(
