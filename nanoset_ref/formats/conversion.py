@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
 
 BLOCK_IDS = 1 << 22  # ids that are hashed at once
-Blocks = Iterator[tuple[NDArray[Any], NDArray[np.int64]]]  # ids back to back, and the tokens of each document
+Write = Callable[[NDArray[Any], NDArray[np.int64]], None]  # ids back to back, and the tokens of each document
 
 
 def convert(
@@ -61,16 +62,13 @@ def convert(
             "choose among its texts instead"
         )
     digest, sizes = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
-
-    def noted() -> Blocks:
+    with WRITERS[target.suffix](target, width, description, overwrite) as write:
         for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
             for ids, lengths in source.blocks(documents):
                 for start in range(0, len(ids), BLOCK_IDS):
                     digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
                 sizes.append(lengths)
-                yield ids, lengths
-
-    WRITERS[target.suffix](target, noted(), width, description, overwrite)
+                write(ids, lengths)
     digest.update(np.cumsum(np.concatenate(sizes), dtype="<i8").data)
     try:
         written = open_tokens(target)
@@ -140,35 +138,38 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
-# ---- one writer per format
+# ---- one writer per format: a context in which documents are written
 
 
-def _write_token_file(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+@contextlib.contextmanager
+def _token_file(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
     with TokenFileWriter(path, dtype=dtype, overwrite=overwrite, **facts) as writer:
-        for ids, lengths in blocks:
-            writer.write(ids, lengths)
+        yield writer.write
 
 
-def _write_megatron(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+@contextlib.contextmanager
+def _megatron(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
     with MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite) as builder:
-        for ids, lengths in blocks:
-            builder.add_documents(ids, lengths)
+        yield builder.add_documents
         builder.finalize(path.with_suffix(".idx"))
 
 
-def _write_datatrove(path: Path, blocks: Blocks, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> None:
+@contextlib.contextmanager
+def _datatrove(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
     if dtype.itemsize not in (2, 4):
         raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {dtype.name}")
     width, total = np.dtype(f"<u{dtype.itemsize}"), 0
+
+    def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        nonlocal total
+        if ids.min(initial=0) < 0 or ids.max(initial=0) > np.iinfo(width).max:
+            raise TokenFileError(f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; take a wider dtype")
+        file.write(np.ascontiguousarray(ids, dtype=width).data)
+        ends.write((np.cumsum(lengths) + total).astype("<u8").data)
+        total += len(ids)
+
     with atomic_write_set([*_beside(path), path], overwrite=overwrite) as (ends, metadata, file):
-        for ids, lengths in blocks:
-            if ids.min(initial=0) < 0 or ids.max(initial=0) > np.iinfo(width).max:
-                raise TokenFileError(
-                    f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; take a wider dtype"
-                )
-            file.write(np.ascontiguousarray(ids, dtype=width).data)
-            ends.write((np.cumsum(lengths) + total).astype("<u8").tobytes())
-            total += len(ids)
+        yield write
         if total == 0:
             raise TokenFileError(f"nothing was written to {path}: a token file holds at least one id")
         tokenizer = facts.get("tokenizer") or "unknown"
@@ -182,7 +183,7 @@ def _short(count: float) -> str:
     return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
 
 
-WRITERS = {".npy": _write_token_file, ".bin": _write_megatron, ".ds": _write_datatrove}
+WRITERS = {".npy": _token_file, ".bin": _megatron, ".ds": _datatrove}
 
 
 def remove(target: Path) -> None:

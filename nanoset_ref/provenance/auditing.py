@@ -207,7 +207,6 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
             f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
             f"{start:,} positions before and {end - stop:,} after; "
             f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that "
-            "fill no sample"
-            + (f", {padded:,} are padding" if padded else "")
+            "fill no sample" + (f", {padded:,} are padding" if padded else "")
         ),
     )

@@ -1,0 +1,17 @@
+from .auditing import Check as Check
+from .auditing import Report as Report
+from .auditing import StretchReport as StretchReport
+from .auditing import audit as audit
+from .continuation import Continuation as Continuation
+from .continuation import FileDifference as FileDifference
+from .continuation import compare as compare
+from .continuation import ledger_of as ledger_of
+from .continuation import loader_state as loader_state
+from .lookup import RowOrigin as RowOrigin
+from .lookup import row_origin as row_origin
+from .lookup import when as when
+from .lookup import where as where
+from .search import find as find
+from .search import find_text as find_text
+from .stretches import Stretch as Stretch
+from .stretches import stretches_of_config as stretches_of_config
