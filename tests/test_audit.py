@@ -1,7 +1,5 @@
 """The audit finds nothing where the laws hold, and finds every way in which they can be broken."""
 
-import json
-
 import numpy as np
 import pytest
 from test_nanoset import write_range
@@ -38,7 +36,6 @@ def test_a_sound_run_passes(paths, layout, order):
     assert report.ok, str(report)
     assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
     assert str(report).endswith("every law holds")
-    assert json.loads(report.to_json())["ok"] is True
 
 
 def test_a_dataset_that_is_too_short_is_found(paths):

@@ -127,5 +127,5 @@ def test_a_file_that_a_plan_names_twice_counts_twice(tmp_path):
 def test_a_plan_that_begins_after_the_state_is_refused(tmp_path):
     a = write(tmp_path, "a", 41)
     order = StatelessOrder([10], None, 20, start={"position": 8, "reads": [8]})
-    with pytest.raises(ValueError, match="begins at position 8, the run that was saved had read up to 4"):
+    with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
         compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=order))

@@ -17,11 +17,7 @@ FILES, RUNS = "nanoset_ref.cli.file_commands", "nanoset_ref.cli.run_commands"
 COMMANDS = {
     "inspect": (FILES, "inspect", "statistics of tokenised documents: counts, lengths, EOS, duplicates"),
     "verify": (FILES, "verify_files", "compare files with what is recorded of them: checksum, size, ids"),
-    "convert": (
-        FILES,
-        "convert_file",
-        "convert between .npy, .bin/.idx and .ds, proven by a hash",
-    ),
+    "convert": (FILES, "convert_file", "convert between .npy, .bin/.idx and .ds, proven by a hash"),
     "merge": (FILES, "merge_files", "put the documents of several files one after another into one file"),
     "split": (FILES, "split_file", "hold out documents: write a file without them, and one of them"),
     "show": (RUNS, "show_text", "decode a sample, a document or a step to text"),
@@ -29,11 +25,7 @@ COMMANDS = {
     "when": (RUNS, "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
     "audit": (RUNS, "audit_run", "simulate all ranks of a run and prove that every position is read once"),
     "preprocess": ("nanoset_ref.preprocess", "main", "text to a token file; also python -m nanoset_ref.preprocess"),
-    "index": (
-        "nanoset_ref.megatron.index",
-        "main",
-        "build the indexes of a Megatron-style dataset before a run",
-    ),
+    "index": ("nanoset_ref.megatron.index", "main", "build the indexes of a Megatron-style dataset before a run"),
     "train": ("nanoset_ref.train", "main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
     "chunks": ("nanoset_ref.chunks.__main__", "main", "prepare a corpus: download, tokenize, mix, validate, convert"),
 }
@@ -49,9 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nnanoset-ref COMMAND --help lists the options of a command.")
         return 0
     if name not in COMMANDS:
-        known = ", ".join(COMMANDS)
         what = f"there is no command {name!r}" if name else "a command is missing"
-        print(f"nanoset-ref: error: {what}; one of {known}; see nanoset-ref --help", file=sys.stderr)
+        print(f"nanoset-ref: error: {what}; see nanoset-ref --help", file=sys.stderr)
         return 2
     module, function, _ = COMMANDS[name]
     prog = f"nanoset-ref {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -29,23 +30,19 @@ from nanoset_ref.tokens import Tokens
 
 def id_dtype(text: str) -> str:
     """Parses a dtype of token ids."""
-    try:
+    with contextlib.suppress(TypeError):
         if np.dtype(text).kind in "iu":
             return np.dtype(text).name
-    except TypeError:
-        pass
     raise ValueError(f"must be a dtype of integers, such as uint16 or int32, got {text!r}")
 
 
 def share_or_number(text: str) -> float | int:
     """Parses 500 as a number of documents and 0.01 as a share of them."""
-    try:
+    with contextlib.suppress(ValueError):
         return int(text)
-    except ValueError:
-        value = float(text)
-    if not math.isfinite(value):
+    if not math.isfinite(float(text)):
         raise ValueError(f"must be a share such as 0.01 or a number of documents, got {text!r}")
-    return value
+    return float(text)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -151,7 +148,6 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
     """
     *names, target = sources_and_target
     sources = [copying.open(source) for source in without_companions(names)]
-    check_target(target, sources, overwrite=copying.overwrite)
     facts = None
     if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)
@@ -180,16 +176,16 @@ def split_file(
         overwrite: replace existing targets.
     """
     tokens = unsaid.open(source)
-    targets = [check_target(target, [tokens], overwrite=overwrite) for target in (train, valid)]
-    if targets[0].resolve() == targets[1].resolve():
+    for target in (train, valid):
+        check_target(target, [tokens], overwrite=overwrite)
+    if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    written: list[Tokens] = []
+    rest, chosen = split(tokens, held_out, seed=seed)
+    written = [convert([tokens], train, chosen=[rest], overwrite=overwrite)]
     try:
-        for target, part in zip(targets, split(tokens, held_out, seed=seed), strict=True):
-            written.append(convert([tokens], target, chosen=[part], overwrite=overwrite))
+        written.append(convert([tokens], valid, chosen=[chosen], overwrite=overwrite))
     except BaseException:
-        for one in written:
-            remove(one.path)
+        remove(train)
         raise
     _show_written(written, unsaid)
 
@@ -199,11 +195,11 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
     from nanoset_ref.tokenise.encode import load_tokenizer
 
     tokenizer = load_tokenizer(name)
-    eos, closed = tokenizer.eos_token_id, True
+    eos, lasts = tokenizer.eos_token_id, []
     for source in sources:
         offsets = source.known_documents()
-        ends = offsets[1:][np.diff(offsets) > 0]
-        closed = closed and eos is not None and bool(np.all(source.tokens[ends - 1] == eos))
+        lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])
+    closed = eos is not None and all(np.all(last == eos) for last in lasts)
     return {"tokenizer": name, "vocab_size": len(tokenizer), "eos_token_id": eos, "appended_eod": closed}
 
 
@@ -218,9 +214,5 @@ def _show_written(written: Sequence[Tokens], unsaid: Unsaid) -> None:
         }
         for it in written
     ]
-    lines = [
-        f"{row['file']}: {row['documents']:,} documents, {row['tokens']:,} tokens ({row['dtype']}), "
-        f"content {row['content']}"
-        for row in found
-    ]
-    show(found, "\n".join(lines), as_json=unsaid.json)
+    line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
+    show(found, "\n".join(line.format(**row) for row in found), as_json=unsaid.json)

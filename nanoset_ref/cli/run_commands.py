@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from nanoset_ref.provenance import (
     when,
     where,
 )
-from nanoset_ref.rows import Rows
+from nanoset_ref.rows import Rows, checked_number
 from nanoset_ref.schedule import Slot
 from nanoset_ref.tokens import Tokens
 
@@ -51,20 +50,18 @@ def show_text(
     stretches = run.stretches()
     stretch = stretches[0] if step is None else stretch_at(stretches, step)
     dataset = stretch.dataset
+    file = dataset.files[checked_number(source, len(dataset.files), "file")]
     if step is not None:
         origins = where(dataset, stretch.schedule, step)
-        found = [(_place(it.slot), it.source, dataset[it.slot.position]["input_ids"]) for it in origins]
+        found = [(_place(it.slot), dataset.files[it.source], dataset[it.slot.position]["input_ids"]) for it in origins]
     elif position is not None:
         ids = dataset[position]["input_ids"]  # refuses a position outside before it is looked up
-        found = [(f"position {position}", dataset.origin(position).source, ids)]
+        found = [(f"position {position}", dataset.files[dataset.origin(position).source], ids)]
     elif sample is not None:
-        found = [(f"sample {sample}", source, _sample_of_file(dataset, source, sample))]
+        found = [(f"sample {sample}", file, _sample_of_file(dataset, file, sample))]
     else:
-        found = [(f"document {document}", source, _document_of_file(dataset, source, document or 0))]
-    rows = []
-    for what, number, ids in found:
-        file = dataset.files[number]
-        rows.append({"what": what, "file": str(file.path), "text": run.decode(file, ids)})
+        found = [(f"document {document}", file, _document_of_file(file, document or 0))]
+    rows = [{"what": what, "file": str(file.path), "text": run.decode(file, ids)} for what, file, ids in found]
     show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows), as_json=run.json)
 
 
@@ -126,7 +123,7 @@ def audit_run(*, workers: Annotated[int, at_least(0)] = 0, state: Path | None = 
     """
     stretches = run.stretches(workers)
     report = audit(stretches)
-    result, text = json.loads(report.to_json()), str(report)
+    result, text = {"ok": report.ok, **dataclasses.asdict(report)}, str(report)
     if state is not None:
         difference = _continued(state, stretches, by_hand=bool(run.data))
         result["continuation"], text = dataclasses.asdict(difference), f"{text}\n{difference}"
@@ -140,27 +137,17 @@ def exactly_one(**options: Any) -> None:
         raise UsageError(f"give exactly one of {', '.join(f'--{name}' for name in options)}")
 
 
-def _file_of(dataset: Rows, source: int) -> Tokens:
-    if not 0 <= source < len(dataset.files):
-        raise IndexError(f"there is no file {source}: there are {len(dataset.files)}, counted from 0")
-    return dataset.files[source]
-
-
-def _document_of_file(dataset: Rows, source: int, document: int) -> NDArray[Any]:
-    file = _file_of(dataset, source)
+def _document_of_file(file: Tokens, document: int) -> NDArray[Any]:
     offsets = file.known_documents()
-    if not 0 <= document < len(offsets) - 1:
-        raise IndexError(f"there is no document {document}: {file.path} has {len(offsets) - 1}, counted from 0")
+    checked_number(document, len(offsets) - 1, "document")
     return file.tokens[offsets[document] : offsets[document + 1]]
 
 
-def _sample_of_file(dataset: Rows, source: int, sample: int) -> NDArray[Any]:
-    file = _file_of(dataset, source)
+def _sample_of_file(dataset: Rows, file: Tokens, sample: int) -> NDArray[Any]:
     if not isinstance(dataset, Nanoset):
         raise ValueError("samples of Megatron-style data are no pieces of one file; show a --position or a --document")
-    count, first = file.num_samples(dataset.sequence_length), sample * file.stride(dataset.sequence_length)
-    if not 0 <= sample < count:
-        raise IndexError(f"there is no sample {sample}: {file.path} has {count}, counted from 0")
+    checked_number(sample, file.num_samples(dataset.sequence_length), "sample")
+    first = sample * file.stride(dataset.sequence_length)
     return file.tokens[first : first + dataset.row_length]
 
 
@@ -174,10 +161,7 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int
         for document, start, stop in find_text(file, load_tokenizer(run.tokenizer_name(file)), text)
     ]
     if not found:
-        raise ValueError(
-            f"no document holds {text!r}; give whole words as they stand in the text, and the --tokenizer that "
-            "the files were made with"
-        )
+        raise ValueError(f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files")
     return found
 
 
@@ -193,9 +177,8 @@ def _continued(path: Path, stretches: list[Stretch], by_hand: bool) -> Continuat
         return compare(state, same[0].dataset)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         reason = str(error) if type(error) is ValueError else f"not a data state ({type(error).__name__}: {error})"
-        raise ValueError(
-            f"{path}: {reason}; give a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
-        ) from error
+        need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
+        raise ValueError(f"{path}: {reason}; give {need}") from error
 
 
 def _place(slot: Slot) -> str:

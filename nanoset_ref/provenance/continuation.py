@@ -21,6 +21,7 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 
 BLOCK = 1 << 20  # positions looked up at once
+Key = tuple[str, int]
 
 
 def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -77,21 +78,17 @@ class Continuation:
     files: Sequence[FileDifference]
 
     def __str__(self) -> str:
+        at = f"{self.consumed_train_samples:,}"
         if self.exact:
-            at = f"{self.consumed_train_samples:,}"
             return f"continuing at {at} reads the same tokens as the saved plan would, each as often"
+        names = ("read before", "as saved", "new plan", "more", "of it again", "lost")
         lines = [
-            f"from position {self.consumed_train_samples:,} to {self.until:,}, in tokens, against going on as saved:"
+            f"from position {at} to {self.until:,}, in tokens, against going on as saved:",
+            f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names),
         ]
-        lines.append(
-            f"  {'file':<32} {'':<8} {'read before':>13} {'as saved':>13} {'new plan':>13}"
-            f" {'more':>13} {'of it again':>13} {'lost':>13}"
-        )
-        lines += [
-            f"  {it.file[-32:]:<32} {it.status:<8} {it.read_before:>13,} {it.saved:>13,} {it.new:>13,}"
-            f" {it.repeated:>13,} {it.again:>13,} {it.lost:>13,}"
-            for it in self.files
-        ]
+        for it in self.files:
+            figures = (it.read_before, it.saved, it.new, it.repeated, it.again, it.lost)
+            lines.append(f"  {it.file[-32:]:<32} {it.status:<8}" + "".join(f" {figure:>13,}" for figure in figures))
         return "\n".join(lines)
 
 
@@ -107,32 +104,26 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         ValueError: the state holds no plan, or one whose order cannot be built again (an order object was given to the
             Nanoset).
     """
-    plan, consumed = _plan_of(state), state["consumed_train_samples"]
-    lengths, strides = _shape(plan)
-    epoch = sum(lengths)
+    saved, new, consumed = _Plan(state.get("plan")), _Plan(dataset.plan), state["consumed_train_samples"]
+    epoch = sum(saved.lengths)
     until = (consumed // epoch + 1) * epoch if until is None else until
-    saved = _order_of(plan, until)
-    first = saved.start.position if isinstance(saved, StatelessOrder) else 0
-    new = _order_of(dataset.plan, until)
-    if isinstance(new, StatelessOrder) and new.start.position > consumed:
+    going_on, changed = saved.order(until), new.order(until)
+    first = going_on.start.position if isinstance(going_on, StatelessOrder) else 0
+    if isinstance(changed, StatelessOrder) and changed.start.position > consumed:
         raise ValueError(
-            f"the new plan begins at position {new.start.position}, the run that was saved had read up to {consumed}"
+            f"the new plan begins at position {changed.start.position}, the saved run had read up to {consumed}"
         )
-    _, new_strides = _shape(dataset.plan)
     files = []
-    theirs, ours = _places(plan), _places(dataset.plan)
-    for key, file in {_key(file): file for file in [*plan["files"], *dataset.plan["files"]]}.items():
-        old_index, new_index = theirs.get(key, []), ours.get(key, [])
-        unit = math.gcd(*(strides[i] for i in old_index), *(new_strides[i] for i in new_index))
-        size = -(-file["num_tokens"] // unit)
-        before = _readings(saved, old_index, strides, first, consumed, unit, size)
-        as_saved = _readings(saved, old_index, strides, consumed, until, unit, size)
-        as_new = _readings(new, new_index, new_strides, consumed, until, unit, size)
+    for key, name in (saved.names | new.names).items():
+        unit = math.gcd(*saved.places(key).values(), *new.places(key).values())
+        before = saved.readings(going_on, key, first, consumed, unit)
+        as_saved = saved.readings(going_on, key, consumed, until, unit)
+        as_new = new.readings(changed, key, consumed, until, unit)
         more = np.maximum(as_new - as_saved, 0)
         files.append(
             FileDifference(
-                file=file["name"],
-                status="kept" if old_index and new_index else "added" if not old_index else "dropped",
+                file=name,
+                status="added" if key not in saved.names else "kept" if key in new.names else "dropped",
                 read_before=int(before.sum()) * unit,
                 saved=int(as_saved.sum()) * unit,
                 new=int(as_new.sum()) * unit,
@@ -152,7 +143,7 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     Raises:
         ValueError: as `compare`; the saved order was not "stateless".
     """
-    order = _order_of(_plan_of(state), state["consumed_train_samples"])
+    order = _Plan(state.get("plan")).order(state["consumed_train_samples"])
     if not isinstance(order, StatelessOrder):
         raise ValueError(
             f"only order='stateless' reads its files through and goes on from counts; this is {order.name!r}"
@@ -160,57 +151,41 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     return order.ledger(state["consumed_train_samples"])
 
 
-def _plan_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    plan: Mapping[str, Any] | None = state.get("plan")
-    if plan is None:
-        raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
-    return plan
+class _Plan:
+    """The files and samples of a plan. A file is known by its content, or else its name, and by its size."""
 
+    def __init__(self, plan: Mapping[str, Any] | None) -> None:
+        if plan is None:
+            raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
+        self._plan, length, files = plan, plan["sequence_length"], plan["files"]
+        self._keys = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
+        self.names = {key: file["name"] for key, file in zip(self._keys, files, strict=True)}
+        self._strides = [length + (file["windows"] == "disjoint") for file in files]
+        self.lengths = [
+            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self._keys, self._strides, strict=True)
+        ]
 
-def _order_of(plan: Mapping[str, Any], num_samples: int) -> Order:
-    """The order of a plan, built again."""
-    lengths, _ = _shape(plan)
-    arguments = plan["dataset_weights"], num_samples, plan["random_seed"]
-    order = build_order(plan["order"], lengths, *arguments, **plan["order_options"])
-    if order.fingerprint != plan["order_fingerprint"]:
-        raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
-    return order
+    def order(self, num_samples: int) -> Order:
+        """The order, built again."""
+        plan = self._plan
+        arguments = plan["dataset_weights"], num_samples, plan["random_seed"]
+        order = build_order(plan["order"], self.lengths, *arguments, **plan["order_options"])
+        if order.fingerprint != plan["order_fingerprint"]:
+            raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
+        return order
 
+    def places(self, key: Key) -> dict[int, int]:
+        """The numbers under which the plan reads a file, more than one where it names a file twice; and its strides."""
+        return {number: self._strides[number] for number, other in enumerate(self._keys) if other == key}
 
-def _key(file: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes two files of two plans the same file: content where it is known, else the name; and the size."""
-    return file["checksum"] or file["name"], file["num_tokens"]
-
-
-def _shape(plan: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """Samples and stride in tokens of each file of a plan."""
-    length = plan["sequence_length"]
-    strides = [length + (file["windows"] == "disjoint") for file in plan["files"]]
-    return [
-        (file["num_tokens"] - length - 1) // stride + 1 for file, stride in zip(plan["files"], strides, strict=True)
-    ], strides
-
-
-def _places(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], list[int]]:
-    """The numbers under which a plan reads each file: more than one where it names a file twice."""
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for index, file in enumerate(plan["files"]):
-        places.setdefault(_key(file), []).append(index)
-    return places
-
-
-def _readings(
-    order: Order, places: Sequence[int], strides: Sequence[int], start: int, stop: int, unit: int, size: int
-) -> NDArray[np.int64]:
-    """How often each stretch of `unit` tokens of a file is read in positions [start, stop)."""
-    edges = np.zeros(size + 1, dtype=np.int64)
-    if not places:
-        return edges[:-1]
-    for first in range(start, stop, BLOCK):
-        datasets, samples = order[np.arange(first, min(first + BLOCK, stop), dtype=np.int64)]
-        for dataset in places:
-            width = strides[dataset] // unit
-            begins = samples[datasets == dataset] * width
-            np.add.at(edges, begins, 1)
-            np.add.at(edges, begins + width, -1)
-    return np.cumsum(edges)[:-1]
+    def readings(self, order: Order, key: Key, start: int, stop: int, unit: int) -> NDArray[np.int64]:
+        """How often each stretch of `unit` tokens of a file is read in positions [start, stop)."""
+        edges = np.zeros(-(-key[1] // unit) + 1, dtype=np.int64)
+        places = self.places(key)
+        for first in range(start, stop if places else start, BLOCK):
+            datasets, samples = order[first : min(first + BLOCK, stop)]
+            for dataset, stride in places.items():
+                begins = samples[datasets == dataset] * (stride // unit)
+                np.add.at(edges, begins, 1)
+                np.add.at(edges, begins + stride // unit, -1)
+        return np.cumsum(edges)[:-1]

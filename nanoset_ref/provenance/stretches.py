@@ -40,12 +40,10 @@ def stretches_of_config(config: Config) -> list[Stretch]:
     for index, stage in enumerate(config.stages):
         steps, start = config.stage_steps(index), planned_start(config, index)
         schedule = config.schedule(start.position, steps.start)
+        dataset = open_stage(config, index, schedule.positions(steps[-1]).stop, start)
+        workers = stage.data.num_loading_workers
         stretch = Stretch(
-            name=stage.name,
-            dataset=open_stage(config, index, schedule.positions(steps[-1]).stop, start),
-            schedule=schedule,
-            num_steps=len(steps),
-            num_workers=stage.data.num_loading_workers,
+            name=stage.name, dataset=dataset, schedule=schedule, num_steps=len(steps), num_workers=workers
         )
         stretches.append(stretch)
     return stretches

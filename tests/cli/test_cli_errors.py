@@ -98,6 +98,14 @@ def test_every_subcommand_has_help(run):
         assert said.startswith(f"usage: nanoset-ref {name} ") and len(said) > 200
 
 
+def test_help_imports_neither_torch_nor_numpy():
+    code = (
+        "import sys; from nanoset_ref.cli import main; main(['--help']); print({'torch', 'numpy'} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("usage: nanoset-ref COMMAND") and said.endswith("set()\n")
+
+
 def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(corpus):
     command = [sys.executable, "-m", "nanoset_ref.cli", "where", "--data", ids_of(corpus), *LAYOUT, "--step", "1"]
     command = [str(argument) for argument in command]
