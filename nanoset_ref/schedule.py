@@ -44,7 +44,7 @@ class Schedule:
         dp_size: D, number of data-parallel ranks.
         micro_batch_size: B, samples per rank and micro-batch.
         batch_accumulation_per_replica: A, micro-batches per optimizer step.
-        layout: "strided" or "contiguous", as drawn at the top of this module.
+        layout: "strided" or "contiguous", how ranks share a micro-batch (drawn in nanoset_ref.schedule).
         consumed_train_samples: c, the global count at which this layout began, in samples (0 in a fresh run).
         first_step: number of the step that began there; steps count from 1.
 

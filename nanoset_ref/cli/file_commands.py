@@ -104,7 +104,7 @@ def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = N
         vocab_size: ids must be below it, where the file does not say it.
     """
     results = []
-    for file in without_companions(list(files)):
+    for file in without_companions(files):
         try:
             results.append({"file": file, "ok": True, "detail": verify(unsaid.open(file), vocab_size)})
         except (ValueError, OSError) as error:

@@ -24,7 +24,7 @@ from nanoset_ref.provenance import (
     where,
 )
 from nanoset_ref.rows import Rows, checked_number
-from nanoset_ref.schedule import Slot
+from nanoset_ref.schedule import Schedule, Slot
 from nanoset_ref.tokens import Tokens
 
 
@@ -36,6 +36,7 @@ def show_text(
     step: int | None = None,
     source: int = 0,
     run: RunOptions,
+    schedule: Schedule,
 ) -> None:
     """Decode a sample, a document, a position or a step to text.
 
@@ -47,7 +48,7 @@ def show_text(
         source: number of the file, from 0.
     """
     exactly_one(sample=sample, document=document, position=position, step=step)
-    stretches = run.stretches()
+    stretches = run.stretches(schedule)
     stretch = stretches[0] if step is None else stretch_at(stretches, step)
     dataset = stretch.dataset
     file = dataset.files[checked_number(source, len(dataset.files), "file")]
@@ -65,14 +66,14 @@ def show_text(
     show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows), as_json=run.json)
 
 
-def where_from(*, step: int, text: bool = False, run: RunOptions) -> None:
+def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Schedule) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
 
     Args:
         step: optimizer step, from 1.
         text: decode the rows, too.
     """
-    stretch = stretch_at(run.stretches(), step)
+    stretch = stretch_at(run.stretches(schedule), step)
     rows, lines = [], []
     for it in where(stretch.dataset, stretch.schedule, step):
         row = {**dataclasses.asdict(it), "parts": [part._asdict() for part in it.parts]}
@@ -88,7 +89,9 @@ def where_from(*, step: int, text: bool = False, run: RunOptions) -> None:
     show(rows, "\n".join(lines), as_json=run.json)
 
 
-def when_read(*, document: int | None = None, text: str | None = None, source: int = 0, run: RunOptions) -> None:
+def when_read(
+    *, document: int | None = None, text: str | None = None, source: int = 0, run: RunOptions, schedule: Schedule
+) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
 
     Args:
@@ -98,7 +101,7 @@ def when_read(*, document: int | None = None, text: str | None = None, source: i
     """
     exactly_one(document=document, text=text)
     rows, lines = [], []
-    for stretch in run.stretches():
+    for stretch in run.stretches(schedule):
         dataset = stretch.dataset
         wanted: list[Any] = [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
         for number, found, tokens in wanted:
@@ -114,14 +117,16 @@ def when_read(*, document: int | None = None, text: str | None = None, source: i
     show(rows, "\n".join(lines) or "it is not read in this run", as_json=run.json)
 
 
-def audit_run(*, workers: Annotated[int, at_least(0)] = 0, state: Path | None = None, run: RunOptions) -> int:
+def audit_run(
+    *, workers: Annotated[int, at_least(0)] = 0, state: Path | None = None, run: RunOptions, schedule: Schedule
+) -> int:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
         workers: DataLoader workers per rank.
         state: a saved data state (JSON): say also what would repeat or be lost with this plan.
     """
-    stretches = run.stretches(workers)
+    stretches = run.stretches(schedule, workers)
     report = audit(stretches)
     result, text = {"ok": report.ok, **dataclasses.asdict(report)}, str(report)
     if state is not None:

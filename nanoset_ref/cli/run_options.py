@@ -16,16 +16,16 @@ from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConf
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import Stretch, stretches_of_config
 from nanoset_ref.rows import Rows
-from nanoset_ref.schedule import Layout, Schedule
+from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(kw_only=True)
 class RunOptions:
-    """Which run a command is about: its YAML file, or token files and a layout.
+    """Which run a command is about: its YAML file, or token files (and the options of a `Schedule`).
 
     Args:
-        config: the YAML file of nanoset_ref.train; it says all of what follows.
+        config: the YAML file of nanoset_ref.train; it says all of the run.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or Megatron-style .bin/.idx pairs
             by either name or their prefix; all with a weight or none.
         sequence_length: tokens per sample.
@@ -34,35 +34,23 @@ class RunOptions:
         order: nanotron or stateless, of token files (default: nanotron).
         token_dtype: of files without a manifest (default: uint16).
         split: of Megatron-style data, for train, valid, test; the first is looked at.
-        dp_size: data-parallel ranks.
-        micro_batch_size: samples per rank and forward pass.
-        batch_accumulation: forward passes per step.
-        layout: how ranks share a micro-batch.
-        consumed_train_samples: global count at which this layout began.
-        first_step: the step that began there.
         tokenizer: name or folder; default: what the file says.
         json: print JSON instead of text.
     """
 
     config: str | None = None
-    data: list[str] = dataclasses.field(default_factory=list)
+    data: Sequence[str] = ()
     sequence_length: Annotated[int, at_least(1)] = 2048
     num_samples: int | None = None
     seed: int = 1234
     order: str | None = None
     token_dtype: Annotated[str, id_dtype] | None = None
     split: str = "1,0,0"
-    dp_size: int = 1
-    micro_batch_size: int = 1
-    batch_accumulation: int = 1
-    layout: Layout = "strided"
-    consumed_train_samples: int = 0
-    first_step: int = 1
     tokenizer: str | None = None
     json: bool = False
 
-    def stretches(self, workers: int = 0) -> list[Stretch]:
-        """The stages of the YAML file, or the one stretch that the options describe."""
+    def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
+        """The stages of the YAML file, or the one stretch that the options and a layout describe."""
         if self.config and self.data:
             raise ValueError(f"--config {self.config} says all of a run; leave out --data, or --config")
         if self.config:
@@ -71,14 +59,6 @@ class RunOptions:
             return stretches_of_config(load_config(self.config))
         if not self.data:
             raise ValueError("say which run is meant: --config FILE.yaml, or --data FILE[=WEIGHT] ... with a layout")
-        schedule = Schedule(
-            dp_size=self.dp_size,
-            micro_batch_size=self.micro_batch_size,
-            batch_accumulation_per_replica=self.batch_accumulation,
-            layout=self.layout,
-            consumed_train_samples=self.consumed_train_samples,
-            first_step=self.first_step,
-        )
         dataset = self._dataset()
         steps = max(0, len(dataset) - schedule.consumed_train_samples) // schedule.global_batch_size
         return [Stretch(name="run", dataset=dataset, schedule=schedule, num_steps=steps, num_workers=workers)]
@@ -87,17 +67,15 @@ class RunOptions:
         paths, weights = paths_and_weights(without_companions(self.data))
         pairs = [Path(path).suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path) for path in paths]
         if any(pairs) and not all(pairs):
-            raise ValueError(
-                f"a run reads token files or .bin/.idx pairs, not both, got {paths}; nanoset-ref convert helps"
-            )
+            raise ValueError(f"a run reads token files or .bin/.idx pairs, not both; convert some, got {paths}")
         return self._megatron(paths, weights) if all(pairs) else self._nanoset(paths, weights)
 
     def _nanoset(self, paths: Sequence[str], weights: Sequence[float] | None) -> Nanoset:
         files = [open_tokens(path, self.token_dtype) for path in paths]
-        epoch = sum(file.num_samples(self.sequence_length) for file in files)
-        num_samples = epoch if self.num_samples is None else self.num_samples
-        order = self.order or "nanotron"
-        return Nanoset(files, weights, self.sequence_length, num_samples, self.seed, order=order)
+        num_samples = self.num_samples
+        if num_samples is None:
+            num_samples = sum(file.num_samples(self.sequence_length) for file in files)
+        return Nanoset(files, weights, self.sequence_length, num_samples, self.seed, order=self.order or "nanotron")
 
     def _megatron(self, paths: Sequence[str], weights: Sequence[float] | None) -> Rows:
         if self.order is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class EosTokenFile(TokenFile):
         return {"eos_token_id": self.eos_token_id, "appended_eod": bool(self.tokens[-1] == self.eos_token_id)}
 
 
-def without_companions(paths: list[str]) -> list[str]:
+def without_companions(paths: Sequence[str]) -> list[str]:
     """The paths without those that a glob also names: the boundaries of token files among them, the .idx of a .bin."""
     companions = {path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")}
     companions |= {path.removesuffix(".bin") + ".idx" for path in paths if path.endswith(".bin")}
