@@ -212,7 +212,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         function_lines,
         40,
         {
-            "formats/conversion.py:convert": 45,
             "orders/limits.py:limit_repetitions": 43,
             "preprocess.py:preprocess": 43,
         },

@@ -97,22 +97,14 @@ def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000, seed: int = 0)
 def _audit(stretch: Stretch, max_steps: int, random: np.random.Generator) -> StretchReport:
     if stretch.num_steps < 1:
         raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
-    checks = [_fits(stretch)]
-    if checks[0].holds:
+    start, available = stretch.schedule.consumed_train_samples, len(stretch.dataset)
+    fits, detail = stretch.stop <= available, f"positions {start:,} to {stretch.stop:,} of {available:,}"
+    checks = [Check(law="the dataset is long enough", holds=fits, detail=detail)]
+    if fits:
         checks += _simulate(stretch, max_steps, random)
-    start, stop = stretch.schedule.consumed_train_samples, min(stretch.stop, len(stretch.dataset))
-    sources = stretch.dataset.usage(start, stop)
+    sources = stretch.dataset.usage(start, min(stretch.stop, available))
     checks += [_weights(stretch, sources), _conservation(stretch, sources)]
     return StretchReport(name=stretch.name, num_steps=stretch.num_steps, checks=checks, sources=sources)
-
-
-def _fits(stretch: Stretch) -> Check:
-    available = len(stretch.dataset)
-    return Check(
-        law="the dataset is long enough",
-        holds=stretch.stop <= available,
-        detail=f"positions {stretch.schedule.consumed_train_samples:,} to {stretch.stop:,} of {available:,}",
-    )
 
 
 def _simulate(stretch: Stretch, max_steps: int, random: np.random.Generator) -> list[Check]:
@@ -188,13 +180,11 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
     once = sum(source.distinct for source in sources) == stop or not all(source.unique for source in sources)
     tails = [source.tail_tokens for source in sources]
     padded = -sum(tail for tail in tails if tail < 0)
-    return Check(
-        law="nothing is lost",
-        holds=delivered == stop - start and once and all(-length < tail <= length for tail in tails),
-        detail=(
-            f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
-            f"{start:,} positions before and {end - stop:,} after; "
-            f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that "
-            "fill no sample" + (f", {padded:,} are padding" if padded else "")
-        ),
+    detail = (
+        f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
+        f"{start:,} positions before and {end - stop:,} after; "
+        f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that fill "
+        f"no sample{f', {padded:,} are padding' if padded else ''}"
     )
+    holds = delivered == stop - start and once and all(-length < tail <= length for tail in tails)
+    return Check(law="nothing is lost", holds=holds, detail=detail)

@@ -95,7 +95,8 @@ def test_every_subcommand_has_help(run):
     for name in COMMANDS:
         code, said, _ = run(name, "--help")
         assert code == 0
-        assert said.startswith(f"usage: nanoset-ref {name} ") and len(said) > 200
+        assert said.startswith(f"usage: nanoset-ref {name} ")
+        assert len(said) > 200 or name == "chunks", "chunks has commands of its own"
 
 
 def test_help_imports_neither_torch_nor_numpy():
