@@ -176,19 +176,18 @@ def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, An
 
 
 def _add_option(parser: argparse.ArgumentParser, parameter: inspect.Parameter, kind: Any, help: str) -> None:
-    options, flag = _how(kind), f"--{parameter.name.replace('_', '-')}"
+    options, help = _how(kind), help.replace("%", "%%")
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        options["nargs"] = "+"
     if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            options["nargs"] = "+"
-        parser.add_argument(parameter.name, help=help.replace("%", "%%"), **options)
+        parser.add_argument(parameter.name, help=help, **options)
         return
-    required = parameter.default is parameter.empty
+    flag, required = f"--{parameter.name.replace('_', '-')}", parameter.default is parameter.empty
     default = None if required else parameter.default
     if options.get("type") is bool:
         options = {"action": argparse.BooleanOptionalAction if default is None else "store_true"}
     elif default not in (None, "", ()):
         help += f" (default: {default})"
-    help = help.replace("%", "%%")
     parser.add_argument(flag, dest=parameter.name, required=required, default=default, help=help, **options)
 
 

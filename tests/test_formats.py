@@ -224,11 +224,9 @@ def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
 
 
 def test_a_split_is_written_as_two_files(source, tmp_path):
-    rest, held_out = split(source, 2, seed=3)
-    train = convert([source], tmp_path / "train.npy", chosen=[rest])
-    valid = convert([source], tmp_path / "valid.npy", chosen=[held_out])
-    assert as_lists(train) == [DOCUMENTS[d] for d in rest]
-    assert as_lists(valid) == [DOCUMENTS[d] for d in held_out]
+    for number, part in enumerate(split(source, 2, seed=3)):
+        written = convert([source], tmp_path / f"{number}.npy", chosen=[part])
+        assert as_lists(written) == [DOCUMENTS[d] for d in part]
 
 
 def test_rows_are_not_torn_apart(tmp_path):

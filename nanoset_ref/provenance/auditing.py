@@ -1,6 +1,6 @@
 """Prove, before a run, that it will read what it is meant to read.
 
-`audit` plays all ranks and workers of a run in one process, with the very sampler that the ranks will use, and checks
+`audit` plays all ranks of a run in one process, with the very sampler that the ranks will use, and checks
 what they would deliver against the laws: every position once and in order, equal counts on all ranks, shares as the
 weights say, and every token of the files accounted for. It costs a few microseconds per simulated rank and batch; a run
 longer than `max_steps` is simulated at its beginning, its end and random places, and the report says so.

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 from cli_parts import ids_of
 
 from nanoset_ref.cli import file_commands
@@ -98,13 +97,6 @@ def test_verify_passes_good_files_and_names_what_is_wrong_with_others(run, corpu
     code, text, _ = run("verify", tmp_path / "b.bin", "--vocab-size", 10)
     assert code == 1
     assert "outside the vocabulary of 10 ids" in text
-
-
-def test_split_targets_may_not_exist(run, corpus, tmp_path):
-    np.arange(3).tofile(tmp_path / "train.npy")
-    code, _, error = run("split", ids_of(corpus), tmp_path / "train.npy", tmp_path / "valid.npy", "--held-out", "3")
-    assert code == 1
-    assert "train.npy exists; remove it" in error
 
 
 def test_a_pair_that_a_glob_names_by_both_files_is_one(run, corpus, tmp_path):

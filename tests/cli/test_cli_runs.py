@@ -162,16 +162,9 @@ def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
     assert (code, error) == (1, "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n")
 
 
-def test_a_ds_file_is_read_with_its_own_width_of_ids(run, corpus, tmp_path):
-    run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", "uint32")
-    tokenizer = ("--tokenizer", TokenFile(ids_of(corpus)).manifest.tokenizer)
-    document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
-    _, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3, *tokenizer)
-    assert document in text
-
-
-def test_a_ds_file_says_its_tokenizer(run, corpus, tmp_path):
-    run("convert", ids_of(corpus), tmp_path / "a.ds")
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(run, corpus, tmp_path, dtype):
+    run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", dtype)
     document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
     code, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3)
     assert code == 0 and document in text
