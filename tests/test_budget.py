@@ -222,7 +222,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "dataloader.py:build_nanoset_dataloader": 15,  # a seed's signature and what grew on it
             "preprocess.py:preprocess": 13,
-            "megatron/from_text.py:preprocess_corpus": 13,
+            "megatron/preprocess.py:preprocess_corpus": 13,
         },
     ),
     "imports that run uphill": (uphill_imports, 0, {"chunks -> megatron": 1}),

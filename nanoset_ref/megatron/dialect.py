@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from nanoset_ref.collator import Batch, Collator, as_tensors, shared
-from nanoset_ref.documents import Starts, attention_mask, cu_seqlens, loss_mask, position_ids, starts_after_eos
+from nanoset_ref.documents import Starts, attention_mask
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 
@@ -63,30 +63,23 @@ class MegatronCollator(Collator):
         text[:, -1] = config.pad_id
         text[:, : config.row_length] = rows
         # 2. documents, pads, and the labels that count
-        whole = np.zeros(text.shape, dtype=np.bool_)
-        whole[:, 0] = True
-        starts = starts_after_eos(text, config.eod_id) if config.eod_id is not None and config.finds_eod else whole
+        fields = config.documents.fields(text) if config.documents.names else {}
         padded = text == config.pad_id
         counted = ~padded[:, 1:]
         if config.eod_mask_loss:
-            counted &= loss_mask(starts)
+            counted &= fields.pop("label_mask")
         if padded.any():
             np.putmask(text, padded, 0)
-        # 3. the fields
+        # 3. what Megatron always delivers
         batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
         if counted.all():
             batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
         else:
             batch["loss_mask"] = counted.astype(np.float32)
-        if config.reset_position_ids:
-            batch["position_ids"] = position_ids(starts[:, :-1])
-        else:
-            batch["position_ids"] = shared(_counting, counted.shape, torch.int64, "cpu")
-        if config.create_attention_mask:
-            batch["attention_mask"] = attention_mask((starts if config.reset_attention_mask else whole)[:, :-1])
-        if config.create_cu_seqlens:
-            batch["cu_seqlens"], batch["max_seqlen"] = cu_seqlens(starts[:, :-1])
-        return as_tensors(batch)
+        batch["position_ids"] = shared(_counting, counted.shape, torch.int64, "cpu")
+        if config.create_attention_mask and not config.reset_attention_mask:
+            batch["attention_mask"] = attention_mask(np.zeros_like(counted))
+        return as_tensors(batch | fields)
 
 
 def _counting(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

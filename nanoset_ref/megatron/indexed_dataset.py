@@ -21,7 +21,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -50,16 +50,8 @@ def idx_path(path_prefix: PathLike) -> Path:
     return Path(f"{os.fspath(path_prefix)}.idx")
 
 
-class Index(NamedTuple):
-    """What an .idx file holds: dtype of the ids, lengths int32 [S], pointers int64 [S], documents int64 [D], modes int8
-    [S] or None.
-    """
-
-    dtype: np.dtype[Any]
-    sequence_lengths: NDArray[np.int32]
-    sequence_pointers: NDArray[np.int64]
-    document_indices: NDArray[np.int64]
-    sequence_modes: Any  # int8 [S] or None
+# dtype of the ids, lengths int32 [S], pointers int64 [S], documents int64 [D], modes int8 [S] or None
+Index = tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int8] | None]
 
 
 def read_index(path_prefix: PathLike) -> Index:
@@ -89,23 +81,22 @@ def read_index(path_prefix: PathLike) -> Index:
     )
     # 2. the arrays
     raw = np.memmap(path, mode="r").view(np.ndarray)[HEADER.size :]
-    lengths, pointers, documents, rest = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
-    ends, modes = documents.view("<i8"), rest.view("<i1") if len(rest) else None
-    index = Index(DTYPES[code - 1], lengths.view("<i4"), pointers.view("<i8"), ends, modes)
+    parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
+    lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
     # 3. what they must satisfy
     require(
-        entries > 0 and ends[0] == 0 and ends[-1] == sequences and bool(np.all(ends[1:] >= ends[:-1])),
+        entries > 0 and ends[0] == 0 and ends[-1] == sequences and np.all(ends[1:] >= ends[:-1]),
         f"{path} is damaged: its document entries must run from 0 to the {sequences} sequences; copy it again",
     )
-    total = _end_to_end(index.sequence_lengths, index.sequence_pointers, index.dtype.itemsize)
+    dtype = DTYPES[code - 1]
+    total, found = _end_to_end(lengths, pointers, dtype.itemsize), data.stat().st_size
     require(total >= 0, f"{path} is damaged: its sequences must lie end to end; copy it again")
-    found = data.stat().st_size
     require(
         found == total,
         f"{data} has {found} bytes, its index {path.name} speaks of {total}: it is truncated or belongs to another "
         "index; copy or write both again",
     )
-    return index
+    return dtype, lengths, pointers, ends, modes if size > expected else None
 
 
 def require(holds: Any, message: str) -> None:
@@ -130,30 +121,25 @@ class MMapIndexedDataset(Tokens):
 
     Args:
         path_prefix: the path without .bin and .idx.
-        multimodal: whether items come with their mode, as (ids, mode).
         mmap: map .bin (True), or read each item with pread (False).
 
-    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice without a step is a list of
-    them; negative indexes count from the end.
+    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list of them; negative
+    indexes count from the end.
 
     Attributes:
-        dtype, sequence_lengths, sequence_pointers, document_indices, sequence_modes: see `Index`.
-        path, tokens, num_tokens, document_offsets: see `Tokens`.
+        sequence_lengths: int32 [S], in tokens. sequence_pointers: int64 [S], in bytes.
+        document_indices: int64 [D], the first sequence of each document, and the end.
+        sequence_modes: int8 [S] if the corpus is multimodal, else None.
+        path, dtype, tokens, num_tokens, document_offsets: see `Tokens`.
 
     Raises:
         FileNotFoundError, IndexedDatasetError: as `read_index`; an empty corpus.
     """
 
-    def __init__(self, path_prefix: PathLike, multimodal: bool = False, mmap: bool = True) -> None:
-        self.path_prefix, self.path = os.fspath(path_prefix), bin_path(path_prefix)
-        self.multimodal, self.mmap = multimodal, mmap
+    def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
+        self.path_prefix, self.path, self.mmap = os.fspath(path_prefix), bin_path(path_prefix), mmap
         index = read_index(path_prefix)
-        self.dtype, self.sequence_lengths, self.sequence_pointers = index[:3]
-        self.document_indices, self.sequence_modes = index[3:]
-        require(
-            not multimodal or self.sequence_modes is not None,
-            f"{idx_path(path_prefix)} holds no modes: it was not written as multimodal; open it with multimodal=False",
-        )
+        self.dtype, self.sequence_lengths, self.sequence_pointers, self.document_indices, self.sequence_modes = index
         self.num_tokens = self.path.stat().st_size // self.dtype.itemsize
         require(self.num_tokens > 0, f"{path_prefix}: the corpus is empty; nothing can be read from it")
         if not mmap:
@@ -194,12 +180,11 @@ class MMapIndexedDataset(Tokens):
         return len(self.sequence_lengths)
 
     def __getitem__(self, index: int | slice) -> Any:
-        if not isinstance(index, slice):
-            return self.get(index)
-        items = [self.get(i) for i in range(*index.indices(len(self)))]
-        return ([ids for ids, _ in items], self.sequence_modes[index]) if self.multimodal else items
+        if isinstance(index, slice):
+            return [self.get(i) for i in range(*index.indices(len(self)))]
+        return self.get(index)
 
-    def get(self, index: int, offset: int = 0, length: int | None = None) -> Any:
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
         """`length` ids (None: all that follow) of sequence `index` from token `offset` on.
 
         Raises:
@@ -210,8 +195,7 @@ class MMapIndexedDataset(Tokens):
         stop = available if length is None else offset + length
         require(0 <= offset <= stop <= available, f"tokens {offset}:{stop} are outside sequence {index} of {available}")
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
-        ids = self.read(first + offset, first + stop)
-        return (ids, self.sequence_modes[index]) if self.multimodal else ids
+        return self.read(first + offset, first + stop)
 
     def read(self, begin: int, end: int) -> NDArray[Any]:
         """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
@@ -228,5 +212,4 @@ class MMapIndexedDataset(Tokens):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, but need not read them for the fingerprint."""
-        known = {name: value for name, value in self.__dict__.items() if name == "fingerprint"}
-        return MMapIndexedDataset, (self.path_prefix, self.multimodal, self.mmap), known
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), {"fingerprint": self.fingerprint}

@@ -17,19 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.files import PathLike, atomic_write_set
-from nanoset_ref.megatron.indexed_dataset import (
-    DTYPES,
-    HEADER,
-    MAGIC,
-    bin_path,
-    idx_path,
-    read_index,
-    require,
-)
+from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, bin_path, read_index, require
 
 
 class MMapIndexedDatasetBuilder:
-    """Write one .bin/.idx pair; a context manager, or end it with `finalize` or `close`.
+    """Write one .bin/.idx pair; a context manager, to be ended with `finalize`.
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
@@ -93,22 +85,22 @@ class MMapIndexedDatasetBuilder:
         Raises:
             IndexedDatasetError: another dtype, modes on one side only, or a damaged pair.
         """
-        index = read_index(path_prefix)
+        dtype, lengths, _, documents, modes = read_index(path_prefix)
         require(
-            index.dtype == self.dtype,
-            f"cannot merge {path_prefix} of {index.dtype.name} ids into a corpus of {self.dtype.name}: write all parts "
-            "with one dtype",
+            dtype == self.dtype,
+            f"cannot merge {path_prefix} of {dtype.name} ids into a corpus of {self.dtype.name}: write all parts with "
+            "one dtype",
         )
         require(
-            self.multimodal == (index.sequence_modes is not None),
+            self.multimodal == (modes is not None),
             f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, and no sequence of another",
         )
         with open(bin_path(path_prefix), "rb") as part:
             shutil.copyfileobj(part, self._bin, 1 << 22)
-        self._documents.write((index.document_indices[1:] + self.num_sequences).data)
-        self._lengths.write(index.sequence_lengths.data)
-        if index.sequence_modes is not None:
-            self._modes.write(index.sequence_modes.data)
+        self._documents.write((documents[1:] + self.num_sequences).data)
+        self._lengths.write(lengths.data)
+        if modes is not None:
+            self._modes.write(modes.data)
 
     def finalize(self, idx_path: PathLike) -> None:
         """Write the index and rename both files; `idx_path` must be that of `bin_path`.
@@ -129,15 +121,12 @@ class MMapIndexedDatasetBuilder:
             self._idx.write(self._modes.getvalue())
         self._pair.__exit__(None, None, None)
 
-    def close(self) -> None:
-        """Give up: what was written disappears. Does nothing after `finalize`."""
-        self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
-
     def __enter__(self) -> MMapIndexedDatasetBuilder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Without `finalize`, what was written disappears."""
+        self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
     def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: Iterable[int] | None = None) -> None:
         ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64).reshape(-1)
@@ -157,20 +146,3 @@ class MMapIndexedDatasetBuilder:
         self._bin.write(stored.data)
         self._lengths.write(sizes.astype("<i4").data)
         self._modes.write(labels.data)
-
-
-def merge_corpora(prefixes: Iterable[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> None:
-    """Concatenate pairs, in the order given, into a new one of the same dtype.
-
-    Raises:
-        IndexedDatasetError: no prefix, different dtypes, damaged parts.
-        FileExistsError: the output exists and `overwrite` is False.
-    """
-    prefixes = list(prefixes)
-    require(bool(prefixes), "there is nothing to merge: give at least one prefix")
-    first, output = read_index(prefixes[0]), bin_path(output_prefix)
-    modes = first.sequence_modes is not None
-    with MMapIndexedDatasetBuilder(output, first.dtype, modes, overwrite=overwrite) as merged:
-        for prefix in prefixes:
-            merged.add_index(prefix)
-        merged.finalize(idx_path(output_prefix))

@@ -1,4 +1,4 @@
-"""Several .bin/.idx pairs into one, in the order given: the command for `indexed_writer.merge_corpora`.
+"""Several .bin/.idx pairs into one, in the order given.
 
     python -m nanoset_ref.megatron.merge --input part0_text_document part1_text_document \\
         --output-prefix all_text_document
@@ -7,12 +7,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nanoset_ref.command import run
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.megatron.indexed_writer import merge_corpora
+from nanoset_ref.files import PathLike
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, bin_path, idx_path, read_index, require
+from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+
+
+def merge_corpora(prefixes: Iterable[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> None:
+    """Concatenate pairs, in the order given, into a new one of the same dtype.
+
+    Raises:
+        IndexedDatasetError: no prefix, different dtypes, damaged parts.
+        FileExistsError: the output exists and `overwrite` is False.
+    """
+    prefixes = list(prefixes)
+    require(bool(prefixes), "there is nothing to merge: give at least one prefix")
+    dtype, *_, modes = read_index(prefixes[0])
+    with MMapIndexedDatasetBuilder(bin_path(output_prefix), dtype, modes is not None, overwrite=overwrite) as merged:
+        for prefix in prefixes:
+            merged.add_index(prefix)
+        merged.finalize(idx_path(output_prefix))
 
 
 def merge(*, input: list[str], output_prefix: str, overwrite: bool = False) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import PathLike
 
 SPLITS = ("train", "valid", "test")
@@ -126,8 +127,7 @@ class NanosetConfig:
         unlimited = [split for split, blend, _, count in plans if blend and blend.weights and count is None]
         alone = self.data_path_per_split is not None
         rules = {
-            "reset_position_ids, reset_attention_mask, eod_mask_loss and create_cu_seqlens look for the EOD token: "
-            "give eod_id": self.eod_id is not None or not self.finds_eod,
+            "what is to be said about documents needs their end: give eod_id": not self.documents.needs_starts,
             'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
             "data_path_per_split alone": (self.data_path is None) == (self.split is None) == alone,
             "data_path_per_split must name a corpus for train, valid or test": any(self.blends),
@@ -139,9 +139,15 @@ class NanosetConfig:
         return self
 
     @property
-    def finds_eod(self) -> bool:
-        """Whether a flag asks where documents end."""
-        return any((self.reset_position_ids, self.reset_attention_mask, self.eod_mask_loss, self.create_cu_seqlens))
+    def documents(self) -> DocumentOptions:
+        """What a batch is to say about documents."""
+        return DocumentOptions(
+            eod_id=self.eod_id,
+            reset_position_ids=self.reset_position_ids,
+            reset_attention_mask=self.reset_attention_mask and self.create_attention_mask,
+            eod_mask_loss=self.eod_mask_loss,
+            create_cu_seqlens=self.create_cu_seqlens,
+        )
 
     @property
     def row_length(self) -> int:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
-from nanoset_ref.megatron.from_text import preprocess_corpus, tokenizer_name
 from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.merge import main as merge_main
 from nanoset_ref.megatron.preprocess import main as preprocess_main
+from nanoset_ref.megatron.preprocess import preprocess_corpus, tokenizer_name
 from nanoset_ref.tokenise.encode import load_tokenizer
 
 EOS = 2  # of the golden tokenizer

@@ -273,8 +273,8 @@ def test_multimodal_files_are_byte_for_byte_upstreams(core: SimpleNamespace, tmp
         writer.finalize(str(tmp_path / f"{name}.idx"))
     assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "theirs.bin").read_bytes()
     assert (tmp_path / "ours.idx").read_bytes() == (tmp_path / "theirs.idx").read_bytes()
-    ids, mode = MMapIndexedDataset(tmp_path / "theirs", multimodal=True)[2]
-    assert (ids.tolist(), mode) == ([2, 3, 4], 1)
+    corpus = MMapIndexedDataset(tmp_path / "theirs")
+    assert (corpus[2].tolist(), corpus.sequence_modes.tolist()) == ([2, 3, 4], [1, 0, 1])
 
 
 def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core: SimpleNamespace) -> None:
