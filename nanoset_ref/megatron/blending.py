@@ -90,8 +90,7 @@ class BlendedNanoset(Rows):
             if not weight > 0:
                 raise ValueError(
                     f"the {self.split} split of {dataset.corpus.path_prefix} has {len(dataset)} samples and the weight "
-                    f"{weight}: it cannot be blended; "
-                    "give the split a larger part, or leave the corpus out of it with data_path_per_split"
+                    f"{weight}: give the split a larger part, or leave the corpus out of it with data_path_per_split"
                 )
         self.weights = self._given_weights if size is None else normalise(weights)
         description = {"index": "blend", "weights": self.weights, "size": size}
@@ -101,8 +100,8 @@ class BlendedNanoset(Rows):
             if count > len(dataset):
                 raise ValueError(
                     f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, which has "
-                    f"{len(dataset)}: raise mid_level_dataset_surplus (now {config.mid_level_dataset_surplus}), two- "
-                    "or tenfold, so that more are built, or ask for fewer samples"
+                    f"{len(dataset)}: raise mid_level_dataset_surplus (now {config.mid_level_dataset_surplus}) two- or "
+                    "tenfold, or ask for fewer samples"
                 )
 
     def _build_index(self) -> Arrays:
@@ -158,11 +157,8 @@ class BlendedNanoset(Rows):
 
     @property
     def plan(self) -> dict[str, Any]:
-        return {
-            "datasets": [dataset.plan for dataset in self.datasets],
-            "weights": list(self.weights),
-            "size": self.size,
-        }
+        plans = [dataset.plan for dataset in self.datasets]
+        return {"datasets": plans, "weights": list(self.weights), "size": self.size}
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.4f}" for share in normalise(self.weights))

@@ -70,10 +70,8 @@ class MegatronNanoset(Rows):
                 drop_last_partial=split != "valid" or config.drop_last_partial_validation_sequence,
             )
         except ValueError as error:
-            raise ValueError(
-                f"the {split} split of {corpus.path_prefix} is sequences {first}:{stop} of {len(corpus)}: {error}; "
-                "give that split a larger part, ask for None (one epoch) of it, or leave it out with a 0 in split"
-            ) from error
+            what = f"the {split} split of {corpus.path_prefix} is sequences {first}:{stop} of {len(corpus)}"
+            raise ValueError(f"{what}: {error}; give it a larger part, or leave it out with a 0 in split") from error
         arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, self.build_index)
         self.document_index, self.sample_index, self.shuffle_index = arrays.values()
 
@@ -113,20 +111,21 @@ class MegatronNanoset(Rows):
         rows = np.arange(len(positions)) if rows is None else rows
         if self.corpus.mmap:
             _copy(self.corpus.tokens, parts, rows, pad_id, out)
-        else:
-            for place, _, begin, end, column in parts.tolist():
-                out[rows[place], column:] = pad_id
-                out[rows[place], column : column + end - begin] = self.corpus.read(begin, end)
+            return
+        for place, _, begin, end, column in parts.tolist():
+            target = out[rows[place], column:]
+            target[: end - begin] = self.corpus.read(begin, end)
+            target[end - begin :] = pad_id
 
     _fill = fill
 
     def _starts(self, positions: Positions) -> Starts:
         """Where sequences begin, which to Megatron's shuffle are documents."""
         parts = self._parts(positions)
-        some = parts[parts[:, 2] < parts[:, 3]]
+        places, _, _, _, columns = parts[parts[:, 2] < parts[:, 3]].T
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
-        starts[some[:, 0], some[:, 4]] = True
+        starts[places, columns] = True
         return starts
 
     def sequence_ids(self, k: int) -> NDArray[np.int64]:
@@ -143,9 +142,9 @@ class MegatronNanoset(Rows):
     def spans(self, position: int) -> list[Span]:
         offsets, itemsize, spans = self.corpus.document_offsets, self.corpus.dtype.itemsize, []
         for _, _, begin, end, _ in self._parts(np.array([position])).tolist():
+            document = int(np.searchsorted(offsets, begin, side="right")) - 1
+            first = int(offsets[document])
             if begin < end:
-                document = int(np.searchsorted(offsets, begin, side="right")) - 1
-                first = int(offsets[document])
                 spans.append(Span(document, begin - first, end - first, begin * itemsize, end * itemsize))
         return spans
 
@@ -180,18 +179,19 @@ class MegatronNanoset(Rows):
         samples = self.shuffle_index[:stop].astype(np.int64)
         passes = np.union1d(samples * length // tokens, ((samples + 1) * length - 1) // tokens)
         stream = tokens * self.epochs.num_epochs
-        use = SourceUse(
-            path=str(self.corpus.path),
-            weight=weight,
-            num_samples=(tokens - extra) // length,
-            read=stop - start,
-            epochs=(stop - start) * length / tokens,
-            distinct=len(samples),
-            repetitions=len(passes),
-            tokens=stream,
-            tail_tokens=stream - extra - len(self) * length,
-        )
-        return [use]
+        return [
+            SourceUse(
+                path=str(self.corpus.path),
+                weight=weight,
+                num_samples=(tokens - extra) // length,
+                read=stop - start,
+                epochs=(stop - start) * length / tokens,
+                distinct=len(samples),
+                repetitions=len(passes),
+                tokens=stream,
+                tail_tokens=stream - extra - len(self) * length,
+            )
+        ]
 
     # ---- identity
 
@@ -210,10 +210,10 @@ class MegatronNanoset(Rows):
         }
 
     def __repr__(self) -> str:
+        what = f"{self.corpus.path_prefix!r}, {self.split}: sequences {self.first:,}:{self.stop:,}"
+        size = f"{len(self):,} samples, {self.epochs.num_epochs} epochs"
         return (
-            f"MegatronNanoset({self.corpus.path_prefix!r}, {self.split}: sequences {self.first:,}:{self.stop:,}, "
-            f"sequence_length={self.sequence_length}, "
-            f"{len(self):,} samples, {self.epochs.num_epochs} epochs, seed={self.config.random_seed})"
+            f"MegatronNanoset({what}, sequence_length={self.sequence_length}, {size}, seed={self.config.random_seed})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

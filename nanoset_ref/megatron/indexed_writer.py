@@ -38,8 +38,7 @@ class MMapIndexedDatasetBuilder:
         self, bin_path: PathLike, dtype: DTypeLike = np.int32, multimodal: bool = False, *, overwrite: bool = False
     ) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        known = [known.name for known in DTYPES]
-        require(self.dtype in DTYPES, f"the format knows the dtypes {known}, got {self.dtype.name}")
+        require(self.dtype in DTYPES, f"the format knows the dtypes {DTYPES}, got {self.dtype.name}")
         self.bin_path, self.idx_path = Path(bin_path), Path(bin_path).with_suffix(".idx")
         self.multimodal = multimodal
         self._lengths, self._documents, self._modes = io.BytesIO(), io.BytesIO(bytes(8)), io.BytesIO()

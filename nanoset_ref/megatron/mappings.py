@@ -34,7 +34,7 @@ from nanoset_ref.orders.random_state import ShuffleStream
 FINAL_EPOCH_THRESHOLD = 0.80
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class EpochPlan:
     """How many epochs a split is read, and whether the last one is shuffled apart.
 
@@ -89,18 +89,12 @@ def plan_epochs(
     if not drop_last_partial:
         samples = int(np.ceil(np.float32(inputs) / np.float32(sequence_length)))
     # 3.
-    before, separate = samples, False
     if num_samples is not None and epochs > 1:
-        full = ((epochs - 1) * tokens_per_epoch - extra) // sequence_length
+        before = (inputs - tokens_per_epoch) // sequence_length
         per_epoch = (tokens_per_epoch - extra) // sequence_length
-        separate = num_samples - full < int(FINAL_EPOCH_THRESHOLD * per_epoch)
-        before = full if separate else samples
-    return EpochPlan(
-        num_samples=samples,
-        num_epochs=epochs,
-        separate_final_epoch=separate,
-        num_samples_before_final_epoch=before,
-    )
+        if num_samples - before < int(FINAL_EPOCH_THRESHOLD * per_epoch):
+            return EpochPlan(samples, epochs, True, before)
+    return EpochPlan(samples, epochs, False, samples)
 
 
 def build_mappings(
@@ -139,13 +133,8 @@ def build_mappings(
     samples = np.arange(plan.num_samples, dtype=dtype)
     stream.shuffle(samples[: plan.num_samples_before_final_epoch])
     stream.shuffle(samples[plan.num_samples_before_final_epoch :])
-    return {
-        "document_index": documents,
-        "sample_index": build_sample_index(
-            sequence_lengths, documents, plan.num_samples, sequence_length, extra_token=extra_token
-        ),
-        "shuffle_index": samples,
-    }
+    cuts = build_sample_index(sequence_lengths, documents, plan.num_samples, sequence_length, extra_token=extra_token)
+    return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 
 
 def build_sample_index(
