@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 from nanoset_ref.megatron.blending import BlendedNanoset
 from nanoset_ref.megatron.dataset import MegatronNanoset
@@ -47,20 +46,20 @@ class NanosetBuilder:
         ]
 
     def _build(self, split: str, blend: Blend, bounds: Bounds, size: int | None) -> MegatronNanoset | BlendedNanoset:
-        def read(sizes: Sequence[int | None]) -> list[MegatronNanoset]:
-            corpora = [self._open(prefix) for prefix in blend.prefixes]
-            cuts = [[round(bound * float(len(corpus))) for bound in bounds] for corpus in corpora]
-            parts = zip(corpora, cuts, sizes, strict=True)
-            return [MegatronNanoset(it, first, stop, size, split, self.config) for it, (first, stop), size in parts]
-
-        number = len(blend.prefixes)
-        if number == 1 and (blend.weights is None or self.config.data_path_per_split is not None):
-            return read([size])[0]
+        config, prefixes = self.config, blend.prefixes
+        read = functools.partial(self._read, split, bounds)
+        if len(prefixes) == 1 and (blend.weights is None or config.data_path_per_split is not None):
+            return read(prefixes[0], size)
         if blend.weights is None or size is None:  # weights without a size do not pass the config
-            datasets = read([None] * number)
+            datasets = [read(prefix, None) for prefix in prefixes]
             lengths = [len(dataset) for dataset in datasets]
-            return BlendedNanoset(datasets, lengths, None if size is None else min(size, sum(lengths)), self.config)
-        shares = normalise(blend.weights)
+            return BlendedNanoset(datasets, lengths, None if size is None else min(size, sum(lengths)), config)
+        shares, surplus = normalise(blend.weights), 1 + config.mid_level_dataset_surplus
         targets = [math.ceil(size * share) for share in shares]
-        surplus = 1 + self.config.mid_level_dataset_surplus
-        return BlendedNanoset(read([math.ceil(it * surplus) for it in targets]), shares, sum(targets), self.config)
+        datasets = [read(prefix, math.ceil(target * surplus)) for prefix, target in zip(prefixes, targets, strict=True)]
+        return BlendedNanoset(datasets, shares, sum(targets), config)
+
+    def _read(self, split: str, bounds: Bounds, prefix: str, size: int | None) -> MegatronNanoset:
+        corpus = self._open(prefix)
+        first, stop = (round(bound * len(corpus)) for bound in bounds)
+        return MegatronNanoset(corpus, first, stop, size, split, self.config)

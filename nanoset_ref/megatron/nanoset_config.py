@@ -126,16 +126,15 @@ class NanosetConfig:
         plans = zip(SPLITS, self.blends, self.split_bounds, self.split_num_samples, strict=True)
         unlimited = [split for split, blend, _, count in plans if blend and blend.weights and count is None]
         alone = self.data_path_per_split is not None
-        rules = {
-            "what is to be said about documents needs their end: give eod_id": not self.documents.needs_starts,
+        broken = {
+            "what is to be said about documents needs their end: give eod_id": self.documents.needs_starts,
             'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
-            "data_path_per_split alone": (self.data_path is None) == (self.split is None) == alone,
-            "data_path_per_split must name a corpus for train, valid or test": any(self.blends),
-            f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": not unlimited,
+            "data_path_per_split alone": not (self.data_path is None) == (self.split is None) == alone,
+            "data_path_per_split must name a corpus for train, valid or test": not any(self.blends),
+            f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": unlimited,
         }
-        broken = [rule for rule, holds in rules.items() if not holds]
-        if broken:
-            raise ValueError("; ".join(broken))
+        if any(broken.values()):
+            raise ValueError("; ".join(rule for rule, is_broken in broken.items() if is_broken))
         return self
 
     @property

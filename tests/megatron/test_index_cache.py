@@ -67,61 +67,35 @@ def entry(folder: Path, suffix: str) -> Path:
     return path
 
 
-def truncate(folder: Path) -> None:
-    os.truncate(entry(folder, ".a.npy"), 200)
+def describe_something_else(folder: Path) -> None:
+    record = json.loads(entry(folder, ".json").read_text())
+    record["description"]["seed"] = 2
+    entry(folder, ".json").write_text(json.dumps(record))
 
 
 def flip_a_bit(folder: Path) -> None:
-    path = entry(folder, ".a.npy")
-    data = bytearray(path.read_bytes())
+    data = bytearray(entry(folder, ".a.npy").read_bytes())
     data[-1] ^= 1
-    path.write_bytes(data)
+    entry(folder, ".a.npy").write_bytes(data)
 
 
-def empty_the_description(folder: Path) -> None:
-    entry(folder, ".json").write_text("")
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "truncated": lambda folder: os.truncate(entry(folder, ".a.npy"), 200),
+    "a flipped bit": flip_a_bit,
+    "no description": lambda folder: entry(folder, ".json").write_text(""),
+    "another description": describe_something_else,
+    "a list as description": lambda folder: entry(folder, ".json").write_text("[1, 2]"),
+    "an array missing": lambda folder: entry(folder, ".a.npy").unlink(),
+    "a pickle": lambda folder: np.save(entry(folder, ".a.npy"), np.array([{}], dtype=object), allow_pickle=True),
+    "another shape": lambda folder: np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32)),
+}
 
 
-def describe_something_else(folder: Path) -> None:
-    path = entry(folder, ".json")
-    record = json.loads(path.read_text())
-    record["description"]["seed"] = 2
-    path.write_text(json.dumps(record))
-
-
-def list_the_description(folder: Path) -> None:
-    entry(folder, ".json").write_text("[1, 2]")
-
-
-def remove_an_array(folder: Path) -> None:
-    entry(folder, ".a.npy").unlink()
-
-
-def put_a_pickle(folder: Path) -> None:
-    np.save(entry(folder, ".a.npy"), np.array([{"a": 1}], dtype=object), allow_pickle=True)
-
-
-def change_the_shape(folder: Path) -> None:
-    np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        truncate,
-        flip_a_bit,
-        empty_the_description,
-        describe_something_else,
-        list_the_description,
-        remove_an_array,
-        put_a_pickle,
-        change_the_shape,
-    ],
-)
-def test_a_damaged_index_is_built_again_with_a_warning(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_is_built_again_with_a_warning(tmp_path: Path, damage: str) -> None:
     build = Builder()
     cached(tmp_path, DESCRIPTION, build)
-    damage(tmp_path)
+    DAMAGES[damage](tmp_path)
     with pytest.warns(IndexCacheWarning, match="is built again"):
         assert cached(tmp_path, DESCRIPTION, build)["a"].tolist() == [5] * 300
     assert build.calls == 2
