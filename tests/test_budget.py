@@ -231,7 +231,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
     "private names of other modules": (
         foreign_private_names,
         0,
-        {"collator.py": 3, "megatron/collator.py": 1},
+        {"collator.py": 3},
     ),
     "homes of argparse": (
         uses("argparse", "ArgumentParser"),
