@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -76,30 +75,18 @@ class Manifest:
             raise TokenFileError(
                 f'row_length goes with windows="disjoint" and only with it, got {self.windows!r} and {self.row_length}'
             )
-        for name in ("num_tokens", "num_documents"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
-        for name in ("vocab_size", "eos_token_id", "row_length"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 0):
-                raise TokenFileError(f"{name} must be a non-negative integer or null, got {value!r}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if "int" in field.type and value != field.default and not (isinstance(value, int) and value >= 0):
+                raise TokenFileError(f"{field.name} must be a non-negative integer, got {value!r}")
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """Read and validate a manifest; every error names `path`."""
         try:
-            fields = read_json(path)
-            if not isinstance(fields, dict):
-                raise TokenFileError(f"it must be an object, got {type(fields).__name__}")
-            if unknown := sorted(set(fields) - {field.name for field in dataclasses.fields(cls)}):
-                raise TokenFileError(f"it has unknown fields {unknown}; a newer nanoset_ref may have written it")
-            return cls(**fields)
+            return cls(**read_json(path))
         except (TypeError, ValueError) as error:
             raise TokenFileError(f"{path} is not a manifest of a token file: {error}") from error
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def manifest_path(path: PathLike) -> Path:
@@ -110,12 +97,3 @@ def manifest_path(path: PathLike) -> Path:
 def documents_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
     return Path(path).with_suffix(".documents.npy")
-
-
-def is_manifest(path: Path) -> bool:
-    """Whether a file beside a token file may be replaced by a manifest: it is one itself, of whatever version."""
-    try:
-        fields = read_json(path)
-    except ValueError:
-        return False
-    return isinstance(fields, dict) and fields.keys() >= {"dtype", "num_tokens", "num_documents", "checksum"}

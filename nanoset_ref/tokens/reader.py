@@ -39,35 +39,29 @@ class TokenFile(Tokens):
             raise FileNotFoundError(
                 f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy"
             )
-        manifest = manifest_path(self.path)
-        self.manifest = Manifest.read(manifest) if manifest.is_file() else None
-        if self.manifest is not None:
-            self.windows = self.manifest.windows
-        self.dtype = self._resolve_dtype(token_dtype)
+        given = None if token_dtype is None else np.dtype(token_dtype).name
+        if given not in (None, *TOKEN_DTYPES):
+            raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {given}")
+        beside = manifest_path(self.path)
+        self.manifest = Manifest.read(beside) if beside.is_file() else None
         if self.manifest is None:
+            name = given or "uint16"
             self._refuse_numpy_header()
             if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
                 raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
+        else:
+            name, self.windows = self.manifest.dtype, self.manifest.windows
+        if given not in (None, name):
+            raise TokenFileError(
+                f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}; leave token_dtype out"
+            )
+        self.dtype = np.dtype(name).newbyteorder("<")
         self.num_tokens = count_ids(self.path, self.dtype)
         if self.manifest is not None and self.manifest.num_tokens != self.num_tokens:
             raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} ids, its manifest {manifest.name} says "
+                f"{self.path} holds {self.num_tokens} ids, its manifest {beside.name} says "
                 f"{self.manifest.num_tokens}: the file is truncated or not this manifest's; write it again"
             )
-
-    def _resolve_dtype(self, token_dtype: DTypeLike | None) -> np.dtype[Any]:
-        given = None if token_dtype is None else np.dtype(token_dtype).newbyteorder("<")
-        if given is not None and given.name not in TOKEN_DTYPES:
-            raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {given.name}")
-        if self.manifest is None:
-            return given or np.dtype("<u2")
-        dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
-        if given is not None and given != dtype:
-            raise TokenFileError(
-                f"{self.path}: token_dtype={given.name} contradicts the manifest, which says {dtype.name}; "
-                "leave token_dtype out"
-            )
-        return dtype
 
     def _refuse_numpy_header(self) -> None:
         with open(self.path, "rb") as file:
@@ -86,25 +80,16 @@ class TokenFile(Tokens):
         """As `Tokens.document_offsets`, mapped at the first access; None without a manifest."""
         if self.manifest is None:
             return None
-        path = documents_path(self.path)
+        path, shape = documents_path(self.path), (self.manifest.num_documents + 1,)
         if not path.is_file():
-            raise TokenFileError(
-                f"{path} is missing, though {manifest_path(self.path).name} speaks of "
-                f"{self.manifest.num_documents} documents"
-            )
+            raise TokenFileError(f"{path} is missing, though there is a manifest; copy it here as well")
         try:
             offsets = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise TokenFileError(f"{path} is no array of document boundaries; write the token file again") from error
-        if (
-            offsets.dtype != np.int64
-            or offsets.shape != (self.manifest.num_documents + 1,)
-            or offsets[0] != 0
-            or offsets[-1] != self.num_tokens
-        ):
+        if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
             raise TokenFileError(
-                f"{path} must hold int64 [{self.manifest.num_documents + 1}] from 0 to {self.num_tokens}; "
-                "it belongs to another token file"
+                f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}; it belongs to another token file"
             )
         return offsets
 

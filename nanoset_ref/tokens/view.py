@@ -59,8 +59,7 @@ class Tokens(ABC):
         offsets = self.document_offsets
         if offsets is None:
             raise TokenFileError(
-                f"{self.path} has no manifest or index, so its document boundaries are not known; give the "
-                "end-of-document id"
+                f"{self.path} has no manifest or index that tells its document boundaries; give the end-of-document id"
             )
         return offsets
 
@@ -92,19 +91,16 @@ class Tokens(ABC):
         if np.any(lengths < 0):
             raise TokenFileError(f"{self.path}: the document boundaries must not decrease; write the file again")
         documents = np.arange(len(lengths)) if chosen is None else chosen
-        lengths = lengths[documents]
-        ends = np.cumsum(lengths)
-        first = 0
-        while first < len(documents):
-            before = ends[first - 1] if first else 0
-            stop = max(first + 1, int(np.searchsorted(ends, before + BLOCK_IDS, side="right")))
-            part = documents[first:stop]
-            if part[-1] - part[0] == len(part) - 1:
-                ids = self.tokens[offsets[part[0]] : offsets[part[-1] + 1]]
+        ends = np.cumsum(lengths[documents])
+        while len(documents):
+            first = documents[0]
+            count = max(1, int(np.searchsorted(ends, ends[0] - lengths[first] + BLOCK_IDS, side="right")))
+            part, documents, ends = documents[:count], documents[count:], ends[count:]
+            if part[-1] - first == count - 1:
+                ids = self.tokens[offsets[first] : offsets[part[-1] + 1]]
             else:
                 ids = np.concatenate([self.tokens[offsets[d] : offsets[d + 1]] for d in part])
-            yield ids, lengths[first:stop]
-            first = stop
+            yield ids, lengths[part]
 
     def check_content(self) -> None:
         """Compare the file's bytes with the recorded checksum, if there is one.
@@ -122,9 +118,6 @@ class Tokens(ABC):
             digest.update(self.tokens[start : start + BLOCK_IDS].astype("<i8").data)
         digest.update(np.ascontiguousarray(self.known_documents(), dtype="<i8").data)
         return digest.hexdigest()
-
-    def __len__(self) -> int:
-        return self.num_tokens
 
 
 def count_ids(path: Path, dtype: np.dtype[Any]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, atomic_write_set
-from nanoset_ref.tokens.manifest import (
-    TOKEN_DTYPES,
-    Manifest,
-    TokenFileError,
-    documents_path,
-    is_manifest,
-    manifest_path,
-)
+from nanoset_ref.tokens.manifest import Manifest, TokenFileError, documents_path, manifest_path
 
 
 class TokenFileWriter:
@@ -43,21 +38,20 @@ class TokenFileWriter:
     def __init__(self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any) -> None:
         self.path = Path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        if self.dtype.name not in TOKEN_DTYPES:
-            raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype.name}")
-        if self.path.exists() and not overwrite:
-            raise FileExistsError(f"{self.path} exists; remove it, or ask for overwriting")
-        beside = manifest_path(self.path)
-        if beside.exists() and not is_manifest(beside):
-            raise FileExistsError(
-                f"{beside} is no manifest, and one would replace it: remove it, or give {self.path} another name"
-            )
+        try:
+            Manifest.read(manifest_path(self.path))
+        except FileNotFoundError:
+            pass
+        except TokenFileError as error:
+            raise FileExistsError(f"{error}; one would replace it: remove it, or take another name") from error
         self._overwrite = overwrite
         self.num_tokens = 0
         self.num_documents = 0
         self._description = description
         self._digest = xxhash.xxh3_128()
-        self._manifest()  # a wrong description is an error now, not after hours
+        vocab_size = self._manifest().vocab_size  # a wrong description is an error now, not after hours
+        limit = np.iinfo(self.dtype).max + 1
+        self._limit = min(limit, vocab_size or limit)
 
     def _manifest(self) -> Manifest:
         return Manifest(
@@ -87,7 +81,7 @@ class TokenFileWriter:
                 raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
             self._offsets.seek(0)
             self._write_offsets_header()
-            manifest.write(self._manifest().to_json().encode())
+            manifest.write(json.dumps(dataclasses.asdict(self._manifest()), indent=1).encode() + b"\n")
 
     def write_document(self, ids: ArrayLike) -> None:
         """Append one document: integers [n]; n may be 0."""
@@ -96,20 +90,20 @@ class TokenFileWriter:
 
     def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
         """Append several documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
-        ids = np.asarray(ids)
+        ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
         if ids.size == 0:
             ids = ids.astype(self.dtype)
-        lengths = np.asarray(lengths, dtype=np.int64)
-        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise TokenFileError(f"token ids must be a 1-d array of integers, got {ids.ndim}-d {ids.dtype}")
         if lengths.sum() != ids.size or (lengths < 0).any():
             raise TokenFileError(f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids")
-        _check_ids(
-            ids,
-            self._description.get("vocab_size"),
-            self.dtype,
-            where=f"{self.path}, documents from {self.num_documents} on",
-        )
+        low, high = int(ids.min(initial=0)), int(ids.max(initial=0))
+        if low < 0 or high >= self._limit:
+            raise TokenFileError(
+                f"{self.path}, documents from {self.num_documents} on: token id {low if low < 0 else high} is outside "
+                f"[0, {self._limit}), the range of the vocabulary and of {self.dtype.name}; the ids come from another "
+                "tokenizer, or a wider dtype is needed"
+            )
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self._digest.update(data)
         self._ids.write(data)
@@ -121,15 +115,3 @@ class TokenFileWriter:
         """A .npy header; NumPy pads it so that the final number of documents takes the same room."""
         header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
         np.lib.format.write_array_header_1_0(self._offsets, header)
-
-
-def _check_ids(ids: NDArray[Any], vocab_size: int | None, dtype: np.dtype[Any], *, where: str) -> None:
-    if ids.size == 0:
-        return
-    low, high = int(ids.min()), int(ids.max())
-    limit = np.iinfo(dtype).max + 1 if vocab_size is None else min(vocab_size, np.iinfo(dtype).max + 1)
-    if low < 0 or high >= limit:
-        raise TokenFileError(
-            f"{where}: token id {low if low < 0 else high} is outside [0, {limit}), the range of the vocabulary "
-            f"and of {dtype.name}; the ids come from another tokenizer, or a wider dtype is needed"
-        )
