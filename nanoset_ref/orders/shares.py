@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-FAR = 2**49  # beyond the last item that can be
+FAR = 2**48 + 64  # beyond the window of the last item that can be
 
 
 class ShareTree(NamedTuple):
@@ -88,15 +88,29 @@ def share_out(tree, items):
 
 
 @njit(cache=True)
+def quota(tree, node, first, size):
+    """A node's part of `size` items from `first` on: its first place among them, its items before them and in them."""
+    if node == tree.root:
+        return 0, first, size
+    parent = tree.parents[node]
+    low, before, size = quota(tree, parent, first, size)
+    left = to_left(tree, parent, before)
+    to = to_left(tree, parent, before + size) - left
+    if node == tree.children[parent, 0]:
+        return low, left, to
+    return low + to, before - left, size - to
+
+
+@njit(cache=True)
 def item_of(tree, source, number):
-    """The item that is a source's number `number` (from 0), climbing to the root; `FAR` where it is beyond that."""
+    """The item that is a source's number `number` (from 0), climbing to the root; at least `FAR` where none can be."""
     node, item = source, number
     while node != tree.root:
         parent = tree.parents[node]
         part, whole = tree.parts[node], tree.parts[parent]
         extra = whole - 1 - (whole >> 1) if node == tree.children[parent, 0] else whole >> 1
         guess = (float(item) * float(whole) + float(extra)) / float(part)
-        if guess > FAR:
+        if guess >= FAR:
             return FAR
         node, item = parent, corrected(np.int64(guess), item, whole, extra, part)
     return item

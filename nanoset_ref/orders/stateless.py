@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from nanoset_ref.orders.base import Int64Array, Order, Weights, normalize_weights
 from nanoset_ref.orders.limits import Excess, limit_repetitions
 from nanoset_ref.orders.permutation import derive, sides, unpermute, walk
-from nanoset_ref.orders.shares import build_tree, item_of, share_out
-from nanoset_ref.orders.windows import Windows, locate, window_of
+from nanoset_ref.orders.shares import build_tree, share_out
+from nanoset_ref.orders.windows import Windows, item_at, locate, window_of
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
@@ -76,26 +76,18 @@ def read(passes, sources, numbers):
 
 @njit(cache=True)
 def find(windows, passes, source, sample, until):
-    """The items below `until` that are a sample's: one per pass, from the one in which the source is now.
-
-    1. the pass has the sample at one place, which gives the source's turn
-    2. `item_of` gives the window of that turn
-    3. there it is found
-    """
+    """The items below `until` (int64 [n]) that are a sample's: one per pass, from the one in which the source is now."""
     found = [np.int64(0) for _ in range(0)]
     length, reads = passes.lengths[source], passes.reads[source]
     number = reads // length
     while True:
         turn = number * length + unpermute(sample, length, derive(passes.keys[source], number)) - reads
-        number += 1
         if turn >= 0:
-            first, size = window_of(windows, item_of(windows.tree, source, turn))
-            if first >= until:
-                break
-            items = np.arange(first, first + size)
-            sources, numbers = locate(windows, items)
-            found.append(items[(sources == source) & (numbers == turn)][0])
-    return np.array([item for item in found if item < until], dtype=np.int64)
+            item = item_at(windows, source, turn)
+            if item >= until:
+                return np.array(found, dtype=np.int64)
+            found.append(item)
+        number += 1
 
 
 class StatelessOrder(Order):

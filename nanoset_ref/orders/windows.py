@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit, uint64
 
 from nanoset_ref.orders.permutation import derive
-from nanoset_ref.orders.shares import ShareTree, to_left
+from nanoset_ref.orders.shares import FAR, ShareTree, item_of, quota, to_left
 
 SIZE = 64
 STAGES = 12
@@ -85,6 +85,20 @@ def locate(windows, items):
         mine = fetch(coins, below(low + size) ^ below(low))
         sources[p], numbers[p] = node, before + ones(mine & below(turn))
     return sources, numbers
+
+
+@njit(cache=True, error_model="numpy")
+def item_at(windows, source, number):
+    """The item that is a source's number `number` (from 0): `locate` backwards. Where none can be, at least `FAR`."""
+    item = item_of(windows.tree, source, number)
+    if item >= FAR:
+        return item
+    first, size = window_of(windows, item)
+    low, before, mine = quota(windows.tree, source, first, size)
+    coins = np.empty(STAGES, dtype=np.uint64)
+    flip(derive(windows.key, first), coins)
+    position = select(fetch(coins, below(low + mine) ^ below(low)), number - before)
+    return first + ones(fetch(coins, below(size)) & below(position))
 
 
 @njit(cache=True)
