@@ -246,7 +246,7 @@ def test_a_ledger_of_other_sources_is_refused():
     with pytest.raises(ValueError, match="ledger is of 1 sources, the order of 2: keep dropped sources with weight 0"):
         StatelessOrder([40, 4], None, 400, 5, start=Ledger(130, (130,)))
     with pytest.raises(ValueError, match="counts from 0"):
-        Ledger(-1, (3,))
+        StatelessOrder([40], None, 400, 5, start=Ledger(-1, (3,)))
 
 
 def test_the_fingerprint_names_the_ledger():

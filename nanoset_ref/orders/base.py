@@ -106,14 +106,13 @@ class Order(ABC):
         if positions.size and positions.dtype.kind not in "iu":
             raise TypeError(f"positions must be integers; got {positions.dtype}")
         positions = positions.astype(np.int64, copy=False)
-        if positions.size:
-            low, high = positions.min(), positions.max()
-            if low < -self.num_samples or high >= self.num_samples:
-                raise IndexError(f"positions {low} .. {high} reach outside an order of {self.num_samples} samples")
-            if low < 0:
-                positions = np.where(positions < 0, positions + self.num_samples, positions)
-        found = self._lookup(positions.ravel())
-        datasets, samples = (part.reshape(positions.shape) for part in found)
+        low, high = positions.min(initial=0), positions.max(initial=-1)
+        if low < -self.num_samples or high >= self.num_samples:
+            wrong = low if low < -self.num_samples else high
+            raise IndexError(f"position {wrong} is outside an order of {self.num_samples} samples")
+        if low < 0:
+            positions = np.where(positions < 0, positions + self.num_samples, positions)
+        datasets, samples = (part.reshape(positions.shape) for part in self._lookup(positions.ravel()))
         return (datasets, samples) if positions.ndim else (int(datasets), int(samples))
 
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
@@ -123,12 +122,8 @@ class Order(ABC):
             IndexError: there is no such dataset, or it has no such sample (neither counts from the end).
         """
         dataset, sample = operator.index(dataset), operator.index(sample)
-        if not 0 <= dataset < len(self.dataset_lengths):
-            raise IndexError(f"dataset {dataset} is outside the {len(self.dataset_lengths)} datasets of this order")
-        if not 0 <= sample < self.dataset_lengths[dataset]:
-            raise IndexError(
-                f"sample {sample} is outside dataset {dataset}, of {self.dataset_lengths[dataset]} samples"
-            )
+        if not (0 <= dataset < len(self.dataset_lengths) and 0 <= sample < self.dataset_lengths[dataset]):
+            raise IndexError(f"there is no sample {sample} of dataset {dataset} in {self}")
         return self._positions(dataset, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
@@ -149,7 +144,7 @@ class Order(ABC):
         """int64 [length]: how often each sample of a dataset is read in positions [0, until)."""
         readings = np.zeros(int(self.dataset_lengths[dataset]), dtype=np.int64)
         for first in range(0, until, BLOCK):
-            datasets, samples = self[first : min(first + BLOCK, until)]
+            datasets, samples = self._lookup(np.arange(first, min(first + BLOCK, until)))
             readings += np.bincount(samples[datasets == dataset], minlength=len(readings))
         return readings
 

@@ -7,16 +7,14 @@ What it costs. Upstream keeps 16 bytes for each of the ``num_samples`` positions
 are one number, the sample's place when all datasets are laid end to end, in uint32 while an epoch has at most 2**32
 samples: 4 bytes per sample of ONE epoch, no temporaries, one shuffle instead of two; later epochs are a remainder.
 
-The alternative it rejects. Two narrow arrays (uint8 and uint32) are no smaller than the one number once shuffled
-together, and would need the shuffle twice.
-
 Defects of the order itself, kept for parity and told in the second notebook: the same shuffle every epoch; with
 weights, a dataset that is read less than once per epoch always shows the same first samples and never the others; a
 dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,24 +59,20 @@ class NanotronOrder(Order):
         random_seed: int = 1234,
     ) -> None:
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
-        self._starts: Int64Array = np.concatenate([[0], np.cumsum(self.dataset_lengths)])
-        self._epoch = self._build()
-
-    def _build(self) -> NDArray[Any]:
-        dtype = np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64
-        needed = self.samples_per_epoch * np.dtype(dtype).itemsize
+        dtype = np.dtype(np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64)
+        needed = self.samples_per_epoch * dtype.itemsize
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > available:
             raise MemoryError(
                 f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '
                 f'machine has {available:,}); order="stateless" stores nothing'
             )
-        epoch = np.empty(self.samples_per_epoch, dtype=dtype)
-        stopped = blend(self.dataset_lengths, self.dataset_weights, self._starts[:-1], epoch)
+        self._starts: Int64Array = np.concatenate([[0], np.cumsum(self.dataset_lengths)])
+        self._epoch: NDArray[Any] = np.empty(self.samples_per_epoch, dtype=dtype)
+        stopped = blend(self.dataset_lengths, self.dataset_weights, self._starts[:-1], self._epoch)
         if stopped >= 0:
             raise ValueError(f"dataset {stopped} has no samples but the blend has to read it; leave it out")
-        shuffle(epoch, self.random_seed)
-        return epoch
+        shuffle(self._epoch, self.random_seed)
 
     def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         return _look_up(self._epoch, self._starts, positions)
@@ -91,20 +85,15 @@ class NanotronOrder(Order):
         return every[every < until]
 
     def _counts(self, until: int) -> Int64Array:
-        """Whole epochs, and the part of one, from one vectorised pass over an epoch."""
-        epochs, rest = divmod(until, self.samples_per_epoch)
-        counts, _ = np.histogram(self._epoch[:rest], self._starts)
-        if epochs:
-            counts += epochs * np.histogram(self._epoch, self._starts)[0]
-        return counts
+        return self._repeated(lambda stop: np.histogram(self._epoch[:stop], self._starts)[0], until)
 
     def _readings(self, dataset: int, until: int) -> Int64Array:
-        """Epochs repeat: one of them is counted, and the part of one."""
+        return self._repeated(partial(super()._readings, dataset), until)
+
+    def _repeated(self, count: Callable[[int], Int64Array], until: int) -> Int64Array:
+        """What `count` finds below `until`, of which it sees one epoch at most."""
         epochs, rest = divmod(until, self.samples_per_epoch)
-        readings = super()._readings(dataset, rest)
-        if epochs:
-            readings += epochs * super()._readings(dataset, self.samples_per_epoch)
-        return readings
+        return count(rest) + epochs * count(self.samples_per_epoch if epochs else 0)
 
 
 @njit(cache=True)
@@ -135,12 +124,6 @@ def _look_up(epoch, starts, positions):
     datasets, samples = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     for p in range(len(positions)):
         place = np.int64(epoch[positions[p] % len(epoch)])
-        low, high = 0, len(starts) - 1
-        while high - low > 1:  # the dataset is the last one that starts at or before the place
-            middle = (low + high) // 2
-            if starts[middle] <= place:
-                low = middle
-            else:
-                high = middle
-        datasets[p], samples[p] = low, place - starts[low]
+        dataset = np.searchsorted(starts, place, side="right") - 1
+        datasets[p], samples[p] = dataset, place - starts[dataset]
     return datasets, samples

@@ -46,7 +46,7 @@ def shuffle(values: npt.NDArray[Any], seed: int) -> None:
 
 @njit(cache=True, nogil=True)
 def swap_down(values, i, words):
-    """Swap values[i], values[i - 1], ... with drawn places while there are two words; returns the next i, words used."""
+    """Swap values[i], values[i - 1], ... with drawn places while two words are left; returns the next i, words used."""
     places = np.empty(DRAWS, dtype=np.int64)
     used = 0
     while i > 0 and used + 2 <= len(words):

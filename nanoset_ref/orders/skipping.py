@@ -32,21 +32,21 @@ class SkippingOrder(Order):
 
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order, self.ranges = order, sorted((int(first), int(stop)) for first, stop in ranges)
-        self._firsts, self._stops = np.array(self.ranges, dtype=np.int64).reshape(-1, 2).T
-        ends = np.concatenate([[0], self._stops])
-        if (self._firsts < ends[:-1]).any() or (self._firsts >= self._stops).any() or ends[-1] > len(order):
+        edges = np.array(self.ranges, dtype=np.int64).reshape(-1, 2)
+        if (np.diff([0, *edges.ravel()]) < 0).any() or (np.diff(edges) == 0).any() or edges.max(initial=0) > len(order):
             raise ValueError(
                 f"skip ranges must not be empty, overlap or leave the {len(order)} positions of the order; "
                 f"got {self.ranges}"
             )
-        self._skipped: Int64Array = np.concatenate([[0], np.cumsum(self._stops - self._firsts)])
+        self._skipped: Int64Array = np.concatenate([[0], np.cumsum(np.diff(edges))])
+        self._stops = edges[:, 1]
+        self._gaps = edges[:, 0] - self._skipped[:-1]  # the position here at which each range is left out
         super().__init__(order.dataset_lengths, None, len(order) - int(self._skipped[-1]), order.random_seed)
         self.name, self.dataset_weights, self.weighted = order.name, order.dataset_weights, order.weighted
 
     def original(self, positions: Int64Array) -> Int64Array:
         """Positions in the order that ranges were taken from."""
-        gaps = self._firsts - self._skipped[:-1]  # the position here at which each range is left out
-        return positions + self._skipped[np.searchsorted(gaps, positions, side="right")]
+        return positions + self._skipped[np.searchsorted(self._gaps, positions, side="right")]
 
     def _identity(self) -> dict[str, object]:
         return {"order": self.order.fingerprint, "skipped": self.ranges}
@@ -56,15 +56,11 @@ class SkippingOrder(Order):
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         found = self.order.positions(dataset, sample, until + int(self._skipped[-1]))
-        passed = np.searchsorted(self._stops, found, side="right")  # ranges that end before
-        here = found - self._skipped[passed]
-        inside = found >= np.append(self._firsts, len(self.order))[passed]
-        return here[~inside & (here < until)]
+        here = found - self._skipped[np.searchsorted(self._stops, found, side="right")]
+        return here[(self.original(here) == found) & (here < until)]
 
     def _counts(self, until: int) -> Int64Array:
         end = int(self.original(np.array(until)))
-        counts = self.order.counts(end)
-        for first, stop in self.ranges:
-            if first < end:
-                counts = counts - self.order.counts(stop) + self.order.counts(first)
-        return counts
+        passed = [edges for edges in self.ranges if edges[0] < end]
+        skipped = sum(self.order.counts(stop) - self.order.counts(first) for first, stop in passed)
+        return self.order.counts(end) - skipped

@@ -4,12 +4,11 @@ An epoch without weights reads every sample once. With weights no sample of a so
 been read, and every source has its share to 1.7 samples after every 64 positions. Every pass over a source is shuffled
 anew, and a longer run begins as a shorter one does. All of that costs some 150 bytes per source, and 40 ns a position
 for one source, 100 for a few, 200 for hundreds, the same for 10**12 samples as for ten. Starting anywhere is free; the
-way back from a sample takes a few microseconds for each of its positions.
+way back from a sample descends the tree once for each of its positions.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,22 +26,16 @@ MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
 
 
-@dataclasses.dataclass(frozen=True)
-class Ledger:
+class Ledger(NamedTuple):
     """How far a run has read, for going on with other weights or more sources.
 
-    Args:
+    Attributes:
         position: the first position of the new plan.
         reads: samples that each source has given before it, repetitions counted; sources added since have 0.
     """
 
     position: int
     reads: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reads", tuple(self.reads))
-        if self.position < 0 or min(self.reads, default=0) < 0:
-            raise ValueError(f"a ledger counts from 0; got position {self.position} and reads {self.reads}")
 
 
 class Passes(NamedTuple):
@@ -76,7 +69,7 @@ def read(passes, sources, numbers):
 
 @njit(cache=True)
 def find(windows, passes, source, sample, until):
-    """The items below `until` (int64 [n]) that are a sample's: one per pass, from the one in which the source is now."""
+    """The items below `until` that are a sample's, int64 [n]: one per pass, from the one that the source is in."""
     found = [np.int64(0) for _ in range(0)]
     length, reads = passes.lengths[source], passes.reads[source]
     number = reads // length
@@ -129,10 +122,14 @@ class StatelessOrder(Order):
         lengths = self.dataset_lengths
         if start is None:
             start = Ledger(0, (0,) * len(lengths))
-        self.start = start if isinstance(start, Ledger) else Ledger(**start)
-        if len(self.start.reads) != len(lengths):
+        elif not isinstance(start, Ledger):
+            start = Ledger(start["position"], tuple(start["reads"]))
+        self.start = start
+        if min(start.position, *start.reads) < 0:
+            raise ValueError(f"a ledger counts from 0; got {start}")
+        if len(start.reads) != len(lengths):
             raise ValueError(
-                f"the ledger is of {len(self.start.reads)} sources, the order of {len(lengths)}: keep dropped sources "
+                f"the ledger is of {len(start.reads)} sources, the order of {len(lengths)}: keep dropped sources "
                 "with weight 0, and give added ones a 0 in the ledger (Ledger.reads)"
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
@@ -147,7 +144,7 @@ class StatelessOrder(Order):
             lengths=lengths,
             shapes=np.array([sides(length) for length in lengths], dtype=np.uint64),
             keys=np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64),
-            reads=np.array(self.start.reads, dtype=np.int64),
+            reads=np.array(start.reads, dtype=np.int64),
         )
         self.share_out(dataset_weights)
         if max_repetitions is not None:
