@@ -125,12 +125,10 @@ class StatelessOrder(Order):
         elif not isinstance(start, Ledger):
             start = Ledger(start["position"], tuple(start["reads"]))
         self.start = start
-        if min(start.position, *start.reads) < 0:
-            raise ValueError(f"a ledger counts from 0; got {start}")
-        if len(start.reads) != len(lengths):
+        if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
             raise ValueError(
-                f"the ledger is of {len(start.reads)} sources, the order of {len(lengths)}: keep dropped sources "
-                "with weight 0, and give added ones a 0 in the ledger (Ledger.reads)"
+                f"a ledger counts from 0, each of the order's {len(lengths)} sources: keep dropped sources with "
+                f"weight 0, and give added ones a 0 in the ledger (Ledger.reads); got {start}"
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
             raise ValueError(
