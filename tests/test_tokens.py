@@ -140,20 +140,23 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
     assert TokenFile(path).tokens.tolist() == [9]
 
 
-def test_empty_file_is_refused(path):
-    path.touch()
-    with pytest.raises(TokenFileError, match="is empty"):
-        TokenFile(path)
+@pytest.mark.parametrize(
+    ("content", "dtype", "message"),
+    [
+        (b"", None, "is empty"),
+        (b"\0" * 7, None, "7 bytes, not a multiple of the 2 bytes of a uint16 id"),
+        (b"\0" * 8, "float32", "must be one of .* got float32"),
+        (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*np\.load.*tofile"),
+    ],
+)
+def test_what_holds_no_ids_is_refused(path, content, dtype, message):
+    path.write_bytes(content)
+    with pytest.raises(TokenFileError, match=message):
+        TokenFile(path, dtype)
 
 
 def test_missing_file_is_refused(path):
     with pytest.raises(FileNotFoundError, match=r"no token file at .*a_input_ids\.npy"):
-        TokenFile(path)
-
-
-def test_half_a_token_is_refused(path):
-    path.write_bytes(b"\0" * 7)
-    with pytest.raises(TokenFileError, match="7 bytes, not a multiple of the 2 bytes of a uint16 id"):
         TokenFile(path)
 
 
@@ -171,22 +174,11 @@ def test_a_dtype_contradiction_is_refused(path):
     assert TokenFile(path, np.uint16).num_tokens == 5
 
 
-def test_an_unknown_dtype_is_refused(path):
-    write(path)
-    with pytest.raises(TokenFileError, match="must be one of .* got float32"):
-        TokenFile(path, "float32")
-
-
-def test_a_numpy_header_is_refused_with_the_way_out(path):
-    np.save(path, np.arange(10, dtype=np.uint16))
-    with pytest.raises(TokenFileError, match=r"NumPy header.*np\.load.*tofile"):
-        TokenFile(path)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "is not a manifest"),
+        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "new": 1}', "argument 'new'"),
         ("[]", "is not a manifest"),
         ('{"dtype": "uint16"}', "num_tokens"),
         ('{"dtype": "uint8", "num_tokens": 5, "num_documents": 3, "checksum": ""}', "got 'uint8'"),
