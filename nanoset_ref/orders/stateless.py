@@ -168,9 +168,8 @@ class StatelessOrder(Order):
 
     @property
     def options(self) -> dict[str, object]:
-        if self.start.position == 0:
-            return {}
-        return {"start": {"position": self.start.position, "reads": list(self.start.reads)}}
+        position, reads = self.start
+        return {"start": {"position": position, "reads": list(reads)}} if position else {}
 
     def _identity(self) -> dict[str, object]:
         return super()._identity() | self.options

@@ -5,8 +5,7 @@
     <stem>.documents.npy   int64 [num_documents + 1], the offset in tokens at which each document begins, and the end
 
 A reader costs three system calls and no memory: the ids stay in the page cache. A file without a manifest is readable
-too, with the dtype given by the caller. The rejected alternative, a header inside the file, would make it unreadable
-for Nanotron; a pickled index would not be safe to open.
+too, with the dtype given by the caller.
 """
 
 from nanoset_ref.tokens.manifest import (
