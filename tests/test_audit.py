@@ -107,17 +107,6 @@ def test_forecasts_are_what_the_order_does(paths, order, weights, start):
         assert (source.tokens, source.tail_tokens) == ((403, 2), (163, 2))[index]
 
 
-def test_a_starved_source_is_seen_in_the_forecast(tmp_path):
-    """The documented blend: in Nanotron's order dataset 0 gives 2 of its 8 samples, however long the run is."""
-    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
-    for order in ("nanotron", "stateless"):
-        dataset = Nanoset(paths, [10, 50, 30, 10], 4, 70, order=order)
-        source = (
-            audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=70)]).stretches[0].sources[0]
-        )
-        assert source.distinct == 2 if order == "nanotron" else source.distinct > 2
-
-
 def test_a_long_run_is_simulated_in_part_and_says_so(paths):
     long = stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")
     report = audit([long], max_steps=30)

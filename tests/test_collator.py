@@ -44,12 +44,6 @@ def test_a_block_is_not_copied_at_all():
     assert batch["label_ids"].data_ptr() == rows.ctypes.data + 4
 
 
-def test_a_block_and_a_list_of_samples_give_the_same():
-    one = DataCollatorForCLM(4, 0, 0, 0)(SampleBlock(ROWS.copy()))
-    other = DataCollatorForCLM(4, 0, 0, 0)(list(SampleBlock(ROWS)))
-    assert all(torch.equal(one[key], other[key]) for key in one)
-
-
 def test_torchs_own_collate_takes_a_block():
     assert default_collate(SampleBlock(ROWS))["input_ids"].tolist() == ROWS.tolist()
 

@@ -117,14 +117,9 @@ DATASET = (*STAGE, "data", "dataset")
         ((*STAGE, "start_training_step"), "15", "start_training_step: should be a valid integer, got '15'"),
         ((*STAGE, "name"), "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
         ((*STAGE, "data", "num_loading_workes"), 1, "unknown key, did you mean 'num_loading_workers'?"),
-        (
-            (*STAGE, "data", "num_loading_workers"),
-            -1,
-            "data_stages[1].data.num_loading_workers: should be greater than",
-        ),
+        ((*STAGE, "data", "num_loading_workers"), -1, "[1].data.num_loading_workers: should be greater than"),
         ((*STAGE, "data", "seed"), 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
         ((*DATASET, "dataset_path"), 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
-        ((*DATASET, "dataset_path"), {"a": None}, "data_stages[1].data.dataset.dataset_path: must be one path, a list"),
         ((*DATASET, "dataset_path"), [], "data_stages[1].data.dataset.dataset_path: must name at least one file"),
         ((*DATASET, "dataset_path"), ["a", "a"], "data_stages[1].data.dataset.dataset_path: a file may be named once"),
         ((*DATASET, "dataset_path"), {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
@@ -132,15 +127,10 @@ DATASET = (*STAGE, "data", "dataset")
         ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
         ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
         ((*DATASET, "order"), "random", "dataset.order: should be 'nanotron' or 'stateless', got 'random'"),
-        (("tokens", "train_steps"), 1.5, "tokens.train_steps: should be a valid integer, got 1.5"),
         (("tokens", "train_steps"), 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
         (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
         (("tokens", "sequence_length"), 200, "dataset_path: "),
-        (
-            ("tokens", "micro_batch_size"),
-            10**12,
-            "tokens.micro_batch_size: 1000000000000 samples of 8 tokens are above",
-        ),
+        (("tokens", "micro_batch_size"), 10**12, "micro_batch_size: 1000000000000 samples of 8 tokens are above"),
         (("tokens",), None, "tokens: should be a valid dictionary"),
         (("parallelism", "tp"), 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
         (("parallelism", "pp"), 8, "per_replica: must be at least parallelism.pp = 8, got 4"),
@@ -149,11 +139,9 @@ DATASET = (*STAGE, "data", "dataset")
         (("model", "model_config", "model_type"), ["llama"], "model_config.model_type: ['llama'] is not one that"),
         (("model", "model_config", "hiden_size"), 8, "model.model_config.hiden_size: unknown key, did you mean 'hid"),
         (("model", "model_config", "hidden_size"), 0, "model.model_config.hidden_size: must be at least 1, got 0"),
-        (("model", "model_config", "hidden_size"), -16, "model.model_config.hidden_size: must be at least 1, got -16"),
         (("model", "model_config", "vocab_size"), None, "model_config: "),
         (("optimizer", "clip_grad"), float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
         (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
-        (("zzz",), 1, "zzz: unknown key"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
@@ -247,14 +235,16 @@ def test_a_file_has_one_name_however_it_is_spelt(load, files, tmp_path, monkeypa
         load(put((*DATASET, "dataset_path"), [files["a"], near]))
 
 
-@pytest.mark.parametrize(("text", "value"), [("100", 100), ("0100", 100), ("1_000", 1000), ("0x64", 100)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("100", 100), ("0100", 100), ("1_000", 1000), ("0x64", 100)]
+    + [(old, None) for old in ("1:30", "1__:0", "yes", "2024-12-05")],
+)
 def test_integers_are_what_they_look_like(files, tmp_path, text, value):
+    """And what old YAML took for a number or a truth value is none."""
     (tmp_path / "config.yaml").write_text(SEEDS.format(**files).replace("train_steps: 30", f"train_steps: {text}"))
-    assert load_config(tmp_path / "config.yaml").tokens.train_steps == value
-
-
-@pytest.mark.parametrize("text", ["1:30", "1__:0", "yes", "2024-12-05"])
-def test_what_old_yaml_took_for_a_number_or_a_truth_value_is_none(files, tmp_path, text):
-    (tmp_path / "config.yaml").write_text(SEEDS.format(**files).replace("train_steps: 30", f"train_steps: {text}"))
-    with pytest.raises(ConfigError, match="train_steps: should be a valid integer, got "):
-        load_config(tmp_path / "config.yaml")
+    if value is None:
+        with pytest.raises(ConfigError, match="train_steps: should be a valid integer, got "):
+            load_config(tmp_path / "config.yaml")
+    else:
+        assert load_config(tmp_path / "config.yaml").tokens.train_steps == value

@@ -62,79 +62,30 @@ def numbered(tmp_path):
     return nanoset, lambda batch: [position_of[first] for first in batch["input_ids"][:, 0].tolist()]
 
 
-@pytest.mark.parametrize("layout", ["strided", "contiguous"])
-def test_it_keeps_the_resume_contract(numbered, layout):
-    nanoset, positions_of = numbered
-
-    def factory(rank, size, batch, workers):
-        return build_nanoset_dataloader(
-            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, layout=layout
-        )
-
-    check_resume_contract(factory, positions_of, 121, layout=layout, workers=[0, 1, 4] if layout == "strided" else [0])
+FEW = {"layouts": [(2, 3), (1, 2)], "stops": [1, 5]}
 
 
-def test_deep_prefetch_and_persistent_workers_lose_nothing(numbered):
-    nanoset, positions_of = numbered
-
-    def factory(rank, size, batch, workers):
-        return build_nanoset_dataloader(
-            nanoset,
-            micro_batch_size=batch,
-            dp_rank=rank,
-            dp_size=size,
-            num_loading_workers=2,
-            prefetch_factor=7,
-            persistent_workers=True,
-        )
-
-    check_resume_contract(factory, positions_of, 121, layouts=[(2, 3), (1, 2)], workers=[2], stops=[1, 5])
-
-
-@pytest.mark.parametrize("batches_per_block", [1, 2])
-@pytest.mark.parametrize("layout", ["strided", "contiguous"])
-def test_small_blocks_and_a_thread_that_reads_ahead_lose_nothing(numbered, monkeypatch, layout, batches_per_block):
-    """The epoch of 121 samples is a single block otherwise."""
+@pytest.mark.parametrize(
+    ("name", "batches_per_block", "layout", "options", "contract"),
+    [
+        ("num_loading_workers", 100, "strided", {}, {}),
+        ("num_loading_workers", 100, "contiguous", {}, {"workers": [0]}),
+        ("num_loading_workers", 100, "strided", {"prefetch_factor": 7, "persistent_workers": True}, {"workers": [2]}),
+        ("num_loading_workers", 2, "strided", {"read_ahead": 2}, {"workers": [0, 2]}),
+        ("read_ahead", 1, "strided", {}, {"workers": [0, 1, 3]}),
+        ("read_ahead", 2, "contiguous", {}, {"workers": [0, 1, 3]}),
+    ],
+)
+def test_it_keeps_the_resume_contract(numbered, monkeypatch, name, batches_per_block, layout, options, contract):
+    """`name` is what the contract's number of workers stands for. An epoch is one block where 100 batches fit."""
     nanoset, positions_of = numbered
 
     def factory(rank, size, batch, workers):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * batch * 3 * 4)
-        return build_nanoset_dataloader(
-            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, layout=layout, read_ahead=workers
-        )
+        place = {"micro_batch_size": batch, "dp_rank": rank, "dp_size": size, "layout": layout}
+        return build_nanoset_dataloader(nanoset, **place, **options, **{name: workers})
 
-    check_resume_contract(factory, positions_of, 121, layout=layout, workers=[0, 1, 3])
-
-
-def test_small_blocks_workers_and_a_thread_lose_nothing(numbered, monkeypatch):
-    nanoset, positions_of = numbered
-
-    def factory(rank, size, batch, workers):
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * batch * 3 * 4)
-        return build_nanoset_dataloader(
-            nanoset, micro_batch_size=batch, dp_rank=rank, dp_size=size, num_loading_workers=workers, read_ahead=2
-        )
-
-    check_resume_contract(factory, positions_of, 121, layouts=[(2, 3), (1, 2)], workers=[0, 2], stops=[1, 5])
-
-
-@pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
-@pytest.mark.parametrize("batches_per_block", [1, 3, 100])
-def test_the_end_of_an_epoch_is_the_samplers_affair(numbered, monkeypatch, tail, batches_per_block):
-    """121 = 10 x 12 + 1: the oracle is torch's own loader over the same sampler, dataset and collator."""
-    nanoset, positions_of = numbered
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", batches_per_block * 4 * 3 * 4)
-    for consumed in (0, 5, 115, 119, 130):
-        loader = build_nanoset_dataloader(
-            nanoset, micro_batch_size=4, dp_rank=1, dp_size=3, consumed_train_samples=consumed, tail=tail
-        )
-        sampler = ResumableBatchSampler(121, 4, 1, 3, consumed, tail=tail)
-        plain = DataLoader(nanoset, batch_sampler=sampler, collate_fn=loader.collate_fn)
-        for _ in range(2):
-            expected = [positions_of(batch) for batch in plain]
-            assert len(loader) == len(expected)
-            assert [positions_of(batch) for batch in loader] == expected
-            assert loader.consumed_train_samples == sampler.consumed_train_samples
+    check_resume_contract(factory, positions_of, 121, layout=layout, **contract, **(FEW if options else {}))
 
 
 def test_the_dataset_and_the_collator_serve_torchs_own_loaders(numbered):
@@ -157,9 +108,13 @@ def test_another_collator_gets_its_batches_one_by_one(numbered):
         assert number == 14
 
 
-def test_a_negative_depth_is_refused(numbered):
-    with pytest.raises(ValueError, match="read_ahead must be at least 0, got -1"):
-        build_nanoset_dataloader(numbered[0], micro_batch_size=8, read_ahead=-1)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"read_ahead": -1}, "read_ahead must be at least 0, got -1"), ({"in_order": False}, "in_order must be True")],
+)
+def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
+    with pytest.raises(ValueError, match=message):
+        build_nanoset_dataloader(numbered[0], micro_batch_size=8, num_loading_workers=2, **options)
 
 
 def test_a_block_is_pinned_once(numbered, monkeypatch):
@@ -294,12 +249,6 @@ def test_documents_within_a_sample_are_told_apart(tmp_path, by):
     (batch,) = build_nanoset_dataloader(nanoset, micro_batch_size=1, documents=options)
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7]]
     assert [k for k, kept in enumerate(batch["label_mask"][0].tolist()) if not kept] == [2, 7]
-
-
-def test_batches_out_of_order_are_refused(tmp_path):
-    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
-    with pytest.raises(ValueError, match="in_order must be True"):
-        build_nanoset_dataloader(nanoset, micro_batch_size=2, num_loading_workers=2, in_order=False)
 
 
 def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypatch):

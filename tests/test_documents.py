@@ -76,15 +76,6 @@ def test_boundaries_show_where_documents_begin(lengths: list[int], width: int, d
         assert row == [column == 0 or begin + column in offsets for column in range(width)]
 
 
-def test_boundaries_and_separators_agree_where_both_are_known() -> None:
-    lengths = [3, 1, 5, 2, 6]
-    tokens = np.concatenate([[1] * (length - 1) + [EOS] for length in lengths])
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    begins = np.array([0, 2, 5, 9])
-    rows = np.stack([tokens[begin : begin + 8] for begin in begins])
-    assert starts_at_boundaries(offsets, begins, 8).tolist() == starts_after_eos(rows, EOS).tolist()
-
-
 def test_a_mapped_table_of_boundaries_is_searched_where_it_lies(tmp_path: Any) -> None:
     np.save(tmp_path / "offsets.npy", np.array([0, 4, 4, 10]))
     offsets = np.load(tmp_path / "offsets.npy", mmap_mode="r")
@@ -200,14 +191,6 @@ def test_fields_not_asked_for_are_not_there() -> None:
 def test_somebody_must_say_where_documents_begin() -> None:
     with pytest.raises(ValueError, match="give eod_id, or read from a Nanoset whose files have manifests"):
         collated(0, reset_position_ids=True)
-
-
-def test_a_block_of_many_batches_is_cut_with_its_fields() -> None:
-    collator = DataCollatorForCLM(4, 0, 0, 0, documents=DocumentOptions(eod_id=EOS, **EVERYTHING))
-    whole = collator([{"input_ids": row} for row in ROWS])
-    parts = list(collator.split(torch.from_numpy(ROWS), 2))
-    assert [len(part["position_ids"]) for part in parts] == [2, 1]
-    assert torch.equal(torch.cat([part["position_ids"] for part in parts]), whole["position_ids"])
 
 
 @pytest.fixture

@@ -49,6 +49,11 @@ STRIPED = {
     "world_size = 2, rank 0": [(f"worker {w}", range(2 * w, 32, 8)) for w in range(4)],
 }
 PACKED = [(" column" if k % 5 else "<|endoftext|>", k // 20) for k in range(49)]
+LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
+COSTS = {name: ([10, 100], [5, k + 1]) for k, name in enumerate(NAMES)}
+HANDED_OVER = {"until it dies": (range(20), range(20, 44)), "rank 1": (range(21, 44, 2), [])}
+RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
+SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
 DOCUMENTS = [list(range(9)), [9, 10, 11], [12, 13, 14, 15, 16], [17, 18], [19, 20, 21, 22]]
 PARTS = [(157, 0, 480), (3, 5, 15), (9, 0, 23)]
 CHUNKS = [DRAW.randint(0, 3, 400) for _ in range(8)]
@@ -75,92 +80,37 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (batches.times_read, [{"skips": [0, 1, 2, 1] * 20}, {24: "crash", 40: "epoch 2"}], "crash|never read|skips"),
     (batches.growth, [[10, 100], {"a range": [48, 48], "x": [1, 10**6]}, "samples", "bytes"], "a range|bytes"),
     (batches.timeline, [[(1, 17), (16, 22), (21, 24)], [5, 10, 15, 20], 24], "start 3|killed|lost, done again"),
-    (
-        batches.losses,
-        [{"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}],
-        "SIGKILL|whole|after",
-    ),
-    (
-        documents.stream,
-        [DOCUMENTS, [3, 4, 0, 1, 2], [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)], [3, 1, 0, 2]],
-        "document 4|k = 0 (sample 3)|sample 3",
-    ),
+    (batches.losses, [LOSSES, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}], "SIGKILL|whole|after"),
+    (documents.stream, [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]], "document 4|k = 0 (sample 3)|sample 3"),
     (documents.rows, [{"Nanoset": [PARTS] * 9, "Megatron": [PARTS[::-1]] * 9}, 513], "157|8|Megatron"),
     (documents.samples_built, [range(1, 3000, 10), *np.repeat([[900, 1800, 2700], [1, 2, 3]], 100, axis=1)], " E = 3"),
     (documents.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "read"),
-    (
-        documents.coverage,
-        [{"Nanoset": DRAW.randint(0, 3, 1300), "Megatron": DRAW.randint(0, 3, 1300)}, [99, 500]],
-        "Nanoset",
-    ),
+    (documents.coverage, [dict.fromkeys(["Nanoset", "Megatron"], DRAW.randint(0, 3, 1300)), [99, 500]], "Nanoset"),
     (documents.attention, [~np.tri(9, dtype=bool), list("abcdefghi")], "sees|is seen|i"),
     (orders.rounds, [[(f"{k} rounds", DRAW.permutation(400)) for k in range(5)], 20], "4 rounds"),
     (orders.clouds, [[(name, DRAW.permutation(3000)) for name in NAMES]], "position|stories"),
     (orders.dealing, [DRAW.randint(0, 2, 64), np.arange(64)], "48|63"),
     (orders.deviations, [{name: DRAW.randn(800).cumsum() for name in NAMES}], "samples too many|stories"),
     (orders.coverage, [{"nanotron": range(80), "stateless": range(200)}, 200], " all 200 samples|nanotron"),
-    (
-        orders.costs,
-        [
-            [
-                (what, {name: ([10, 100], [5, k + 1]) for k, name in enumerate(NAMES)})
-                for what in ("bytes kept", "seconds")
-            ]
-        ],
-        "bytes kept|stories",
-    ),
+    (orders.costs, [[(what, COSTS) for what in ("bytes kept", "seconds")]], "bytes kept|stories"),
     (streaming.striping, [STRIPED], "world_size = 2, rank 0|worker 3|31"),
     (streaming.readings, [{"naive": list(range(24)) * 4, "dealt": range(23)}, 24], "naive|4|20"),
     (streaming.collective, [[7, 5]], "step 4|waits for the others|done, saves and leaves"),
     (streaming.packed_rows, [[PACKED[k : k + 17] for k in (0, 16, 32)]], "row 2|EOS|␣column"),
-    (
-        streaming.handed_over,
-        [
-            {
-                "until it dies": (range(20), range(20, 44)),
-                "rank 0": (range(20, 44, 2), []),
-                "rank 1": (range(21, 44, 2), []),
-            }
-        ],
-        "ready, never delivered|rank 1|43",
-    ),
-    (
-        streaming.encoders,
-        [{f"shards = {n}": [[(k + w) % n < 2 for k in range(16)] for w in range(4)] for n in (1, 4, 8)}],
-        "shards = 8|worker 3",
-    ),
-    (
-        streaming.stream_or_file,
-        [{"file": 4e8, "stream": 2e6}, {"file": (0.2, 0), "stream": (0, 0.2)}],
-        " 400.00 million",
-    ),
+    (streaming.handed_over, [HANDED_OVER], "ready, never delivered|rank 1|43"),
+    (streaming.encoders, [{f"shards = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}], "shards = 8|worker 3"),
+    (streaming.stream_or_file, [{"file": 4e8, "s": 2e6}, {"file": (0.2, 0), "s": (0, 0.2)}], " 400.00 million"),
     (documents.packing, [[9, 24, 5, 3, 14, 30, 8, 2, 19, 12, 9], 16], "row 4|tail|17 lost"),
     (documents.lost_share, [[65, 4097], {"wrap": [0, 0.01], "no wrap": [0.9, 0.2]}, "stories"], "4,097|0.1|stories"),
     (documents.chunk_strips, [{"as dealt": np.sort(CHUNKS), "shuffled": CHUNKS}, NAMES], "chunk 7|stories"),
     (documents.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "stretch of 128 samples|stories"),
-    (
-        documents.step,
-        [[("rank 0", 0, [("120", 129)]), ("rank 1", 2, [("360", 13), ("361", 8), ("362", 108)])], NAMES],
-        "rank 1|362|stories",
-    ),
+    (documents.step, [[("rank 1", 2, [("360", 13), ("361", 8), ("362", 108)])] * 2, NAMES], "rank 1|362|stories"),
     (documents.readings, [[("stories 3", [55, 160], 0), ("programs 30", [], 2)], 500], "programs 30|optimizer step"),
     (documents.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, [1500]], "a new order|stories"),
     (reading.steps, [{"512": {"nanotron": OLD, "nanoset_ref": {"read": 4}}}], "sequence length 512|stack|  131 µs"),
-    (
-        reading.rates,
-        [{"512": {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}}, ["memcpy"]],
-        "nanoset_ref|1,999",
-    ),
-    (
-        reading.memory,
-        [{"ways": {"nanoset_ref": MEMORY, "rebuilt": MEMORY}, "allowed_mib": 1024}],
-        " the memory allowed",
-    ),
-    (
-        reading.against_samples,
-        [{"building": {"nanoset_ref": SIZES, "grain": SIZES, "a walk": SIZES}}],
-        "a walk|building",
-    ),
+    (reading.rates, [{"512": RATES}, ["memcpy"]], "nanoset_ref|1,999"),
+    (reading.memory, [{"ways": {"nanoset_ref": MEMORY, "x": MEMORY}, "allowed_mib": 1024}], " the memory allowed"),
+    (reading.against_samples, [{"building": dict.fromkeys(["grain", "a walk"], SIZES)}], "a walk|building"),
 ]
 
 

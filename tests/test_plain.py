@@ -117,22 +117,10 @@ def test_nanotron_batches(golden, tmp_path):
             flat = [k for positions in batches for k in positions]
             assert flat == loader["sample_indices"][: len(flat)]
             assert len(batches) == loader["num_batches"]
-            shas = []
-            for positions in batches:
-                fields = plain.collate(rows[positions])
-                shas.append(sha256([fields["input_ids"], fields["label_ids"]]))
-            first = arrays[f"{loader['id']}/batch0/input_ids"]
-            assert np.array_equal(plain.collate(rows[batches[0]])["input_ids"], first)
+            fields = [plain.collate(rows[positions]) for positions in batches]
+            shas = [sha256([field["input_ids"], field["label_ids"]]) for field in fields]
             assert [*shas[:4], shas[-1]] == [*loader["first_batches_sha256"], loader["last_batch_sha256"]]
             loaders += 1
-        for case in config["pipeline"]:
-            ranks = case["current_pp_rank"], case["input_pp_rank"], case["output_pp_rank"]
-            batch = plain.collate(rows[: case["micro_batch_size"]], *ranks)
-            for name, expected in case["first_batch"].items():
-                if expected["type"] == "TensorPointer":
-                    assert batch[name] == ("pointer", expected["group_rank"])
-                else:
-                    assert sha256([batch[name]]) == expected["sha256"]
     assert loaders == 26
 
 

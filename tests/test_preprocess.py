@@ -145,10 +145,3 @@ def test_bad_inputs_are_one_line_and_exit_code_1(command, golden, tmp_path):
         "out_input_ids.json",
         "out_input_ids.npy",
     ]
-
-
-def test_help_explains_every_flag(capsys):
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for flag in ("--input", "--column", "--split", "--output-prefix", "--append-eod", "--backend", "--on-error"):
-        assert flag in text

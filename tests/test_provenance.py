@@ -98,8 +98,10 @@ def test_where_names_the_tokens_of_a_megatron_blend(blend):
             )
 
 
-def test_without_a_manifest_the_tokens_are_named_but_no_document(tmp_path):
-    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
+@pytest.mark.parametrize("name", ["a.npy", "a.ds"])
+def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_path, name):
+    path = write_range(tmp_path / name, 41)
+    nanoset = Nanoset(DatatroveFile(path) if name == "a.ds" else path, None, 4, 10)
     (origin,) = where(nanoset, Schedule(), 1)
     (part,) = origin.parts
     assert part.document is None
@@ -202,15 +204,6 @@ def test_find_gives_every_place_within_one_document(tmp_path):
 def test_find_in_a_megatron_corpus(blend):
     corpus = blend.datasets[1].corpus
     assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
-
-
-def test_a_ds_file_without_its_index_names_no_document(tmp_path):
-    np.arange(41, dtype=np.uint16).tofile(tmp_path / "a.ds")
-    nanoset = Nanoset(DatatroveFile(tmp_path / "a.ds"), None, 4, 8)
-    (origin,) = where(nanoset, Schedule(), 1)
-    (part,) = origin.parts
-    assert part.document is None
-    assert list(range(part.start, part.stop)) == nanoset[0]["input_ids"].tolist()
 
 
 def test_a_text_that_ends_within_several_tokens_is_found_to_its_end(tmp_path):

@@ -35,26 +35,6 @@ def lists(sampler):
 # ---- torch's DistributedSampler, as the field knows it
 
 
-def test_torch_distributed_sampler_gives_the_documented_ranks():
-    ranks = [list(DistributedSampler(Numbers(1000), num_replicas=4, rank=r, shuffle=False))[:4] for r in range(4)]
-    assert ranks[:2] == [[0, 4, 8, 12], [1, 5, 9, 13]]
-
-
-def test_torch_distributed_sampler_pads_7_samples_over_3_ranks():
-    assert [list(DistributedSampler(Numbers(7), num_replicas=3, rank=r, shuffle=False)) for r in range(3)] == [
-        [0, 3, 6],
-        [1, 4, 0],
-        [2, 5, 1],
-    ]
-
-
-def test_sixteen_samples_over_four_ranks_are_the_printed_table_in_every_epoch():
-    samplers = [ResumableBatchSampler(16, 1, rank, 4) for rank in range(4)]
-    for _ in range(3):
-        table = list(zip(*([batch[0] for batch in sampler] for sampler in samplers), strict=True))
-        assert table == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]
-
-
 @given(st.integers(1, 60), st.integers(1, 8))
 def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     for rank in range(dp_size):
@@ -85,21 +65,6 @@ def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_siz
     assert [len(s) for s in samplers] == [len(e) for e in expected]
     assert [lists(s) for s in samplers] == expected
     assert all(s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers)
-
-
-def test_strided_and_contiguous_read_the_same_set_per_global_batch():
-    for dp_size, micro_batch_size in ((2, 8), (4, 4)):
-        for layout in ("strided", "contiguous"):
-            ranks = [
-                lists(ResumableBatchSampler(64, micro_batch_size, r, dp_size, layout=layout)) for r in range(dp_size)
-            ]
-            assert [sorted(sum(step, [])) for step in zip(*ranks, strict=True)] == [
-                list(range(b, b + 16)) for b in range(0, 64, 16)
-            ]
-
-
-def test_contiguous_is_megatrons_pretraining_sampler():
-    assert lists(ResumableBatchSampler(20, 2, 1, 3, layout="contiguous")) == [[2, 3], [8, 9], [14, 15]]
 
 
 def test_ten_to_the_twelve_consumed_samples_cost_nothing():
