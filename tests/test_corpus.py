@@ -17,7 +17,6 @@ import zstandard
 from transformers import AutoTokenizer
 
 from corpus_generator import DOMAIN_BYTES, FORMAT, VOCAB_SIZE
-from corpus_generator.dice import Dice
 from nanoset_ref.corpus import DATA, EOS_TOKEN, Corpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
@@ -80,12 +79,13 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
     assert digests(tmp_path) == DIGESTS
 
 
-def test_columns_and_sizes(documents: dict[str, list[dict]]) -> None:
+def test_columns_and_sizes_and_hardly_a_repetition(documents: dict[str, list[dict]]) -> None:
     assert list(documents) == ["stories", "arithmetic", "programs"]
     for domain, rows in documents.items():
         assert {tuple(row) for row in rows} == {("id", "domain", "title", "words", "text")}
         assert [row["id"] for row in rows] == [f"{domain}-{number:05d}" for number in range(len(rows))]
         assert all(row["domain"] == domain and row["text"] and row["words"] == len(row["text"].split()) for row in rows)
+        assert len({row["text"] for row in rows}) > 0.98 * len(rows)
         assert DOMAIN_BYTES <= sum(len(row["text"]) for row in rows) < 1.1 * DOMAIN_BYTES
 
 
@@ -96,11 +96,6 @@ def test_lengths_are_heavy_tailed(corpus: Corpus, documents: dict[str, list[dict
         longest = lengths[-len(lengths) // 10 :]
         assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500
         assert sum(longest) > 0.6 * sum(lengths)
-
-
-def test_documents_hardly_repeat(documents: dict[str, list[dict]]) -> None:
-    for rows in documents.values():
-        assert len({row["text"] for row in rows}) > 0.98 * len(rows)
 
 
 def test_stories_are_told_to_the_end(documents: dict[str, list[dict]]) -> None:
@@ -151,12 +146,3 @@ def test_the_tokenizer_loads_and_gives_every_text_back(corpus: Corpus, documents
     for text in [rows[k]["text"] for rows in documents.values() for k in range(20)] + ["\x00 naïve 東京 🐈\r\n\t  "]:
         ids = tokenizer(text)["input_ids"]
         assert tokenizer.decode(ids) == text and 0 not in ids
-
-
-def test_dice_are_those_of_the_documented_generator() -> None:
-    dice = Dice("stories-00000")
-    assert [dice.below(1000) for _ in range(4)] == [4, 507, 919, 92]
-    assert sorted(Dice("x").several(range(9), 9)) == list(range(9))
-    assert {Dice(str(k)).between(3, 5) for k in range(50)} == {3, 4, 5}
-    lengths = [Dice(str(k)).heavy_tailed(10, 1000) for k in range(2000)]
-    assert min(lengths) == 10 and max(lengths) == 1000 and sorted(lengths)[1000] == 28  # 10 * 2**1.5

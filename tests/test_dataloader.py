@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, default_collate
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
+from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import EmptyInfiniteDataset, NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
-from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFileWriter
@@ -191,29 +190,6 @@ def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbere
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_ranks_without_data_get_placeholders_and_no_workers(numbered):
-    nanoset, _ = numbered
-    loader = build_nanoset_dataloader(
-        nanoset,
-        micro_batch_size=4,
-        dp_size=2,
-        input_pp_rank=0,
-        output_pp_rank=2,
-        current_pp_rank=1,
-        num_loading_workers=4,
-    )
-    assert loader.num_workers == 0
-    batches = list(loader)
-    assert len(batches) == 121 // 8
-    assert batches[0] == {
-        "input_ids": TensorPointer(0),
-        "input_mask": TensorPointer(0),
-        "label_ids": TensorPointer(2),
-        "label_mask": TensorPointer(2),
-    }
-    assert loader.state_dict()["consumed_train_samples"] == 121
-
-
 def test_the_placeholder_dataset_is_endless():
     dataset = EmptyInfiniteDataset(3)
     assert (len(dataset), dataset[0], dataset[10**12]) == (3, {}, {})
@@ -236,19 +212,6 @@ def test_workers_are_seeded_by_run_rank_and_worker(numbered):
     first, second, other = seeds(1, 0), seeds(1, 1), seeds(2, 0)
     assert len(first) == len(second) == 2
     assert first.isdisjoint(second) and first.isdisjoint(other)
-
-
-@pytest.mark.parametrize("by", ["eod_id", "boundaries"])
-def test_documents_within_a_sample_are_told_apart(tmp_path, by):
-    """Three documents of 3, 5 and 9 tokens, each ending in 0; one row of them."""
-    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
-        for length in (3, 5, 9):
-            writer.write_document([*range(1, length), 0])
-    nanoset = Nanoset(tmp_path / "a.npy", None, 16, 1)
-    options = DocumentOptions(eod_id=0 if by == "eod_id" else None, reset_position_ids=True, eod_mask_loss=True)
-    (batch,) = build_nanoset_dataloader(nanoset, micro_batch_size=1, documents=options)
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7]]
-    assert [k for k, kept in enumerate(batch["label_mask"][0].tolist()) if not kept] == [2, 7]
 
 
 def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypatch):

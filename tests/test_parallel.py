@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from ranks import Ranks
 from ranks.tasks import build_while_one_dies, write_layouts
+from test_nanoset import write_range
 
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.training import ParallelLayout, layout_of_rank, start_world
-
-
-def token_file(path, num_tokens):
-    np.arange(num_tokens, dtype="<u2").tofile(path)
-    return path
 
 
 @pytest.mark.parametrize("names", [("dp", "pp", "tp"), ("pp", "dp", "tp"), ("tp", "dp"), ("pp",), ()])
@@ -54,7 +50,7 @@ def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
 
 
 def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):
-    paths = [str(token_file(tmp_path / f"{name}.npy", size)) for name, size in (("a", 500), ("b", 300))]
+    paths = [str(write_range(tmp_path / f"{name}.npy", size)) for name, size in (("a", 500), ("b", 300))]
     ranks = Ranks(3, build_while_one_dies, (str(tmp_path), paths), tmp_path / "log")
     assert [code for code in ranks.wait_for_codes() if code] == [-9]
     nanoset = Nanoset(paths, None, 8, 100)
@@ -64,7 +60,7 @@ def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):
 
 
 def test_tp_ranks_read_the_same_and_pp_ranks_what_the_collator_says(tmp_path):
-    nanoset = Nanoset(token_file(tmp_path / "a.npy", 1000), None, 8, 48)
+    nanoset = Nanoset(write_range(tmp_path / "a.npy", 1000), None, 8, 48)
     sizes = {"pp": 3, "dp": 2, "tp": 2}
     seen = {}
     for rank in range(12):
@@ -82,6 +78,7 @@ def test_tp_ranks_read_the_same_and_pp_ranks_what_the_collator_says(tmp_path):
         assert isinstance(loader.dataset, EmptyInfiniteDataset) == (layout.pp_rank == 1)
         assert loader.num_workers == (rank == 0)
         seen[layout.pp_rank, layout.dp_rank, layout.tp_rank] = list(loader)
+        assert len(loader) == 6 and loader.state_dict()["consumed_train_samples"] == 48
     for pp_rank, dp_rank in itertools.product(range(3), range(2)):
         for one, other in zip(seen[pp_rank, dp_rank, 0], seen[pp_rank, dp_rank, 1], strict=True):
             for key, value in one.items():

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from resume_contract import check_resume_contract
 
 from nanoset_ref.dataloader import PlanMismatch
@@ -132,12 +131,6 @@ def test_a_run_stopped_after_any_step_continues_exactly(make, order):
         before, state = run(config, stop)
         after, state = run(config, 30 - stop, state)
         assert before + after == whole and state == end
-
-
-def test_reading_draws_nothing_from_the_random_state_of_the_process(make):
-    before = torch.get_rng_state()
-    run(make(THREE, workers=1), 30)
-    assert torch.get_rng_state().equal(before)
 
 
 def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
