@@ -204,7 +204,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "tokens of package": 108_000,  # goal 65,000
             "tokens per 100 lines": 980,  # goal 930, then 800
             "lines of notebooks": 1_500,
-            "lines of tests": 10_500,  # goal 9,000
+            "lines of tests": 10_150,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),
