@@ -17,6 +17,7 @@ value stops being decompressed once it is longer than `max_value_bytes`. JSON gr
 from __future__ import annotations
 
 import bz2
+import copy
 import gzip
 import json
 import lzma
@@ -25,7 +26,7 @@ import random
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import partial
 from itertools import chain, count, filterfalse, islice
 from typing import Any
@@ -71,7 +72,6 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def __init__(self, compression: str = "bz2", *, max_value_bytes: int = MAX_VALUE_BYTES) -> None:
         self.compression, self.max_value_bytes = _known(compression), max_value_bytes
-        self._compress, self._decompressor = CODECS[compression]
         self._payloads: Any = {}  # the compressed values: a dict, or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
@@ -87,9 +87,8 @@ class CompressedDictionary(MutableMapping[int, Any]):
             raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
-            allowed = f"max_value_bytes={self.max_value_bytes} are allowed"
-            raise ValueError(f"the value of key {key} has {len(text)} bytes of JSON, {allowed}")
-        self._payloads[key] = self._compress(text)
+            raise ValueError(f"the value of key {key} has more than max_value_bytes={self.max_value_bytes} of JSON")
+        self._payloads[key] = CODECS[self.compression][0](text)
 
     def __delitem__(self, key: int) -> None:
         del self._payloads[key]
@@ -103,9 +102,6 @@ class CompressedDictionary(MutableMapping[int, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._payloads
 
-    def __repr__(self) -> str:
-        return f"CompressedDictionary({len(self)} values, {self.compression})"
-
     @classmethod
     def open(cls, filepath: PathLike, *, max_value_bytes: int = MAX_VALUE_BYTES) -> CompressedDictionary:
         """The dictionary in a file, to be read only: values stay in the file, memory is 12 bytes for each.
@@ -115,9 +111,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
             CompressedFormatError: not such a file, a record beyond its end, the same key twice.
         """
         file = CompressedFile(filepath)
-        new = cls(file.compression, max_value_bytes=max_value_bytes)
-        new._payloads = file
-        return new
+        return cls(file.compression, max_value_bytes=max_value_bytes)._with(file)
 
     @classmethod
     def load(
@@ -125,8 +119,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
     ) -> CompressedDictionary:
         """Read the first `limit` values (None: all) of a file into memory, compressed. Raises: as `open`."""
         new = cls.open(filepath, max_value_bytes=max_value_bytes)
-        new._payloads = dict(islice(new._payloads.items(), limit))
-        return new
+        return new._with(dict(islice(new._payloads.items(), limit)))
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
@@ -173,7 +166,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         Raises:
             ValueError: a common key when keys stay.
         """
-        new = self._part(list(self), reset_keys)
+        new = self._part(self, reset_keys)
         new.merge_(other, reset_keys)
         return new
 
@@ -222,11 +215,15 @@ class CompressedDictionary(MutableMapping[int, Any]):
         payloads = (file._recompressed(key, new) for file in files for key in file)
         _write(destination, new, zip(keys, payloads, strict=False))
 
-    def _part(self, keys: Sequence[int], reset_keys: bool) -> CompressedDictionary:
-        """A new dictionary with the values of these keys."""
-        new = CompressedDictionary(self.compression, max_value_bytes=self.max_value_bytes)
-        new._payloads = {place if reset_keys else key: self._payloads[key] for place, key in enumerate(keys)}
+    def _with(self, payloads: Any) -> CompressedDictionary:
+        """A new dictionary that differs in its values only."""
+        new = copy.copy(self)
+        new._payloads = payloads
         return new
+
+    def _part(self, keys: Iterable[int], reset_keys: bool) -> CompressedDictionary:
+        """A new dictionary with the values of these keys."""
+        return self._with({place if reset_keys else key: self._payloads[key] for place, key in enumerate(keys)})
 
     def _recompressed(self, key: int, compression: str) -> bytes:
         if compression == self.compression:
@@ -235,20 +232,17 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def _text(self, key: int) -> bytes:
         """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
-        stream = self._decompressor()
+        stream = CODECS[self.compression][1]()
         try:
             text = stream.decompress(self._payloads[key], self.max_value_bytes + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise CompressedFormatError(f"the value of key {key} is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
-            what = f"grows beyond {self.max_value_bytes} bytes; give a larger max_value_bytes if you trust the file"
-        elif not stream.eof:
-            what = "is cut off"
-        elif stream.unused_data:
-            what = "has bytes after its end"
-        else:
-            return text
-        raise CompressedFormatError(f"the value of key {key} {what}")
+            way_out = "give a larger max_value_bytes if you trust the file"
+            raise CompressedFormatError(f"the value of key {key} grows beyond {self.max_value_bytes} bytes; {way_out}")
+        if not stream.eof or stream.unused_data:
+            raise CompressedFormatError(f"the value of key {key} is cut off, or has bytes after its end")
+        return text
 
 
 class CompressedFile(Mapping[int, bytes]):
@@ -263,8 +257,7 @@ class CompressedFile(Mapping[int, bytes]):
         data = np.frombuffer(self._file.bytes, np.uint8)
         starts = _record_starts(data, begin)
         if starts[-1] != len(data):
-            what = "is shorter than a key or goes beyond the end of the file"
-            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} {what}")
+            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} is damaged or cut off")
         keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
         _refuse_repeated(keys, filepath)
         # by key: memory is 12 bytes per value
@@ -281,15 +274,9 @@ class CompressedFile(Mapping[int, bytes]):
         place = bisect_left(self._keys.data, key)
         if place == len(self) or self._keys[place] != key:
             raise KeyError(key)
-        return self._record(int(self._starts[place]))[1]
-
-    def items(self) -> Any:
-        """(key, compressed value) in file order."""
-        return map(self._record, np.sort(self._starts).tolist())
-
-    def _record(self, start: int) -> tuple[int, bytes]:
-        length, key = RECORD.unpack_from(self._file.bytes, start)
-        return key, self._file.bytes[start + RECORD.size : start + 4 + length]
+        start = int(self._starts[place])
+        length, _ = RECORD.unpack_from(self._file.bytes, start)
+        return self._file.bytes[start + RECORD.size : start + 4 + length]
 
     def _header(self) -> tuple[str, int]:
         """The compression, and where the records begin."""
@@ -300,8 +287,7 @@ class CompressedFile(Mapping[int, bytes]):
                 raise ValueError(f"it would have {length} bytes")
             return _known(json.loads(data[4 : 4 + length])["compression"]), 4 + length
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            what = 'not a compressed dictionary, its header is not {"compression": ...}'
-            raise CompressedFormatError(f"{self._file.path}: {what}: {error}") from None
+            raise CompressedFormatError(f"{self._file.path}: its header is not usable ({error})") from None
 
 
 @njit(cache=True)

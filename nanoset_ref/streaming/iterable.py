@@ -89,11 +89,6 @@ class IterableDataset(Resumable):
         """How many elements at the end of an epoch no rank gets; known when a worker has come to the end."""
         return int(self._dropped)
 
-    def __repr__(self) -> str:
-        place = f"rank {self.rank} of {self.world_size}"
-        start = f"from step {self.start_from_step} of epoch {self.start_from_epoch}"
-        return f"IterableDataset({type(self.adapter).__name__}, {place}, {start})"
-
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers

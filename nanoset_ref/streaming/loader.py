@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,19 +39,9 @@ class TokenStreamDataLoader(DataLoader[Any]):
     def __init__(self, stream: TokenStream, collate_fn: Collate = default_collate, **options: Any) -> None:
         if options.get("persistent_workers"):
             raise ValueError("persistent workers would keep their place when the epoch begins anew; leave them out")
-        collate = _WithCursors(stream, collate_fn)
+        collate = partial(_with_cursors, stream, collate_fn)
         super().__init__(stream, stream.micro_batch_size, collate_fn=collate, drop_last=True, **options)
         self.stream, self._start = stream, dict(stream.start)
-
-    @property
-    def epoch(self) -> int:
-        """The current one, from 0."""
-        return self._start["epoch"]
-
-    @property
-    def consumed_train_samples(self) -> int:
-        """Rows of this epoch in the batches handed out, over all ranks."""
-        return self._start["consumed_train_samples"]
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         start = self._start
@@ -76,18 +67,12 @@ class TokenStreamDataLoader(DataLoader[Any]):
         self._start = {name: state[name] for name in self._start}
 
 
-@dataclasses.dataclass(frozen=True)
-class _WithCursors:
-    """Collates, and adds where the stream of this process stands after the batch.
+def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: list[Row]) -> tuple[Any, Cursors]:
+    """A batch, and where the stream of this process stands after it.
 
-    A worker gets the loader's dataset and this object together, so `stream` is the copy that it reads.
+    A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
-
-    stream: TokenStream
-    collate_fn: Collate
-
-    def __call__(self, rows: list[Row]) -> tuple[Any, Cursors]:
-        return self.collate_fn(rows), self.stream.cursors
+    return collate_fn(rows), stream.cursors
 
 
 class PositionIdsCollator:

@@ -128,6 +128,3 @@ class StackDataset(_ListLike):
 
     def _at(self, place: int) -> tuple[Any, ...]:
         return tuple(dataset[place] for dataset in self.datasets)
-
-    def __repr__(self) -> str:
-        return f"StackDataset({', '.join(map(repr, self.datasets))})"

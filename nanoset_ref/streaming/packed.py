@@ -71,16 +71,7 @@ class StreamOptions:
             at_least(1, name, getattr(self, name))
         at_least(0, "shuffle_buffer", self.shuffle_buffer)
         if self.shards > 1 and not self.repeat:
-            raise ValueError(
-                f"shards={self.shards} end at different times, so no epoch ends for all ranks at once; "
-                "pass repeat=True and train for a number of steps"
-            )
-
-    @property
-    def order(self) -> dict[str, object]:
-        """The options on which the ids and their order depend."""
-        others = ("micro_batch_size", "position_ids", "backend")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in others}
+            raise ValueError(f"shards={self.shards} end at different times; pass repeat=True and train for some steps")
 
 
 class Cursor(NamedTuple):
@@ -140,37 +131,48 @@ def packed_rows(
         tokens, begins, at = tokens[at:], begins[document:] - at, 0
 
 
-class Shard:
-    """The rows of one shard, from a window on.
+def windows(
+    text: TextSource, encoder: Encoder, options: StreamOptions, number: int, row: int = 0, epoch: int = 0, **start: int
+) -> Iterator[tuple[Place, list[Row]]]:
+    """The windows of one shard, each with its cursor: {"row", "epoch", "block", "document", "offset"}.
 
     Args:
         text: of all shards.
         encoder: sets the EOS after each document (append_eod).
         options: of the stream.
         number: of the shard.
-        epoch: the pass over the text, where there is no cursor.
-        cursor: of a window; None is the beginning.
-
-    Attributes:
-        cursor: the window at hand: {"row", "epoch", "block", "document", "offset"}; rows count over all passes.
+        row, epoch, start: a cursor to begin at; rows count over all passes over the text, which are the epochs.
 
     Raises:
-        ValueError: while reading, a shard without a single row.
+        ValueError: a shard without a single row.
     """
+    cursor = Cursor(**start)
+    while True:
+        blocks = islice(text.blocks(), number, None, options.shards)
+        rows = packed_rows(blocks, encoder, options.sequence_length, cursor, options.position_ids)
+        first = row
+        while window := list(islice(rows, max(1, options.shuffle_buffer))):
+            order: Iterable[int] = range(len(window))
+            if options.shuffle_buffer:
+                order = window_order(len(window), options.seed, epoch, number, row)
+            yield {"row": row, "epoch": epoch, **window[0][0]._asdict()}, [window[place][1] for place in order]
+            row += len(window)
+        if row == first:
+            raise ValueError(
+                f"shard {number} has no row of {options.sequence_length + 1} tokens: the text is too short, or has "
+                "fewer blocks (of about a MiB) than shards"
+            )
+        if not options.repeat:
+            return
+        epoch, cursor = epoch + 1, Cursor()
 
-    def __init__(
-        self,
-        text: TextSource,
-        encoder: Encoder,
-        options: StreamOptions,
-        number: int,
-        epoch: int = 0,
-        cursor: Place | None = None,
-    ) -> None:
-        self._text, self._encoder, self._options, self._number = text, encoder, options, number
-        self.cursor: Place = cursor or {"row": 0, "epoch": epoch, **Cursor()._asdict()}
-        self._window: list[Row] = []
-        self._windows = self._read(**self.cursor)
+
+class Shard:
+    """The rows of one shard; `cursor` is that of the window at hand."""
+
+    def __init__(self, windows: Iterator[tuple[Place, list[Row]]]) -> None:
+        self._windows = windows
+        self.cursor, self._window = next(windows)
 
     def row(self, index: int) -> Row | None:
         """Row `index`, not before the window; None after the last one."""
@@ -180,27 +182,6 @@ class Shard:
                 return None
             self.cursor, self._window = following
         return self._window[index - self.cursor["row"]]
-
-    def _read(self, row: int, epoch: int, **start: int) -> Iterator[tuple[Place, list[Row]]]:
-        options, cursor = self._options, Cursor(**start)
-        while True:
-            blocks = islice(self._text.blocks(), self._number, None, options.shards)
-            rows = packed_rows(blocks, self._encoder, options.sequence_length, cursor, options.position_ids)
-            first = row
-            while window := list(islice(rows, max(1, options.shuffle_buffer))):
-                order: Iterable[int] = range(len(window))
-                if options.shuffle_buffer:
-                    order = window_order(len(window), options.seed, epoch, self._number, row)
-                yield {"row": row, "epoch": epoch, **window[0][0]._asdict()}, [window[place][1] for place in order]
-                row += len(window)
-            if row == first:
-                raise ValueError(
-                    f"shard {self._number} has no row of {options.sequence_length + 1} tokens: the text is too "
-                    "short, or has fewer blocks (of about a MiB) than shards"
-                )
-            if not options.repeat:
-                return
-            epoch, cursor = epoch + 1, Cursor()
 
 
 def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> list[int]:

@@ -18,6 +18,7 @@ share positions as `nanoset_ref.schedule` says. This holds for any number of ran
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
@@ -28,14 +29,13 @@ from torch.utils.data import get_worker_info
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule, worker_item
-from nanoset_ref.streaming.packed import Row, Shard, StreamOptions
+from nanoset_ref.streaming.packed import Row, Shard, StreamOptions, windows
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, worker_and_workers
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 
 PROBE_DOCUMENTS = 64
-# {shard: {"row", "epoch", "block", "document", "offset"}}, JSON-serialisable
-Cursors = dict[str, dict[str, int]]
+Cursors = dict[str, dict[str, int]]  # {shard: {"row", "epoch", "block", "document", "offset"}}
 
 
 class TokenStream(Resumable):
@@ -82,14 +82,12 @@ class TokenStream(Resumable):
             "text": [[os.path.basename(part.path), part.num_bytes] for part in self.source.parts],
             "column": self.source.column,
             "tokenizer": xxhash.xxh3_64_hexdigest(repr(vocabulary).encode()),
-            **self.options.order,
+            **dataclasses.asdict(self.options),
         }
+        for irrelevant in ("micro_batch_size", "position_ids", "backend"):  # to the ids and their order
+            del self.plan[irrelevant]
         self._encoder: tuple[int, Encoder] | None = None  # the process that made it, and the encoder
         self.seek(start_from_epoch, consumed_train_samples)
-
-    def __repr__(self) -> str:
-        text = ", ".join(name for name, _ in self.plan["text"][:3])
-        return f"TokenStream({text}; {self.options}; rank {self.rank} of {self.world_size}, from {self.start})"
 
     def seek(
         self,
@@ -145,25 +143,18 @@ class TokenStream(Resumable):
         if self._encoder is None or self._encoder[0] != os.getpid():
             if get_worker_info() is not None:
                 os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
+            options = {name: getattr(self.options, name) for name in ("backend", "append_eod", "add_special_tokens")}
             probe = [document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)]
-            encoder = Encoder(
-                self.tokenizer,
-                backend=self.options.backend,
-                append_eod=self.options.append_eod,
-                add_special_tokens=self.options.add_special_tokens,
-                probe=probe,
-            )
-            self._encoder = os.getpid(), encoder
+            self._encoder = os.getpid(), Encoder(self.tokenizer, probe=probe, **options)
         return self._encoder[1]
 
     def _open(self, number: int, index: int, place: State) -> Shard:
         """A shard, opened at the latest known place from which row `index` lies ahead."""
-        epoch = 0 if self.options.repeat else place["epoch"]
+        endless = self.options.repeat
         cursor = place["cursors"].get(str(number))
-        other_epoch = cursor and cursor["epoch"] != epoch and not self.options.repeat
-        if cursor and (other_epoch or cursor["row"] > index):
-            cursor = None
-        return Shard(self.source, self.encoder(), self.options, number, epoch, cursor)
+        if not cursor or cursor["row"] > index or not (endless or cursor["epoch"] == place["epoch"]):
+            cursor = {"epoch": 0 if endless else place["epoch"]}
+        return Shard(windows(self.source, self.encoder(), self.options, number, **cursor))
 
     def __getstate__(self) -> State:
         return {**vars(self), "_encoder": None}

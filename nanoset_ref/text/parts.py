@@ -16,14 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from nanoset_ref.text.lines import DocumentError, InputError, checked_text, text_of_line
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, out of a compressed file: a few kilobytes can unpack to as many gigabytes
 OnError = Literal["raise", "skip"]
+Piece = tuple[int, int, Callable[[], Iterable[Any]], Callable[[], int]]
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -45,26 +47,26 @@ class Block:
 
     Attributes:
         begin: the bytes of the part before it.
-        num_bytes: the bytes on disk that it has read so far (for progress).
+        num_bytes: on disk, of the whole block, roughly (for progress).
+        rows: reads it. first: the number of its first row, from 1. text_of: the text of a row.
         skipped: what `on_error="skip"` has left out so far, counted by kind.
-        rows: reads it, yields each row with its bytes on disk. first: the number of its first row, from 1.
     """
 
     path: str
+    column: str
     on_error: OnError
-    text_of: Callable[[Any], str | None]
+    text_of: Callable[[Any, str], str | None]
     begin: int
-    rows: Callable[[], Iterable[tuple[Any, int]]]
+    num_bytes: int
+    rows: Callable[[], Iterable[Any]]
     first: Callable[[], int]
-    num_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
 
     def documents(self) -> Iterator[Document]:
         """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
-        for number, (row, num_bytes) in enumerate(self.rows()):
-            self.num_bytes += num_bytes
+        for number, row in enumerate(self.rows()):
             try:
-                text = self.text_of(row)
+                text = self.text_of(row, self.column)
             except DocumentError as error:
                 if self.on_error == "raise":
                     raise DocumentError(error.kind, error.what, Document("", self, number).where) from None
@@ -80,41 +82,56 @@ class TextPart(ABC):
 
     path: str
     num_bytes: int
+    text_of: ClassVar[Callable[[Any, str], str | None]] = checked_text
 
-    @abstractmethod
     def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
         """Its blocks in order."""
+        for begin, end, rows, first in self._pieces(column):
+            yield Block(self.path, column, on_error, type(self).text_of, begin, end - begin, rows, first)
+
+    @abstractmethod
+    def _pieces(self, column: str) -> Iterator[Piece]:
+        """Of each block (first byte, end, its rows, the number of the first one)."""
+
+    def _pieces_of_rows(self, sizes: list[int], values: Callable[[int], Iterable[Any]]) -> Iterator[Piece]:
+        """Blocks of `sizes` rows, the k-th of which `values(k)` reads; each has its share of the bytes."""
+        ends = list(accumulate(sizes, initial=0))
+        for k, (before, after) in enumerate(pairwise(ends)):
+            begin, end = (self.num_bytes * row // max(1, ends[-1]) for row in (before, after))
+            yield begin, end, partial(values, k), partial(int, before + 1)
 
 
 class LineFile(TextPart):
     """JSON lines."""
 
-    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
-        text_of = partial(text_of_line, column=column)
-        for begin in range(0, self.num_bytes, BLOCK_BYTES):
-            lines = partial(self._lines, begin, min(begin + BLOCK_BYTES, self.num_bytes))
-            yield Block(self.path, on_error, text_of, begin, lines, partial(self._number, begin))
+    text_of = text_of_line
 
-    def _lines(self, begin: int, end: int) -> Iterator[tuple[bytes, int]]:
+    def _pieces(self, column: str) -> Iterator[Piece]:
+        for begin in range(0, self.num_bytes, BLOCK_BYTES):
+            end = min(begin + BLOCK_BYTES, self.num_bytes)
+            yield begin, end, partial(self._lines, begin, end), partial(self._number, begin)
+
+    def _lines(self, begin: int, end: int) -> Iterator[bytes]:
         """The lines whose first byte is in [begin, end)."""
         with open(self.path, "rb", buffering=BLOCK_BYTES) as file:
             if begin:
                 file.seek(begin - 1)
                 file.readline(end - begin + 1)  # of an earlier line; one that fills the whole range ends it
             while file.tell() < end and (line := file.readline()):
-                yield line, len(line)
+                yield line
 
     def _number(self, begin: int) -> int:
         return 1 + sum(1 for _ in self._lines(0, begin))
 
 
-class PackedFile(LineFile):
+class PackedFile(TextPart):
     """JSON lines, compressed."""
 
-    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
+    text_of = text_of_line
+
+    def _pieces(self, column: str) -> Iterator[Piece]:
         import pyarrow
 
-        text_of = partial(text_of_line, column=column)
         file = pyarrow.OSFile(self.path)
         first, begin = 1, 0
         try:
@@ -122,8 +139,7 @@ class PackedFile(LineFile):
             stream = io.BufferedReader(unpacked, BLOCK_BYTES)
             while lines := self._some_lines(stream, first):
                 end = file.tell()
-                rows = partial(_counted, lines.copy, end - begin)
-                yield Block(self.path, on_error, text_of, begin, rows, partial(int, first))
+                yield begin, end, lines.copy, partial(int, first)
                 first, begin = first + len(lines), min(end, self.num_bytes - 1)
         except OSError as error:
             raise InputError(f"{self.path}: damaged after line {first - 1}: {error}") from None
@@ -143,7 +159,7 @@ class PackedFile(LineFile):
 class ParquetFile(TextPart):
     """A column of a Parquet file."""
 
-    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
+    def _pieces(self, column: str) -> Iterator[Piece]:
         import pyarrow
         from pyarrow import parquet
 
@@ -161,7 +177,7 @@ class ParquetFile(TextPart):
                 raise InputError(f"{self.path}: row group {group} cannot be read: {error}") from None
 
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        yield from _blocks_of_rows(self, column, on_error, sizes, values)
+        return self._pieces_of_rows(sizes, values)
 
 
 @dataclass(frozen=True)
@@ -170,31 +186,11 @@ class RowDataset(TextPart):
 
     dataset: Any = field(repr=False)
 
-    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
+    def _pieces(self, column: str) -> Iterator[Piece]:
         texts = self.dataset.select_columns([column]).with_format(None)
         step = max(1, BLOCK_BYTES * len(texts) // max(1, self.num_bytes))
         sizes = [min(step, len(texts) - begin) for begin in range(0, len(texts), step)]
-        yield from _blocks_of_rows(self, column, on_error, sizes, lambda k: texts[k * step : (k + 1) * step][column])
-
-
-def _blocks_of_rows(
-    part: TextPart, column: str, on_error: OnError, sizes: list[int], values: Callable[[int], Iterable[Any]]
-) -> Iterator[Block]:
-    """Blocks of `sizes` rows, the k-th of which `values(k)` reads; each counts for its share of the bytes."""
-    text_of = partial(checked_text, column=column)
-    before, num_rows = 0, max(1, sum(sizes))
-    for k, size in enumerate(sizes):
-        begin, end = (part.num_bytes * row // num_rows for row in (before, before + size))
-        rows = partial(_counted, partial(values, k), end - begin)
-        yield Block(part.path, on_error, text_of, begin, rows, partial(int, before + 1))
-        before += size
-
-
-def _counted(read: Callable[[], Iterable[Any]], num_bytes: int) -> Iterator[tuple[Any, int]]:
-    """The rows, the first of which counts for the bytes of all."""
-    for row in read():
-        yield row, num_bytes
-        num_bytes = 0
+        return self._pieces_of_rows(sizes, lambda k: texts[k * step : (k + 1) * step][column])
 
 
 def require_column(column: str, existing: Sequence[str], path: str) -> None:

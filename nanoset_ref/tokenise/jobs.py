@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,22 +174,18 @@ def _only_job(target: Path) -> Iterator[None]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(_beside(target, "lock"), "a") as file:
-        if not _is_locked(file):
+        try:
+            locked = lock(file)
+        except OSError:
+            logger.warning("%s: this filesystem has no locks; do not start two jobs with one output", file.name)
+            locked = True
+        if not locked or not os.fstat(file.fileno()).st_nlink:  # another job has it, or has just removed it
             raise JobError(f"another job is writing {target}; wait for it or choose another output")
         _remove_files(target, but=file.name)
         try:
             yield
         finally:
             _remove_files(target)
-
-
-def _is_locked(file: IO[str]) -> bool:
-    """Take a lock; False if another job has it, or has just removed it."""
-    try:
-        return lock(file) and os.fstat(file.fileno()).st_nlink > 0
-    except OSError:
-        logger.warning("%s: this filesystem has no locks; do not start two jobs with one output", file.name)
-        return True
 
 
 def _remove_files(target: Path, but: str = "") -> None:

@@ -47,13 +47,11 @@ class Share:
 
     def _texts(self) -> Iterator[str]:
         for block in self._source.blocks(self._ranks.rank, self._ranks.size):
-            before = self._bytes_read
+            self._bytes_read += block.num_bytes
             for document in block.documents():
                 self._documents += 1
-                self._bytes_read = before + block.num_bytes
                 self._characters_read += len(document.text)
                 yield document.text
-            self._bytes_read = before + block.num_bytes
             self.skipped += block.skipped
 
     def _advance(self, characters: int, tokens: int) -> None:

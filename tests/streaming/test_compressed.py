@@ -139,7 +139,6 @@ def test_it_is_a_dictionary():
     assert (5 in d, -1 in d, len(d), d.get(5), d == {-1: [1]}) == (False, True, 1, None, True)
     with pytest.raises(KeyError):
         d[5]
-    assert repr(d) == "CompressedDictionary(1 values, bz2)"
 
 
 @pytest.mark.parametrize("key", [2**31, -(2**31) - 1, 2**40])
@@ -201,18 +200,18 @@ def header(compression="bz2"):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "its header is not"),
-        (b"\x00", "its header is not"),
+        (b"", "its header is not usable"),
+        (b"\x00", "its header is not usable"),
         (b"\xff\xff\xff\xff{}", "it would have 4294967295 bytes"),
-        (record(b"not json"), "its header is not"),
-        (record(b"[1]"), "its header is not"),
+        (record(b"not json"), "its header is not usable"),
+        (record(b"[1]"), "its header is not usable"),
         (record(b'{"compression": "rot13"}'), "must be one of"),
-        (record(b'{"compression": ["bz2"]}'), "its header is not"),
-        (record(b"[" * 4000), "its header is not"),
-        (header() + b"\x01", "record at byte 26"),
-        (header() + record(b"abc"), "record at byte 26"),
-        (header() + struct.pack("<Ii", 1000, 1) + b"short", "record at byte 26"),
-        (header() + struct.pack("<Ii", 2**32 - 1, 1), "record at byte 26"),
+        (record(b'{"compression": ["bz2"]}'), "its header is not usable"),
+        (record(b"[" * 4000), "its header is not usable"),
+        (header() + b"\x01", "record at byte 26 is damaged"),
+        (header() + record(b"abc"), "record at byte 26 is damaged"),
+        (header() + struct.pack("<Ii", 1000, 1) + b"short", "record at byte 26 is damaged"),
+        (header() + struct.pack("<Ii", 2**32 - 1, 1), "record at byte 26 is damaged"),
         (header() + 2 * record(struct.pack("<i", 7) + bz2.compress(b"1")), "key 7 occurs more than once"),
     ],
 )
@@ -226,13 +225,13 @@ def test_a_damaged_file_is_refused_when_it_is_opened(tmp_path, content, message)
     ("compression", "payload", "message"),
     [
         ("bz2", b"no stream", "key 7 is not bz2"),
-        ("bz2", bz2.compress(b"1")[:-1], "cut off"),
-        ("bz2", bz2.compress(b"1") + b"x", "has bytes after its end"),
-        ("bz2", bz2.compress(b"1") * 2, "has bytes after its end"),
+        ("bz2", bz2.compress(b"1")[:-1], "is cut off"),
+        ("bz2", bz2.compress(b"1") + b"x", "or has bytes after its end"),
+        ("bz2", bz2.compress(b"1") * 2, "or has bytes after its end"),
         ("bz2", bz2.compress(b"{"), "key 7 is not JSON"),
         ("bz2", bz2.compress(b"[" * 200_000), "key 7 is not JSON"),
         ("bz2", bz2.compress(b"\xff"), "key 7 is not JSON"),
-        ("xz", b"", "cut off"),
+        ("xz", b"", "is cut off"),
         ("xz", lzma.compress(b"1", lzma.FORMAT_ALONE), "key 7 is not xz"),
         ("gzip", b"\x80\x04K\x01.", "key 7 is not gzip"),
     ],

@@ -22,7 +22,7 @@ from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
-from nanoset_ref.streaming.packed import Cursor, packed_rows, window_order
+from nanoset_ref.streaming.packed import packed_rows, window_order
 from nanoset_ref.text import open_text, parts
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
@@ -319,7 +319,8 @@ def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
     state = loader.state_dict()
     assert (state["consumed_train_samples"], state["cursors"]["0"]["row"]) == (10, 9)
     assert taken + list(loader) == list(loader)
-    assert (loader.epoch, loader.consumed_train_samples) == (2, 0)
+    state = loader.state_dict()
+    assert (state["epoch"], state["consumed_train_samples"]) == (2, 0)
 
 
 def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
@@ -350,8 +351,6 @@ def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
     assert EOS not in [token for row in ids(TokenStream(paths, without, 4, append_eod=False)) for token in row]
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
-    assert repr(stream).startswith("TokenStream(0.jsonl, 1.jsonl, 2.jsonl; StreamOptions(sequence_length=4, ")
-    assert Cursor() == (0, 0, 0)
 
 
 def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
