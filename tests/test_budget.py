@@ -239,7 +239,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "command.py": 4,  # home
             "corpus.py": 2,
-            "preprocess.py": 5,
         },
     ),
     "homes of locks": (
@@ -260,12 +259,11 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "plain.py": 9,  # home
             "chunks/pipeline.py": 1,
             "samplers.py": 2,
-            "streaming/iterable.py": 6,
+            "streaming/iterable.py": 4,
             "streaming/loader.py": 1,
-            "streaming/stream.py": 1,
         },
     ),
-    "casts": (uses("cast"), 0, {"streaming/loader.py": 1}),
+    "casts": (uses("cast"), 0, {}),
 }
 
 
