@@ -115,6 +115,10 @@ class ChunkManifest(_Entry):
 def first_fault(error: ValidationError) -> str:
     """The first field that is wrong, and why, on one line."""
     fault = error.errors()[0]
+    limits = fault.get("ctx", {})
+    if "actual_length" in limits:
+        expected = limits.get("min_length", limits.get("max_length"))
+        return f"{limits['actual_length']} {fault['loc'][0]}, expected {expected}"
     return " ".join([*map(str, fault["loc"][:1]), fault["msg"].partition(" at line")[0]])
 
 

@@ -47,7 +47,9 @@ class FileReport:
         return sorted(chain.from_iterable(self.errors.values()))
 
     def __str__(self) -> str:
-        parts = [f"{self.path}: {self.lines:,} lines, {len(self.bad_lines):,} bad"]
+        here = Path.cwd()
+        path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        parts = [f"{path}: {self.lines:,} lines, {len(self.bad_lines):,} bad"]
         for what, lines in self.errors.items():
             parts.append(f"  {what}: line {_ranges(lines)}" if lines else f"  {what}")
         for source, count in self.sources.items():

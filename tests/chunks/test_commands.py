@@ -59,7 +59,7 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     path = tmp_path / "x.jsonl"
     path.write_text('{"token_ids": [1, 2, 3]}\n{"token_ids": [1]}\n')
     assert main(["validate", str(path), "--num_tokens", "3"]) == 1
-    assert "should have at least 3 items after validation, not 1: line 2" in capsys.readouterr().out
+    assert "1 token_ids, expected 3: line 2" in capsys.readouterr().out
     assert main(["validate", str(tmp_path / "missing.jsonl")]) == 1
     assert capsys.readouterr().err.startswith(
         f"nanoset_ref.chunks validate: error: {tmp_path}/missing.jsonl: No such file"

@@ -91,7 +91,7 @@ def test_bad_lines_are_named_and_nothing_is_left(tmp_path, convert):
     write_chunks(tmp_path / "mixed", [2, 2], settings=None)
     path = tmp_path / "mixed/train/train_1.jsonl"
     for line, message in (
-        ('{"token_ids": [1, 2]}', "token_ids List should have at least 5 items"),
+        ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
         ('{"token_ids": [1, 2, 3, 4, 300]}', "token_ids Input should be less than 300"),
         ("{bad", "Invalid JSON: key must be a string"),
     ):
