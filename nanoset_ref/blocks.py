@@ -43,7 +43,7 @@ class Request(NamedTuple):
     slot: int | None
 
 
-class Block(NamedTuple):
+class FilledSlot(NamedTuple):
     """What a reader answers: how many rows it put into `slot`, or else the `rows`; `starts` if they are needed."""
 
     num_rows: int
@@ -88,7 +88,7 @@ class Slots:
         """What was requested will not arrive: its reader has been stopped."""
         self._requested.clear()
 
-    def rows(self, block: Block) -> torch.Tensor:
+    def rows(self, block: FilledSlot) -> torch.Tensor:
         """[num_rows, row_length]: a view of the block's slot, which is free again when all that was made from it is
         gone.
         """
@@ -122,19 +122,19 @@ class BlockSampler(Sampler[Request]):
             yield Request(np.array(batch), self.slots.request())
 
 
-class BlockReader(Dataset[Block]):
-    """The dataset as torch's DataLoader sees it: a `Request` for index, a `Block` for item."""
+class BlockReader(Dataset[FilledSlot]):
+    """The dataset as torch's DataLoader sees it: a `Request` for index, a `FilledSlot` for item."""
 
     def __init__(self, dataset: Rows, slots: Slots, *, needs_starts: bool = False) -> None:
         self.dataset, self.slots, self.needs_starts = dataset, slots, needs_starts
 
-    def __getitem__(self, request: Request) -> Block:
+    def __getitem__(self, request: Request) -> FilledSlot:
         positions, slot = request
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
         if slot is None:
-            return Block(len(positions), None, torch.from_numpy(self.dataset.read(positions)), starts)
+            return FilledSlot(len(positions), None, torch.from_numpy(self.dataset.read(positions)), starts)
         self.dataset.read(positions, out=self.slots.arrays[slot][: len(positions)])
-        return Block(len(positions), slot, None, starts)
+        return FilledSlot(len(positions), slot, None, starts)
 
 
 class BlockRoad:
@@ -169,7 +169,7 @@ class BlockRoad:
         requests = BlockSampler(batch_sampler, batches, self._slots)
         reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
         if num_workers == 0:  # torch's way would do the same, and take longer over it than the reading takes
-            self._blocks: Iterable[Block] = _Mapped(reader, requests)
+            self._blocks: Iterable[FilledSlot] = _Mapped(reader, requests)
         else:
             self._blocks = DataLoader(reader, batch_size=None, sampler=requests, num_workers=num_workers, **options)
 
@@ -177,7 +177,7 @@ class BlockRoad:
         for rows, starts in ahead(map(self._arrived, self._blocks), self.read_ahead):
             yield from self.collator.split(rows, self.micro_batch_size, starts)
 
-    def _arrived(self, block: Block) -> tuple[torch.Tensor, NDArray[np.bool_] | None]:
+    def _arrived(self, block: FilledSlot) -> tuple[torch.Tensor, NDArray[np.bool_] | None]:
         """With `pin_memory` one copy of the whole block, into torch's cache of pinned memory."""
         rows = self._slots.rows(block)
         if self.pin_memory and torch.accelerator.is_available():
@@ -191,7 +191,7 @@ class _Mapped:
     def __init__(self, reader: BlockReader, requests: Iterable[Request]) -> None:
         self.reader, self.requests = reader, requests
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[FilledSlot]:
         return map(self.reader.__getitem__, self.requests)
 
 

@@ -4,13 +4,14 @@ The package carries the files compressed (0.2 MB); `notebooks/corpus_generator` 
 right, and every program runs.
 """
 
-import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import zstandard
 
+from nanoset_ref.command import run
 from nanoset_ref.files import atomic_write
 
 EOS_TOKEN = "<|endoftext|>"
@@ -45,14 +46,16 @@ def prepare_corpus(folder: str | Path) -> Corpus:
     return Corpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
 
 
-def main() -> None:
-    """Write the embedded corpus into a folder and say where everything lies."""
-    parser = argparse.ArgumentParser(prog="python -m nanoset_ref.corpus", description="Write the embedded corpus.")
-    parser.add_argument("folder", help="where to write it; nothing happens if it is there already")
-    corpus = prepare_corpus(parser.parse_args().folder)
+def write_corpus(folder: Path, /) -> None:
+    """Write the embedded corpus into a folder and say where everything lies.
+
+    Args:
+        folder: where to write it; nothing happens if it is there already.
+    """
+    corpus = prepare_corpus(folder)
     for name, path in {**corpus.domains, "tokenizer": corpus.tokenizer}.items():
         print(f"{name}: {path}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(write_corpus, None, "python -m nanoset_ref.corpus"))

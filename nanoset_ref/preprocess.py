@@ -77,7 +77,7 @@ def preprocess(
     Raises:
         FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
     """
-    path = Path(f"{os.fspath(output_prefix)}_input_ids.npy")
+    path, name = Path(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
     if not (add_special_tokens or append_eod) and is_main_rank():
         logger.warning(NO_SEPARATOR)
 
@@ -86,7 +86,7 @@ def preprocess(
             path,
             dtype=encoder.dtype,
             vocab_size=encoder.vocab_size,
-            tokenizer=os.fspath(tokenizer_name_or_path),
+            tokenizer=name,
             eos_token_id=encoder.eos_token_id,
             appended_eod=append_eod,
             added_special_tokens=add_special_tokens,
@@ -96,10 +96,7 @@ def preprocess(
     return tokenise(
         partial(open_text, input, column=column, split=split, on_error=on_error, config=dataset_config),
         EncoderConfig(
-            tokenizer=os.fspath(tokenizer_name_or_path),
-            backend=backend,
-            add_special_tokens=add_special_tokens,
-            append_eod=append_eod,
+            tokenizer=name, backend=backend, add_special_tokens=add_special_tokens, append_eod=append_eod
         ),
         open_sink,
         path,

@@ -13,7 +13,7 @@ from test_nanoset import write_range
 from torch.utils.data import DataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.blocks import Block, BlockReader, BlockSampler, Slots, ahead, batches_per_block
+from nanoset_ref.blocks import BlockReader, BlockSampler, FilledSlot, Slots, ahead, batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -71,7 +71,7 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
     slots = Slots(2, (4, 3), INT32, shared=False)
     first = slots.request()
     assert (first, slots.request(), slots.request()) == (0, 1, None), "what is under way is not given out again"
-    tensor = slots.rows(Block(4, 0))
+    tensor = slots.rows(FilledSlot(4, 0))
     assert slots.request() is None
     view = tensor[1:, :2].split(2)[0]
     del tensor
@@ -86,8 +86,8 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
 def test_a_shorter_block_shows_its_rows_only():
     slots = Slots(1, (4, 3), INT32, shared=False)
     slots.arrays[0][:] = np.arange(12).reshape(4, 3)
-    assert slots.rows(Block(2, 0)).tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert slots.rows(Block(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
+    assert slots.rows(FilledSlot(2, 0)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert slots.rows(FilledSlot(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
 
 
 @pytest.fixture
