@@ -29,10 +29,13 @@ def test_a_long_shuffle_is_that_of_numpy(n, dtype):
 def test_places_of_more_than_32_bits_are_drawn_from_two_words(i):
     """An array that long would need 32 GiB; RandomState.randint draws from the same stream by the same rule."""
     generator = np.random.RandomState(7)
-    words = np.random.RandomState(7).randint(0, 2**32, 5000, dtype=np.uint32)
+    _, state, *_ = np.random.RandomState(7).get_state()
+    state, words, used = np.asarray(state, dtype=np.uint32).copy(), np.empty(624, dtype=np.uint32), 624
     places, drawn = np.empty(624, dtype=np.int64), []
+    at = i
     while len(drawn) < 400:
-        count, taken = draw_places(i - len(drawn), words[:624], places)
-        words = words[taken:]
+        following, used, count = draw_places(at, state, words, used, places)
+        assert following == at - count
         drawn += places[:count].tolist()
+        at = following
     assert drawn == [generator.randint(0, i - number + 1, dtype=np.int64) for number in range(len(drawn))]

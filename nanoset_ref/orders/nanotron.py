@@ -124,6 +124,12 @@ def _look_up(epoch, starts, positions):
     datasets, samples = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     for p in range(len(positions)):
         place = np.int64(epoch[positions[p] % len(epoch)])
-        dataset = np.searchsorted(starts, place, side="right") - 1
-        datasets[p], samples[p] = dataset, place - starts[dataset]
+        low, high = 0, len(starts) - 1
+        while high - low > 1:  # the dataset is the last one that starts at or before the place; searchsorted is slower
+            middle = (low + high) // 2
+            if starts[middle] <= place:
+                low = middle
+            else:
+                high = middle
+        datasets[p], samples[p] = low, place - starts[low]
     return datasets, samples
