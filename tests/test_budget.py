@@ -196,10 +196,10 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_360,  # goal 2,600
-            "tokens of core": 31_700,  # goal 23,500
-            "lines of package": 8_520,  # goal 7,000
-            "tokens of package": 82_600,  # goal 65,000
+            "lines of core": 3_400,  # goal 2,600
+            "tokens of core": 32_000,  # goal 23,500
+            "lines of package": 8_550,  # goal 7,000
+            "tokens of package": 82_900,  # goal 65,000
             "tokens per 100 lines": 980,  # goal 930, then 800
             "lines of notebooks": 1_400,
             "lines of tests": 9_970,  # goal 9,000
