@@ -32,6 +32,7 @@ notebooks: .venv/installed-test .venv/compiled corpus
 
 lint: .venv/installed-test
 	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check --quiet
 	$(BIN)/python -m mypy
 
 corpus: | .venv/installed-lab

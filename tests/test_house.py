@@ -162,3 +162,16 @@ def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_err
     assert "set -e" in (ROOT / "binder" / "postBuild").read_text()
     assert os.access(ROOT / "binder" / "postBuild", os.X_OK)
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    uses = [line.split("uses:")[1].strip() for text in workflows for line in text.splitlines() if "uses:" in line]
+    assert len(uses) >= 6
+    assert [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+def test_the_version_is_one() -> None:
+    citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
+    assert citation["version"] == PROJECT["version"]
+    assert PROJECT["version"] in (ROOT / "CHANGELOG.md").read_text()

@@ -52,7 +52,7 @@ def pack(path: Path) -> None:
     path.write_bytes(zstandard.compress(json.dumps(make_files()).encode(), 22))
 
 
-def write_documents(domain: str) -> Iterator[dict]:
+def write_documents(domain: str) -> Iterator[dict[str, str]]:
     """The documents of one domain, in order, until together they hold DOMAIN_BYTES bytes of text."""
     written = number = 0
     while written < DOMAIN_BYTES:
