@@ -130,15 +130,15 @@ DATASET = (*STAGE, "data", "dataset")
         (("tokens", "train_steps"), 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
         (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
         (("tokens", "sequence_length"), 200, "dataset_path: "),
-        (("tokens", "micro_batch_size"), 10**12, "micro_batch_size: 1000000000000 samples of 8 tokens are above"),
+        (("tokens", "micro_batch_size"), 10**12, "tokens.micro_batch_size: should be less than 1048576, got 1000000000000"),
         (("tokens",), None, "tokens: should be a valid dictionary"),
         (("parallelism", "tp"), 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
-        (("parallelism", "pp"), 8, "per_replica: must be at least parallelism.pp = 8, got 4"),
+        (("parallelism", "pp"), 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
         (("model", "model_config", "vocab_size"), 299, "300 ids, model.model_config.vocab_size is only 299"),
-        (("model", "model_config", "model_type"), "lama", "model.model_config.model_type: 'lama' is not one that"),
-        (("model", "model_config", "model_type"), ["llama"], "model_config.model_type: ['llama'] is not one that"),
-        (("model", "model_config", "hiden_size"), 8, "model.model_config.hiden_size: unknown key, did you mean 'hid"),
-        (("model", "model_config", "hidden_size"), 0, "model.model_config.hidden_size: must be at least 1, got 0"),
+        (("model", "model_config", "model_type"), "lama", "model.model_config: of model_type 'lama': Unrecognized model identifier"),
+        (("model", "model_config", "model_type"), ["llama"], "model.model_config: of model_type ['llama']: "),
+        (("model", "model_config", "hiden_size"), 8, "model.model_config: hiden_size: unknown key, did you mean 'hid"),
+        (("model", "model_config", "hidden_size"), 0, "model.model_config: hidden_size: must be at least 1, got 0"),
         (("model", "model_config", "vocab_size"), None, "model_config: "),
         (("optimizer", "clip_grad"), float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
         (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
@@ -190,7 +190,7 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
         named(tree)
         tree["model"]["model_config"]["vocab_size"] = size - 1
 
-    with pytest.raises(ConfigError, match=rf"{size - 1} is below the tokenizer's vocabulary of {size} ids"):
+    with pytest.raises(ConfigError, match=rf"has {size} ids, model.model_config.vocab_size is only {size - 1}"):
         load(change)
 
 

@@ -9,7 +9,7 @@ from resume_contract import check_resume_contract
 
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import Config, ConfigError, ParallelLayout, StagedLoader, open_stage, planned_start
+from nanoset_ref.training import Config, ConfigError, ParallelLayout, StagedLoader, planned_stages, stages_of
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 S = 4
@@ -94,12 +94,12 @@ def run(config, steps, state=None):
 def oracle(config, firsts):
     """What a run must read: [(stage, samples)], from the Nanoset and the first position of each stage."""
     taken = []
-    for index, (stage, first) in enumerate(zip(config.stages, firsts, strict=True)):
+    for stage, first in zip(stages_of(config), firsts, strict=True):
         paths, dataset = stage.data.dataset.dataset_path, stage.data.dataset
         weights = None if None in paths.values() else list(paths.values())
         nanoset = Nanoset(list(paths), weights, S, 10_000, stage.data.seed, order=dataset.order)
-        for step in config.stage_steps(index):
-            positions = config.schedule(first, config.stage_steps(index).start).positions(step)
+        for step in stage.steps:
+            positions = config.schedule(first, stage.steps.start).positions(step)
             taken.append((stage.name, nanoset.read(np.array(positions))[:, 0].tolist()))
     return taken
 
@@ -109,9 +109,8 @@ THREE = [("one", 1, "a", {}), ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b
 
 def test_stages_last_until_the_step_before_the_next_in_any_order_of_the_file(make):
     for stages in (THREE, THREE[::-1]):
-        config = make(stages)
-        assert [stage.name for stage in config.stages] == ["one", "two", "three"]
-        assert [config.stage_steps(index) for index in range(3)] == [range(1, 15), range(15, 25), range(25, 31)]
+        found = [(stage.name, stage.steps) for stage in stages_of(make(stages))]
+        assert found == [("one", range(1, 15)), ("two", range(15, 25)), ("three", range(25, 31))]
 
 
 def test_consumption_is_counted_per_stage_and_in_total(make):
@@ -252,10 +251,9 @@ def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     order = {"order": "stateless"}
     config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], train_steps=12, dp=3)
     taken, state = run(config, 12)
-    stop = sum(record["consumed_train_samples"] for record in state["stages"])
-    planned = open_stage(config, 2, stop, planned_start(config, 2))
+    *_, (_, schedule, planned) = planned_stages(config)
     assert planned.plan == state["stages"][2]["plan"]
-    rows = planned.read(np.arange(state["stages"][2]["first_position"], stop))
+    rows = planned.read(np.arange(schedule.consumed_train_samples, len(planned)))
     assert rows[:, 0].tolist() == [token for stage, samples in taken if stage == "three" for token in samples]
 
 

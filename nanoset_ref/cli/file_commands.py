@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -27,22 +25,7 @@ from nanoset_ref.formats import (
 )
 from nanoset_ref.tokens import Tokens
 
-
-def id_dtype(text: str) -> str:
-    """Parses a dtype of token ids."""
-    with contextlib.suppress(TypeError):
-        if np.dtype(text).kind in "iu":
-            return np.dtype(text).name
-    raise ValueError(f"must be a dtype of integers, such as uint16 or int32, got {text!r}")
-
-
-def share_or_number(text: str) -> float | int:
-    """Parses 500 as a number of documents and 0.01 as a share of them."""
-    with contextlib.suppress(ValueError):
-        return int(text)
-    if not math.isfinite(float(text)):
-        raise ValueError(f"must be a share such as 0.01 or a number of documents, got {text!r}")
-    return float(text)
+IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -56,12 +39,26 @@ class Unsaid:
         json: print JSON instead of text.
     """
 
-    token_dtype: Annotated[str, id_dtype] | None = None
+    token_dtype: IdDtype | None = None
     eos_token_id: Annotated[int, at_least(0)] | None = None
     json: bool = False
 
     def open(self, path: str) -> Tokens:
         return open_tokens(path, self.token_dtype, self.eos_token_id)
+
+    def show_written(self, *written: Tokens) -> None:
+        found = [
+            {
+                "file": str(it.path),
+                "documents": len(it.known_documents()) - 1,
+                "tokens": it.num_tokens,
+                "dtype": it.dtype.name,
+                "content": it.content_hash(),
+            }
+            for it in written
+        ]
+        line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
+        show(found, "\n".join(line.format(**row) for row in found), as_json=self.json)
 
 
 def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
@@ -71,17 +68,13 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
     """
-    tokens = unsaid.open(file)
-    if png is None:
-        found = describe(tokens, unsaid.eos_token_id)
-    else:
-        with atomic_write(png) as image:  # a target that cannot be written is found before the counting
-            found = describe(tokens, unsaid.eos_token_id)
-            _draw_lengths(found, image)
+    found = describe(unsaid.open(file), unsaid.eos_token_id)
+    if png is not None:
+        _draw_lengths(found, png)
     show(dataclasses.asdict(found), str(found), as_json=unsaid.json)
 
 
-def _draw_lengths(found: Description, image: IO[bytes]) -> None:
+def _draw_lengths(found: Description, path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
     try:
         from matplotlib.figure import Figure
@@ -93,10 +86,11 @@ def _draw_lengths(found: Description, image: IO[bytes]) -> None:
     axes.bar_label(axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8)
     axes.tick_params(axis="x", rotation=30)
     axes.set(xlabel="tokens per document", ylabel="documents")
-    figure.savefig(image, format="png")
+    with atomic_write(path) as image:
+        figure.savefig(image, format="png")
 
 
-def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = None, unsaid: Unsaid) -> int:
+def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = None, unsaid: Unsaid) -> bool:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
     Args:
@@ -111,7 +105,7 @@ def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = N
             results.append({"file": file, "ok": False, "detail": str(error)})
     lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
     show(results, "\n".join(lines), as_json=unsaid.json)
-    return 0 if all(row["ok"] for row in results) else 1
+    return not all(row["ok"] for row in results)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -124,7 +118,7 @@ class Copying(Unsaid):
         overwrite: replace an existing target.
     """
 
-    dtype: Annotated[str, id_dtype] | None = None
+    dtype: IdDtype | None = None
     tokenizer: str | None = None
     overwrite: bool = False
 
@@ -151,7 +145,7 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
     facts = None
     if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)
-    _show_written([convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts)], copying)
+    copying.show_written(convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts))
 
 
 def split_file(
@@ -160,7 +154,7 @@ def split_file(
     valid: Path,
     /,
     *,
-    held_out: Annotated[float, share_or_number],
+    held_out: float,
     seed: Annotated[int, at_least(0)] = 1234,
     overwrite: bool = False,
     unsaid: Unsaid,
@@ -180,14 +174,14 @@ def split_file(
         check_target(target, [tokens], overwrite=overwrite)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    rest, chosen = split(tokens, held_out, seed=seed)
+    rest, chosen = split(tokens, int(held_out) if held_out.is_integer() else held_out, seed=seed)
     written = [convert([tokens], train, chosen=[rest], overwrite=overwrite)]
     try:
         written.append(convert([tokens], valid, chosen=[chosen], overwrite=overwrite))
     except BaseException:
         remove(train)
         raise
-    _show_written(written, unsaid)
+    unsaid.show_written(*written)
 
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
@@ -201,18 +195,3 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
         lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])
     closed = eos is not None and all(np.all(last == eos) for last in lasts)
     return {"tokenizer": name, "vocab_size": len(tokenizer), "eos_token_id": eos, "appended_eod": closed}
-
-
-def _show_written(written: Sequence[Tokens], unsaid: Unsaid) -> None:
-    found = [
-        {
-            "file": str(it.path),
-            "documents": len(it.known_documents()) - 1,
-            "tokens": it.num_tokens,
-            "dtype": it.dtype.name,
-            "content": it.content_hash(),
-        }
-        for it in written
-    ]
-    line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
-    show(found, "\n".join(line.format(**row) for row in found), as_json=unsaid.json)

@@ -7,7 +7,7 @@ import dataclasses
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.config import Config
-from nanoset_ref.training.stages import open_stage, planned_start
+from nanoset_ref.training.stages import planned_stages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,13 @@ class Stretch:
 
 def stretches_of_config(config: Config) -> list[Stretch]:
     """The stages of a run that begins at step 1, each as a stretch."""
-    stretches = []
-    for index, stage in enumerate(config.stages):
-        steps, start = config.stage_steps(index), planned_start(config, index)
-        schedule = config.schedule(start.position, steps.start)
-        dataset = open_stage(config, index, schedule.positions(steps[-1]).stop, start)
-        workers = stage.data.num_loading_workers
-        stretch = Stretch(
-            name=stage.name, dataset=dataset, schedule=schedule, num_steps=len(steps), num_workers=workers
+    return [
+        Stretch(
+            name=stage.name,
+            dataset=rows,
+            schedule=schedule,
+            num_steps=len(stage.steps),
+            num_workers=stage.data.num_loading_workers,
         )
-        stretches.append(stretch)
-    return stretches
+        for stage, schedule, rows in planned_stages(config)
+    ]

@@ -16,6 +16,7 @@ from .run import Run as Run
 from .staged_loader import StagedLoader as StagedLoader
 from .staged_loader import StageRecord as StageRecord
 from .staged_loader import Step as Step
-from .stages import open_stage as open_stage
-from .stages import planned_start as planned_start
+from .stages import Stage as Stage
+from .stages import planned_stages as planned_stages
+from .stages import stages_of as stages_of
 from .strict_yaml import ConfigError as ConfigError

@@ -12,17 +12,17 @@ import reprlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
 
-MAX_TOKENS = 2**28  # of a micro-batch
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
+Size = Annotated[int, Field(ge=1, lt=2**20)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
@@ -33,14 +33,14 @@ class Section(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-def _by_path(given: Any) -> Any:
+def _by_path(given: Any) -> dict[str, Any]:
     """The three forms of dataset_path as one: {absolute path: weight or None}."""
-    blend = given if isinstance(given, dict) and None not in given.values() else {}
-    paths = [given] if isinstance(given, str) else given if isinstance(given, list) else list(blend) or [None]
-    if not all(path and isinstance(path, str) for path in paths):
+    weights = given if isinstance(given, dict) else {}
+    paths = [given] if isinstance(given, str) else list(given) if isinstance(given, list | dict) else [None]
+    if not all(isinstance(path, str) for path in paths) or None in weights.values():
         got = reprlib.repr(given)
         raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
-    named = {os.path.abspath(path): blend.get(path) for path in paths}
+    named = {os.path.abspath(path): weights.get(path) for path in paths}
     if len(named) < len(paths):
         raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
     if all(weight == 0 for weight in named.values()):
@@ -107,16 +107,16 @@ class TokensConfig(Section):
 
     sequence_length: Count
     train_steps: Count
-    micro_batch_size: Count
-    batch_accumulation_per_replica: Count = 1
+    micro_batch_size: Size
+    batch_accumulation_per_replica: Size = 1
 
 
 class ParallelismConfig(Section):
     """Numbers of data-, pipeline- and tensor-parallel ranks; their product is the number of processes."""
 
-    dp: Count = 1
-    pp: Count = 1
-    tp: Count = 1
+    dp: Size = 1
+    pp: Size = 1
+    tp: Size = 1
 
 
 class TokenizerConfig(Section):
@@ -136,28 +136,31 @@ class ModelConfig(Section):
     fields: dict[str, Any] = Field(alias="model_config")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
-    def transformers_config(self) -> Any:
-        """A fresh config object of transformers."""
-        from transformers import AutoConfig
+    @field_validator("fields")
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        transformers_config(fields)
+        return fields
 
-        fields = dict(self.fields)
-        kind, place = fields.pop("model_type", None), "model.model_config"
-        try:
-            known = AutoConfig.for_model(kind)
-        except (ValueError, TypeError) as error:
-            got = reprlib.repr(kind)
-            raise ValueError(f"{place}.model_type: {got} is not one that transformers knows") from error
-        names = known.to_dict().keys() | known.attribute_map.keys() | {"rope_theta", "rope_scaling"}
-        for name in fields.keys() - names:
-            raise ValueError(f"{place}.{name}: {unknown_key(name, names)}")
-        try:
-            config = AutoConfig.for_model(kind, **fields)
-        except Exception as error:  # each kind of transformers config has errors of its own
-            raise ValueError(f"{place}: {one_line(error)}") from error
-        for name in SIZES:
-            if getattr(config, name, 1) < 1:
-                raise ValueError(f"{place}.{name}: must be at least 1, got {getattr(config, name)}")
-        return config
+
+def transformers_config(fields: dict[str, Any]) -> Any:
+    """A new transformers config; ValueError for fields that it does not have or cannot use."""
+    from transformers import AutoConfig
+
+    options = dict(fields)
+    kind = options.pop("model_type", None)
+    try:
+        known = AutoConfig.for_model(kind)
+        config = AutoConfig.for_model(kind, **options)
+        small = [name for name in SIZES if getattr(config, name, 1) < 1]
+    except Exception as error:  # each kind of transformers config has errors of its own
+        raise ValueError(f"of model_type {reprlib.repr(kind)}: {one_line(error)}") from error
+    names = known.to_dict().keys() | known.attribute_map.keys() | {"rope_theta", "rope_scaling"}
+    problems = [f"{name}: {unknown_key(name, names)}" for name in options.keys() - names]
+    problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in small]
+    if problems:
+        raise ValueError("\n".join(problems))
+    return config
 
 
 class CheckpointsConfig(Section):
@@ -212,16 +215,6 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
 
-    @property
-    def stages(self) -> list[DataStage]:
-        """In the order in which they run."""
-        return sorted(self.data_stages, key=lambda stage: stage.start_training_step)
-
-    def stage_steps(self, index: int) -> range:
-        """The steps of stages[index]: starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30."""
-        starts = [stage.start_training_step for stage in self.stages] + [self.tokens.train_steps + 1]
-        return range(starts[index], starts[index + 1])
-
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
         """Who reads what from a position on, in this run's layout."""
         return Schedule(
@@ -238,8 +231,10 @@ class Config(Section):
         return self.schedule().global_batch_size
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Config:
-        if problems := [*self._stage_problems(), *self._model_problems()]:
+    def _check_together(self) -> Config:
+        model = transformers_config(self.model.fields)
+        problems = [*self._stage_problems(), *self._model_problems(model), *self._vocabulary_problems(model.vocab_size)]
+        if problems:
             raise ValueError("\n".join(problems))
         return self
 
@@ -258,18 +253,13 @@ class Config(Section):
         if 1 not in starts:
             yield f"data_stages: one stage must have start_training_step 1, got {reprlib.repr(starts)}"
 
-    def _model_problems(self) -> Iterator[str]:
+    def _model_problems(self, model: Any) -> Iterator[str]:
         """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-        model, tokens = self.model.transformers_config(), self.tokens
-        length, rows = tokens.sequence_length, tokens.micro_batch_size
-        accumulation = tokens.batch_accumulation_per_replica
+        length, pp, tp = self.tokens.sequence_length, self.parallelism.pp, self.parallelism.tp
         longest = getattr(model, "max_position_embeddings", length)
         if length > longest:
             yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
-        if rows * length > MAX_TOKENS:
-            yield f"tokens.micro_batch_size: {rows} samples of {length} tokens are above {MAX_TOKENS:,} tokens in all"
-        pp, tp = self.parallelism.pp, self.parallelism.tp
-        if pp * tp == 1:
+        if pp == tp == 1:
             return
         if model.model_type != "llama":
             yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
@@ -278,11 +268,39 @@ class Config(Section):
             yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
         if pp > model.num_hidden_layers:
             yield f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs at least one"
-        if pp > accumulation:
-            yield f"tokens.batch_accumulation_per_replica: must be at least parallelism.pp = {pp}, got {accumulation}"
         for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
             if getattr(model, name) % tp:
                 yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
+
+    def _vocabulary_problems(self, embeddings: int) -> Iterator[str]:
+        """Tokenizer and token files that cannot be opened, and ids without an embedding.
+
+        A file without a manifest is trusted. More embeddings than ids are fine (they are often padded).
+        """
+        sizes, vocabulary = [], None
+        if self.tokenizer is not None:
+            from nanoset_ref.tokenise.encode import load_tokenizer
+
+            place = "tokenizer.tokenizer_name_or_path"
+            try:
+                vocabulary = len(load_tokenizer(self.tokenizer.tokenizer_name_or_path))
+                sizes.append((f"{place}: the tokenizer", vocabulary))
+            except ValueError as error:
+                yield f"{place}: {error}"
+        for index, stage in enumerate(self.data_stages):
+            place = f"data_stages[{index}].data.dataset.dataset_path"
+            for path in stage.data.dataset.dataset_path:
+                try:
+                    file = TokenFile(path, stage.data.dataset.token_dtype)
+                    file.num_samples(self.tokens.sequence_length)
+                    sizes.append((f"{place}: {path}", file.facts.get("vocab_size")))
+                except (FileNotFoundError, ValueError) as error:
+                    yield f"{place}: {error}"
+        for what, size in sizes:
+            if size and size > embeddings:
+                yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+            if size and vocabulary not in (None, size):
+                yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
 
 
 KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
@@ -296,44 +314,9 @@ def load_config(path: PathLike) -> Config:
         ConfigError: everything that is wrong, with its path in the file.
     """
     try:
-        config = Config.model_validate(read_yaml(path))
-        problems = list(_vocabulary_problems(config))
+        return Config.model_validate(read_yaml(path))
     except ValidationError as error:
         problems = problems_of(error, KEYS)
     except ValueError as error:
         problems = [one_line(error)]
-    if problems:
-        raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
-    return config
-
-
-def _vocabulary_problems(config: Config) -> Iterator[str]:
-    """Tokenizer and token files that cannot be opened, and ids without an embedding.
-
-    A file without a manifest is trusted. More embeddings than ids are fine (they are often padded).
-    """
-    embeddings = config.model.transformers_config().vocab_size
-    tokenizer, length = config.tokenizer, None
-    if tokenizer is not None:
-        from nanoset_ref.tokenise.encode import load_tokenizer
-
-        try:
-            length = len(load_tokenizer(tokenizer.tokenizer_name_or_path))
-        except ValueError as error:
-            yield f"tokenizer.tokenizer_name_or_path: {error}"
-        if length and length > embeddings:
-            yield f"model.model_config.vocab_size: {embeddings} is below the tokenizer's vocabulary of {length} ids"
-    for index, stage in enumerate(config.data_stages):
-        place = f"data_stages[{index}].data.dataset.dataset_path"
-        for path in stage.data.dataset.dataset_path:
-            try:
-                file = TokenFile(path, stage.data.dataset.token_dtype)
-                file.num_samples(config.tokens.sequence_length)
-            except (FileNotFoundError, ValueError) as error:
-                yield f"{place}: {error}"
-                continue
-            size = file.facts.get("vocab_size") or embeddings
-            if size > embeddings:
-                yield f"{place}: {path} has {size} ids, model.model_config.vocab_size is only {embeddings}"
-            if length not in (None, size) and "vocab_size" in file.facts:
-                yield f"{place}: {path} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {length}"
+    raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from nanoset_ref.collator import to_device
-from nanoset_ref.training.config import Config
+from nanoset_ref.training.config import Config, transformers_config
 from nanoset_ref.training.parallel import World
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
@@ -49,10 +49,9 @@ class PipelineStage(nn.Module):
         if self.is_whole:
             return
         layers = model.model.layers
-        first, stop = (len(layers) * rank // pp_size for rank in (pp_rank, pp_rank + 1))
-        for number in range(len(layers)):
-            if not first <= number < stop:
-                delattr(layers, str(number))  # the names stay: layer 2 is called "2" on whatever rank it lies
+        kept = range(len(layers) * pp_rank // pp_size, len(layers) * (pp_rank + 1) // pp_size)
+        for number in set(range(len(layers))) - set(kept):
+            delattr(layers, str(number))  # the names stay: layer 2 is called "2" on whatever rank it lies
         if not self.is_first:
             model.model.embed_tokens = None
         if not self.is_last:
@@ -100,7 +99,7 @@ class DistributedModel:
             stage = pipelining.PipelineStage(self.module, layout.pp_rank, layout.pp_size, world.device, group=group)
             self.schedule = pipelining.Schedule1F1B(stage, self.micro_batches, loss_fn=token_loss)
 
-    def forward_backward(self, batches: list[dict[str, Any]]) -> Tensor:
+    def forward_backward(self, batches: list[dict[str, Any]]) -> float:
         """Gradients of the mean loss over the global batch.
 
         Args:
@@ -108,23 +107,22 @@ class DistributedModel:
                 label_ids and label_mask on the last, pointers elsewhere.
 
         Returns:
-            The mean loss over the global batch, a float32 scalar, the same in all processes.
+            The mean loss over the global batch, the same in all processes.
         """
-        layout = self.world.layout
         batches = [to_device(batch, self.world.device) for batch in batches]
         inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
         labels = [_labels(batch) for batch in batches] if self.module.is_last else []
         losses: list[Tensor] = []
         if self.schedule is not None:
-            target = torch.cat(labels) if labels else None
-            self.schedule.step(*([torch.cat(inputs)] if inputs else []), target=target, losses=losses)
+            whole = [torch.cat(inputs)] if inputs else []
+            self.schedule.step(*whole, target=torch.cat(labels) if labels else None, losses=losses)
         else:
             for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
                 self.module.set_requires_gradient_sync(number == self.micro_batches)
                 losses.append(token_loss(self.module(values), target))
                 (losses[-1] / self.micro_batches).backward()
         mean = torch.stack(losses).mean() if losses else torch.zeros((), device=self.world.device)
-        return self.world.total(mean / layout.dp_size / layout.tp_size)  # stages before the last add zero
+        return self.world.over_stages(mean)  # stages before the last add zero
 
     def clip_gradients(self, largest: float | None) -> float:
         """Scale all gradients so that their common norm is at most `largest`.
@@ -132,10 +130,9 @@ class DistributedModel:
         Returns:
             The norm before, the same in all processes.
         """
-        gradients: list[Any] = [p.grad for p in self.module.parameters() if p.grad is not None]
+        gradients: list[Any] = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         squares = torch.stack([gradient.square().sum().full_tensor() for gradient in gradients]).sum()
-        layout = self.world.layout
-        norm = math.sqrt(self.world.total(squares).item() / layout.dp_size / layout.tp_size)  # all ranks know a stage's
+        norm = math.sqrt(self.world.over_stages(squares))  # all ranks of a stage know its sum
         if largest is not None and norm > largest:
             for gradient in gradients:
                 gradient.mul_(largest / norm)
@@ -147,7 +144,7 @@ def _build(config: Config) -> Any:
 
     torch.manual_seed(config.general.seed)
     try:
-        return AutoModelForCausalLM.from_config(config.model.transformers_config(), dtype=torch.float32).train()
+        return AutoModelForCausalLM.from_config(transformers_config(config.model.fields), dtype=torch.float32).train()
     except Exception as error:  # each model has errors of its own
         raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
 

@@ -18,7 +18,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -47,17 +47,13 @@ class ParallelLayout:
     pp_size: int = 1
     tp_rank: int = 0
     tp_size: int = 1
+    input_pp_rank: ClassVar[int] = 0  # the pipeline rank that is fed input_ids
 
     def __post_init__(self) -> None:
         for name in DIMENSIONS:
             rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
             if not 0 <= rank < size:
                 raise ValueError(f"{name}_rank must be in [0, {name}_size={size}), got {rank}")
-
-    @property
-    def input_pp_rank(self) -> int:
-        """The pipeline rank that is fed input_ids: the first."""
-        return 0
 
     @property
     def output_pp_rank(self) -> int:
@@ -95,10 +91,8 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
         ValueError: the dimensions have no names, or others; this process is not in the mesh.
     """
     names, place = mesh.mesh_dim_names, mesh.get_coordinate()
-    if names is None:
-        raise ValueError(f"the mesh's dimensions must be named {DIMENSIONS}: init_device_mesh(..., mesh_dim_names=...)")
-    if place is None:
-        raise ValueError(f"this process is not one of the ranks of {mesh}")
+    if names is None or place is None:
+        raise ValueError(f"this process must be in the mesh, whose dimensions must be named {DIMENSIONS}, got {mesh}")
     return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), dict(zip(names, mesh.shape, strict=True)))
 
 
@@ -127,11 +121,11 @@ class World:
         dist.broadcast(agreed, src=0)
         return int(agreed)
 
-    def total(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum over all processes."""
+    def over_stages(self, value: torch.Tensor) -> float:
+        """The sum over the pipeline stages of the mean of each."""
         total = value.detach().clone()
         dist.all_reduce(total)
-        return total
+        return total.item() / self.layout.dp_size / self.layout.tp_size
 
     def gather_dp(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Tensors of equal shape on the CPU, from all data-parallel ranks that share this process's pp and tp rank."""
@@ -143,16 +137,12 @@ class World:
         dist.destroy_process_group()
 
 
-def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1, **options: Any) -> World:
+def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
     """Join the other processes that torchrun started (or run alone without it) and lay them out as pp x dp x tp.
 
     1. each process takes the GPU of its local rank; without GPUs all compute on the CPU
     2. the process group uses NCCL between GPUs, gloo between CPUs
     3. tp varies fastest: the ranks that exchange most are neighbours on a node
-
-    Args:
-        dp, pp, tp: sizes of the dimensions.
-        **options: of torch.distributed.init_process_group.
 
     Raises:
         ValueError: another number of processes than dp x pp x tp was started.
@@ -167,8 +157,9 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1, **options: Any) -> Wor
     if torch.cuda.is_available():
         device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
-    if "WORLD_SIZE" not in os.environ:
-        options |= {"store": HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(backend, **options)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
     return World(mesh, device, layout_from_mesh(mesh))

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from nanoset_ref.samplers import worker_seed
@@ -48,7 +48,7 @@ class Run:
         self.config, self.world = config, world
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
-        self.optimizer = build_optimizer(config.optimizer, self.model)
+        self.optimizer = build_optimizer(config.optimizer, self.model.module)
         self.loader = StagedLoader(config, world.layout)
         torch.manual_seed(worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank))
         found = self.checkpoints.newest()
@@ -93,9 +93,10 @@ class Run:
 
     def random_state(self) -> dict[str, Tensor]:
         """This rank's random states (uint8 [n]); the ranks of one tensor-parallel group have the same."""
-        rank = f"dp{self.world.layout.dp_rank}.pp{self.world.layout.pp_rank}"
+        layout = self.world.layout
+        rank = f"dp{layout.dp_rank}.pp{layout.pp_rank}"
         states = {f"random.cpu.{rank}": torch.get_rng_state()}
-        if self.world.device.type == "cuda":
+        if torch.cuda.is_available():
             states[f"random.cuda.{rank}"] = torch.cuda.get_rng_state()
         return states
 
@@ -140,17 +141,17 @@ class Run:
         return {
             "step": step.number,
             "stage": step.stage,
-            "loss": loss.item(),
+            "loss": loss,
             "gradient_norm": norm,
             "learning_rate": rate,
             "consumed_train_samples": self.loader.consumed_train_samples,
         }
 
 
-def build_optimizer(config: OptimizerConfig, model: DistributedModel) -> torch.optim.AdamW:
+def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.AdamW:
     factory = config.optimizer_factory
     return torch.optim.AdamW(
-        model.module.parameters(),
+        module.parameters(),
         betas=(factory.adam_beta1, factory.adam_beta2),
         eps=factory.adam_eps,
         weight_decay=config.weight_decay,

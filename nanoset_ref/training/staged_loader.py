@@ -20,7 +20,7 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger
 from nanoset_ref.training.config import Config
 from nanoset_ref.training.parallel import ParallelLayout
-from nanoset_ref.training.stages import continued_stage, open_stage, start_after
+from nanoset_ref.training.stages import Stage, stages_of
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 
@@ -32,7 +32,7 @@ class StageRecord(BaseModel, strict=True):
         first_position, first_reads: where in its order it began: the position, and the samples that each of its files
             had given before.
         consumed_train_samples: samples delivered in this stage, over all ranks.
-        plan: of its Nanoset.
+        plan: of its rows.
     """
 
     name: str
@@ -51,16 +51,9 @@ class StageRecord(BaseModel, strict=True):
         """Where in its order it is."""
         return self.first_position + self.consumed_train_samples
 
-    def check_plan(self, nanoset: Nanoset) -> None:
-        """Raise PlanMismatch unless the files, weights and order are those the stage began with."""
-        try:
-            check_plan(self.plan, nanoset.plan)
-        except PlanMismatch as error:
-            raise PlanMismatch(f"stage {self.name!r}: {error}") from error
-
 
 class Step(NamedTuple):
-    """What one rank reads in one step.
+    """One optimizer step of one rank.
 
     Attributes:
         number: of the step, from 1.
@@ -94,7 +87,7 @@ class StagedLoader:
 
     def __init__(self, config: Config, layout: ParallelLayout) -> None:
         self.config, self.layout = config, layout
-        self._continued = [continued_stage(config, index) for index in range(len(config.stages))]
+        self.stages = stages_of(config)
         self.step = 0
         self.records: list[StageRecord] = []
         self._batches: Iterator[dict[str, Any]] | None = None
@@ -118,8 +111,7 @@ class StagedLoader:
         if number > last:
             raise IndexError(f"all {last} steps have been delivered; a longer run needs more train_steps")
         if len(self._begun(number)) > len(self.records):
-            self.records.append(self._begin(len(self.records)))
-            self._batches = None
+            self._begin(self.stages[len(self.records)])
         if self._batches is None:
             self._batches = self._open()
         record, schedule = self.records[-1], self.config.schedule()
@@ -161,42 +153,46 @@ class StagedLoader:
 
     def _begun(self, step: int) -> list[tuple[str, int]]:
         """(name, start_training_step) of the stages that have begun at a step."""
-        stages = [(stage.name, stage.start_training_step) for stage in self.config.stages]
-        return [(name, start) for name, start in stages if start <= step]
+        return [(stage.name, stage.steps.start) for stage in self.stages if stage.steps.start <= step]
 
-    def _begin(self, index: int) -> StageRecord:
+    def _begin(self, stage: Stage) -> None:
         """A stage begins at 0, or after the stage it continues, whose files and weights must be as they were."""
-        stage, before, start = self.config.stages[index], self._continued[index], Ledger(0, ())
-        if before is not None:
-            record = self.records[before]
-            done = open_stage(self.config, before, record.position, record.start)
-            record.check_plan(done)
-            start = start_after(self.config, index, done)
-        return StageRecord(
+        before = stage.before
+        start = stage.start_after(self._rows(before, self.records[before.number].position) if before else None)
+        record = StageRecord(
             name=stage.name,
-            start_training_step=stage.start_training_step,
+            start_training_step=stage.steps.start,
             first_position=start.position,
             first_reads=list(start.reads),
         )
+        self.records.append(record)
+        self._batches = None
+
+    def _rows(self, stage: Stage, stop: int) -> Nanoset:
+        """The rows of a stage that has begun, up to a position; PlanMismatch if it began with others."""
+        record = self.records[stage.number]
+        rows = stage.open(stop, record.start)
+        try:
+            check_plan(record.plan, rows.plan)
+        except PlanMismatch as error:
+            raise PlanMismatch(f"stage {stage.name!r}: {error}") from error
+        return rows
 
     def _open(self) -> Iterator[dict[str, Any]]:
-        """Read on in the last stage that has begun. Its Nanoset is as long as its last step needs."""
-        index, record, layout = len(self.records) - 1, self.records[-1], self.layout
+        """Read on in the last stage that has begun, to its last step."""
+        stage, record, layout = self.stages[len(self.records) - 1], self.records[-1], self.layout
         schedule = self.config.schedule(record.position, self.step + 1)
-        stop = schedule.positions(self.config.stage_steps(index)[-1]).stop
-        nanoset = open_stage(self.config, index, stop, record.start)
-        record.check_plan(nanoset)
-        record.plan = nanoset.plan
+        rows = self._rows(stage, schedule.positions(stage.steps[-1]).stop)
+        record.plan = rows.plan
         loader = build_nanoset_dataloader(
-            nanoset,
+            rows,
             micro_batch_size=schedule.micro_batch_size,
             dp_rank=layout.dp_rank,
             dp_size=layout.dp_size,
-            input_pp_rank=layout.input_pp_rank,
             output_pp_rank=layout.output_pp_rank,
             current_pp_rank=layout.pp_rank,
             consumed_train_samples=record.position,
-            num_loading_workers=self.config.stages[index].data.num_loading_workers,
+            num_loading_workers=stage.data.num_loading_workers,
             seed=self.config.general.seed,
             pin_memory=torch.cuda.is_available(),
         )

@@ -73,7 +73,7 @@ def load_sharded(folder: str) -> None:
 
 def hold_lock(folder: str) -> None:
     """Print what is said when the folder is taken."""
-    checkpoint.LOCK_SECONDS = 0.0
+    checkpoint.LOCK_TRIES = 1
     try:
         Checkpoints(folder, start_world())
     except CheckpointError as error:
