@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 
 from nanoset_ref import command
-from nanoset_ref.launcher import is_main_rank
 
 
 def train(*, config: str, log_samples: bool = False) -> None:
@@ -35,18 +34,13 @@ def train(*, config: str, log_samples: bool = False) -> None:
     """
     from nanoset_ref.training.config import load_config
 
-    try:
-        settings = load_config(config)
-        from nanoset_ref.training.parallel import start_world
-        from nanoset_ref.training.run import Run
+    settings = load_config(config)
+    from nanoset_ref.training.parallel import start_world
+    from nanoset_ref.training.run import Run
 
-        world = start_world(**settings.parallelism.model_dump())
-        run = Run(settings, world)
-        run.train(log_samples=log_samples)
-    except (ValueError, OSError):
-        if not is_main_rank():
-            sys.exit(1)  # all ranks find the same; one reports it
-        raise
+    world = start_world(**settings.parallelism.model_dump())
+    run = Run(settings, world)
+    run.train(log_samples=log_samples)
     run.checkpoints.close()
     world.close()
 

@@ -36,11 +36,14 @@ class Section(BaseModel):
 def _by_path(given: Any) -> dict[str, Any]:
     """The three forms of dataset_path as one: {absolute path: weight or None}."""
     weights = given if isinstance(given, dict) else {}
-    paths = [given] if isinstance(given, str) else list(given) if isinstance(given, list | dict) else [None]
-    if not all(isinstance(path, str) for path in paths) or None in weights.values():
+    paths = [given] if isinstance(given, str) else given
+    try:
+        named = {os.path.abspath(path): weights.get(path) for path in paths}
+    except TypeError:
+        named = {}
+    if not named or None in weights.values():
         got = reprlib.repr(given)
         raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
-    named = {os.path.abspath(path): weights.get(path) for path in paths}
     if len(named) < len(paths):
         raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
     if all(weight == 0 for weight in named.values()):
@@ -239,19 +242,17 @@ class Config(Section):
         return self
 
     def _stage_problems(self) -> Iterator[str]:
-        last = self.tokens.train_steps
-        names = [stage.name for stage in self.data_stages]
-        starts = [stage.start_training_step for stage in self.data_stages]
-        for index, start in enumerate(starts):
-            place = f"data_stages[{index}]"
-            if names[index] in names[:index]:
-                yield f"{place}.name: {reprlib.repr(names[index])} is used twice"
-            if start in starts[:index]:
-                yield f"{place}.start_training_step: {start} is used twice"
-            if start > last:
-                yield f"{place}.start_training_step: {start} never comes, tokens.train_steps is {last}"
-        if 1 not in starts:
-            yield f"data_stages: one stage must have start_training_step 1, got {reprlib.repr(starts)}"
+        last, seen = self.tokens.train_steps, set()
+        for index, stage in enumerate(self.data_stages):
+            for field in ("name", "start_training_step"):
+                value = getattr(stage, field)
+                if value in seen:
+                    yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
+                seen.add(value)
+            if stage.start_training_step > last:
+                yield f"data_stages[{index}].start_training_step: {value} never comes, tokens.train_steps is {last}"
+        if 1 not in seen:
+            yield "data_stages: one stage must have start_training_step 1"
 
     def _model_problems(self, model: Any) -> Iterator[str]:
         """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
@@ -277,7 +278,8 @@ class Config(Section):
 
         A file without a manifest is trusted. More embeddings than ids are fine (they are often padded).
         """
-        sizes, vocabulary = [], None
+        sizes: list[tuple[str, Any]] = []
+        vocabulary = None
         if self.tokenizer is not None:
             from nanoset_ref.tokenise.encode import load_tokenizer
 
@@ -294,7 +296,7 @@ class Config(Section):
                     file = TokenFile(path, stage.data.dataset.token_dtype)
                     file.num_samples(self.tokens.sequence_length)
                     sizes.append((f"{place}: {path}", file.facts.get("vocab_size")))
-                except (FileNotFoundError, ValueError) as error:
+                except (OSError, ValueError) as error:
                     yield f"{place}: {error}"
         for what, size in sizes:
             if size and size > embeddings:

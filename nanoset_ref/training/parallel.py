@@ -15,10 +15,9 @@ process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, SupportsInt
 
 import numpy as np
 import torch
@@ -72,16 +71,7 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     Raises:
         ValueError: another name, a size below 1, a rank that does not exist.
     """
-    if not set(sizes) <= set(DIMENSIONS):
-        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
-    total = math.prod(sizes.values())
-    if not 0 <= rank < total:
-        raise ValueError(f"rank {rank} is not one of the {total} ranks of {dict(sizes)}")
-    numbers: dict[str, int] = {}
-    for name, size in reversed(list(sizes.items())):
-        rank, numbers[f"{name}_rank"] = divmod(rank, size)
-        numbers[f"{name}_size"] = size
-    return ParallelLayout(**numbers)
+    return _layout(sizes, np.unravel_index(rank, list(sizes.values())))
 
 
 def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
@@ -90,10 +80,17 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     Raises:
         ValueError: the dimensions have no names, or others; this process is not in the mesh.
     """
-    names, place = mesh.mesh_dim_names, mesh.get_coordinate()
-    if names is None or place is None:
-        raise ValueError(f"this process must be in the mesh, whose dimensions must be named {DIMENSIONS}, got {mesh}")
-    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), dict(zip(names, mesh.shape, strict=True)))
+    place = mesh.get_coordinate()
+    if place is None:
+        raise ValueError(f"this process is not one of the ranks of {mesh}")
+    return _layout(dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False)), place)
+
+
+def _layout(sizes: Mapping[str, int], place: Iterable[SupportsInt]) -> ParallelLayout:
+    if not set(sizes) <= set(DIMENSIONS):
+        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
+    ranks = {f"{name}_rank": int(rank) for name, rank in zip(sizes, place, strict=True)}
+    return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,8 +59,8 @@ class Stage(NamedTuple):
         files = [TokenFile(path, token_dtype) for path, token_dtype in self.files.items()]
         lengths = [file.num_samples(length) for file in files]
         weights = None
-        if None not in own.values() or len(own) < len(files):  # files of earlier stages have weight 0
-            given = [own.get(str(file.path), 0.0) for file in files]
+        given = [own.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0
+        if set(given) != {None}:
             weights = [float(size if weight is None else weight) for size, weight in zip(lengths, given, strict=True)]
         order: str | Order = self.data.dataset.order
         if order == "stateless" and start.position:
