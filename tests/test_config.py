@@ -16,29 +16,13 @@ SEEDS = """
 data_stages:
   - name: General purpose training (Single dataset)
     start_training_step: 1
-    data:
-      dataset:
-        dataset_path: {a}
-      num_loading_workers: 0
-      seed: 1234
+    data: {{dataset: {{dataset_path: {a}}}, num_loading_workers: 0, seed: 1234}}
   - name: Second purpose training (> 1 dataset)
     start_training_step: 15
-    data:
-      dataset:
-        dataset_path:
-        - {a}
-        - {b}
-      num_loading_workers: 0
-      seed: 1234
+    data: {{dataset: {{dataset_path: [{a}, {b}]}}, num_loading_workers: 0, seed: 1234}}
   - name: Third purpose training (Blended dataset)
     start_training_step: 25
-    data:
-      dataset:
-        dataset_path:
-          {a}: 0.8
-          {b}: 2e-1
-      num_loading_workers: 0
-      seed: 1234
+    data: {{dataset: {{dataset_path: {{{a}: 0.8, {b}: 2e-1}}}}, num_loading_workers: 0, seed: 1234}}
 tokens: {{sequence_length: 8, train_steps: 30, micro_batch_size: 2, batch_accumulation_per_replica: 4}}
 parallelism: {{dp: 2}}
 model:
@@ -72,7 +56,7 @@ def load(files, tmp_path):
     return load
 
 
-def test_the_three_forms_of_dataset_path_are_read(files, tmp_path):
+def test_the_three_forms_of_dataset_path_are_read(load, files, tmp_path):
     (tmp_path / "config.yaml").write_text(SEEDS.format(**files))
     config = load_config(tmp_path / "config.yaml")
     assert [stage.start_training_step for stage in config.data_stages] == [1, 15, 25]
@@ -85,11 +69,7 @@ def test_the_three_forms_of_dataset_path_are_read(files, tmp_path):
     assert not config.data_stages[0].data.dataset.continues
     with pytest.raises(ValidationError, match="frozen"):
         config.tokens.train_steps = 3
-
-
-def test_the_stateless_order_continues_by_default(load):
-    config = load(lambda tree: tree["data_stages"][0]["data"]["dataset"].update(order="stateless"))
-    assert config.data_stages[0].data.dataset.continues
+    assert load(put((*DATASET, "order"), "stateless")).data_stages[1].data.dataset.continues
 
 
 def put(path, value):
@@ -117,13 +97,10 @@ DATASET = (*STAGE, "data", "dataset")
         ((*STAGE, "start_training_step"), "15", "start_training_step: should be a valid integer, got '15'"),
         ((*STAGE, "name"), "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
         ((*STAGE, "data", "num_loading_workes"), 1, "unknown key, did you mean 'num_loading_workers'?"),
-        ((*STAGE, "data", "num_loading_workers"), -1, "[1].data.num_loading_workers: should be greater than"),
         ((*STAGE, "data", "seed"), 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
         ((*DATASET, "dataset_path"), 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
         ((*DATASET, "dataset_path"), [], "data_stages[1].data.dataset.dataset_path: must be one path"),
-        ((*DATASET, "dataset_path"), ["a", "a"], "data_stages[1].data.dataset.dataset_path: a file may be named once"),
         ((*DATASET, "dataset_path"), {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
-        ((*DATASET, "dataset_path"), {"a": "x"}, "/a: should be a valid number, got 'x'"),
         ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
         ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
         ((*DATASET, "order"), "random", "dataset.order: should be 'nanotron' or 'stateless', got 'random'"),
@@ -171,7 +148,7 @@ def test_everything_that_is_wrong_is_reported_at_once(load):
 def test_a_key_that_stands_twice_is_an_error(files, tmp_path):
     text = SEEDS.format(**files).replace(f"{files['b']}: 2e-1", f"{files['a']}: 0.2")
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r'line 25: found duplicate key ".*a_input_ids.npy"'):
+    with pytest.raises(ConfigError, match=r'line 11: found duplicate key ".*a_input_ids.npy"'):
         load_config(tmp_path / "config.yaml")
 
 

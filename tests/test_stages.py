@@ -1,11 +1,11 @@
 """Data stages: which samples each step reads, counted per stage and in total, resumed exactly."""
 
-import copy
 import json
 
 import numpy as np
 import pytest
 from resume_contract import check_resume_contract
+from run_config import run_tree
 
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.nanoset import Nanoset
@@ -35,31 +35,10 @@ def make(files):
             return {files[name]: weight for name, weight in letters.items()}
         return [files[name] for name in letters]
 
-    def make(stages, *, train_steps=30, micro_batch_size=2, accumulation=1, dp=1, seed=1234, workers=0):
-        tree = {
-            "data_stages": [
-                {
-                    "name": name,
-                    "start_training_step": start,
-                    "data": {
-                        "dataset": {"dataset_path": path_of(letters), **more},
-                        "seed": seed,
-                        "num_loading_workers": workers,
-                    },
-                }
-                for name, start, letters, more in stages
-            ],
-            "tokens": {
-                "sequence_length": S,
-                "train_steps": train_steps,
-                "micro_batch_size": micro_batch_size,
-                "batch_accumulation_per_replica": accumulation,
-            },
-            "parallelism": {"dp": dp},
-            "model": {"model_config": MODEL},
-            "checkpoints": {"checkpoints_path": "unused", "checkpoint_interval": 1},
-        }
-        return Config.model_validate(tree)
+    def make(stages, *, seed=1234, workers=0, **options):
+        data = {"seed": seed, "num_loading_workers": workers}
+        stages = [(name, start, {"dataset_path": path_of(it), **more}, data) for name, start, it, more in stages]
+        return Config.model_validate(run_tree("unused", stages, length=S, model=MODEL, **{"steps": 30} | options))
 
     return make
 
@@ -133,7 +112,7 @@ def test_a_run_stopped_after_any_step_continues_exactly(make, order):
 
 
 def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
-    short = make([("one", 1, "a", {})], train_steps=10)
+    short = make([("one", 1, "a", {})], steps=10)
     longer = make([("one", 1, "a", {}), ("two", 21, "b", {})])
     whole, _ = run(longer, 30)
     for stop in (4, 10):
@@ -155,7 +134,7 @@ def test_what_has_been_done_cannot_be_changed(make):
             run(make(stages), 0, state)
     run(make([("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 19, "a", {})]), 1, state)
     with pytest.raises(ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"):
-        run(make([("one", 1, "a", {}), ("two", 11, "b", {})], train_steps=17), 0, state)
+        run(make([("one", 1, "a", {}), ("two", 11, "b", {})], steps=17), 0, state)
 
 
 def test_other_data_in_the_stage_to_be_continued_are_refused_and_named(make):
@@ -189,22 +168,12 @@ def test_a_stage_after_the_last_step_has_no_plan_to_keep(make):
     assert taken[0][0] == "two" and taken[0][1] == before[0][1]  # nanotron's order restarts
 
 
-def test_any_ranks_continue_with_the_same_global_batches(make):
-    layouts = [{"dp": 2, "accumulation": 2}, {"dp": 4}, {"dp": 1, "accumulation": 4}, {"dp": 1, "micro_batch_size": 8}]
-    whole, _ = run(make(THREE, **layouts[0]), 30)
-    taken, state = [], None
-    for layout in (*layouts, layouts[0]):
-        more, state = run(make(THREE, **layout), 6, state)
-        taken += more
-    assert taken == whole
-
-
 def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
     def stages(reuse):
         return [("one", 1, "a", {}), ("two", 5, "b", {}), ("three", 9, "a", {"reuse": reuse})]
 
     for reuse, first in (("continue", 8), ("restart", 0), (None, 0)):
-        config = make(stages(reuse), train_steps=12)
+        config = make(stages(reuse), steps=12)
         whole, end = run(config, 12)
         assert whole == oracle(config, [0, 0, first])
         for stop in (7, 8, 9, 10):
@@ -228,7 +197,7 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
         ("three", 9, {"b": 0.75, "a": 0.25}, order),
         ("four", 15, "ba", order),
     ]
-    config = make(stages, train_steps=20, dp=2)
+    config = make(stages, steps=20, dp=2)
     whole, end = run(config, 20)
     read = {"a": [], "b": []}
     for stage in ("one", "two", "three", "four"):
@@ -249,7 +218,7 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
 
 def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     order = {"order": "stateless"}
-    config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], train_steps=12, dp=3)
+    config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], steps=12, dp=3)
     taken, state = run(config, 12)
     *_, (_, schedule, planned) = planned_stages(config)
     assert planned.plan == state["stages"][2]["plan"]
@@ -270,7 +239,7 @@ def test_an_order_that_is_not_its_own_cannot_be_continued(make):
 
 
 def test_the_end_of_a_run_is_an_error(make):
-    loader = loaders_of(make([("one", 1, "a", {})], train_steps=2))[0]
+    loader = loaders_of(make([("one", 1, "a", {})], steps=2))[0]
     assert [step.number for step in loader] == [1, 2]
     with pytest.raises(IndexError, match=r"all 2 steps have been delivered"):
         loader.next_step()
@@ -280,14 +249,14 @@ def test_the_loader_holds_the_resume_contract(make):
     def factory(rank, dp_size, micro_batch_size, workers):
         config = make(
             [("one", 1, "ab", {"order": "stateless"})],
-            train_steps=80 // (dp_size * micro_batch_size),
+            steps=80 // (dp_size * micro_batch_size),
             dp=dp_size,
-            micro_batch_size=micro_batch_size,
+            rows=micro_batch_size,
             workers=workers,
         )
         return StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=dp_size))
 
-    taken, _ = run(make([("one", 1, "ab", {"order": "stateless"})], train_steps=80, micro_batch_size=1), 80)
+    taken, _ = run(make([("one", 1, "ab", {"order": "stateless"})], steps=80, rows=1), 80)
     where = {samples[0]: position for position, (_, samples) in enumerate(taken)}
     assert len(where) == 80
 
@@ -295,16 +264,6 @@ def test_the_loader_holds_the_resume_contract(make):
         return [where[token] for batch in step.batches for token in batch["input_ids"][:, 0].tolist()]
 
     check_resume_contract(factory, positions_of, 80, epochs=False, workers=(0, 1), stops=(0, 3))
-
-
-def test_states_are_copies(make):
-    loader = loaders_of(make([("one", 1, "a", {})]))[0]
-    loader.next_step()
-    state = copy.deepcopy(loader.state_dict())
-    kept = loader.state_dict()
-    loader.next_step()
-    assert kept == state
-    assert loader.records[0].consumed_train_samples == 4
 
 
 @pytest.mark.parametrize(

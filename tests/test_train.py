@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ranks import Ranks, free_port
 from ranks.tasks import train_run
+from run_config import GPT2, run_tree
 
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.train import main
@@ -31,8 +32,6 @@ LLAMA = {
     "vocab_size": 300,
     "tie_word_embeddings": False,
 }
-GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32}
-GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
 
 
 class Runs:
@@ -45,31 +44,16 @@ class Runs:
             with TokenFileWriter(path, dtype="uint16", vocab_size=300) as writer:
                 writer.write_document(np.random.RandomState(size).randint(0, 300, size))
 
-    def config(self, name, *, steps=20, interval=3, accumulation=2, model=GPT2, **parallelism):
+    def config(self, name, **options):
         """Write the YAML of a run called `name`; the file's path."""
-        stages = [("one", 1, self.paths[0], 0), ("two", 7, {self.paths[0]: 0.5, self.paths[1]: 0.5}, 1)]
-        tree = {
-            "data_stages": [
-                {
-                    "name": stage,
-                    "start_training_step": start,
-                    "data": {"dataset": {"dataset_path": path}, "num_loading_workers": workers},
-                }
-                for stage, start, path, workers in stages
-            ],
-            "tokens": {
-                "sequence_length": 32,
-                "train_steps": steps,
-                "micro_batch_size": 2,
-                "batch_accumulation_per_replica": accumulation,
-            },
-            "parallelism": parallelism,
-            "model": {"model_config": model},
-            "checkpoints": {"checkpoints_path": str(self.folder / name), "checkpoint_interval": interval},
-            "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}},
-        }
+        options = {"steps": 20, "interval": 3, "accumulation": 2} | options
+        blend = {self.paths[0]: 0.5, self.paths[1]: 0.5}
+        stages = [
+            ("one", 1, {"dataset_path": self.paths[0]}, {}),
+            ("two", 7, {"dataset_path": blend}, {"num_loading_workers": 1}),
+        ]
         path = self.folder / f"{name}.yaml"
-        path.write_text(json.dumps(tree))  # JSON is YAML
+        path.write_text(json.dumps(run_tree(self.folder / name, stages, length=32, **options)))  # JSON is YAML
         return str(path)
 
     def start(self, name, **options):
@@ -108,13 +92,18 @@ def runs(tmp_path_factory):
     return Runs(tmp_path_factory.mktemp("runs"))
 
 
+@pytest.fixture(scope="module")
+def whole(runs):
+    """The lines of a run that nobody interrupts."""
+    return runs.finish("whole", dp=2)
+
+
 def global_batches(lines):
     """Per step, the samples in the order of their positions, whichever rank read them."""
     return [(line["stage"], sorted(sum(line["samples"], []))) for line in lines]
 
 
-def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs):
-    whole = runs.finish("whole", dp=2)
+def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs, whole):
     assert [line["step"] for line in whole] == list(range(1, 21))
     assert [line["stage"] for line in whole] == ["one"] * 6 + ["two"] * 14
     moments = random.Random(7)
@@ -127,8 +116,7 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     assert runs.finish("killed", dp=2) == whole
 
 
-def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs):
-    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs, whole):
     folder = runs.folder / "torn"
     for _ in range(2):
         ranks = runs.start("torn", dp=2)
@@ -138,8 +126,7 @@ def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(run
     assert not any(folder.glob(".step-*.tmp"))
 
 
-def test_other_numbers_of_ranks_read_the_same_global_batches(runs):
-    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
     layouts = [{"dp": 4, "accumulation": 1}, {"dp": 1, "accumulation": 4}, {"dp": 2, "accumulation": 2}]
     for layout, goal in zip(layouts, (5, 11, 99), strict=True):
         ranks = runs.start("elastic", **layout)
@@ -195,7 +182,7 @@ def ranks_of(name):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
-def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, name, steps):
+def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, name, steps):
     """At any moment: while the ranks import, and when they train."""
     agent = torchrun(runs, name, dp=2)
     while (len(runs.lines(name)) < steps or len(ranks_of(name)) < 2) and agent.poll() is None:
@@ -208,7 +195,7 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, name, s
         assert time.monotonic() < end, (runs.folder / f"{name}.log").read_text()
         time.sleep(0.05)
     if steps:
-        assert runs.finish(name, dp=2) == (runs.lines("whole") or runs.finish("whole", dp=2))
+        assert runs.finish(name, dp=2) == whole
 
 
 def test_an_interrupted_run_says_so_in_one_line(runs):
@@ -234,8 +221,7 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
     assert "nowhere.yaml" in capsys.readouterr().err
 
 
-def test_the_checkpoints_of_another_model_are_refused(runs):
-    whole = runs.lines("whole") or runs.finish("whole", dp=2)
+def test_the_checkpoints_of_another_model_are_refused(runs, whole):
     ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
     assert 1 in ranks.wait_for_codes()
     assert "continue with that one, or take another checkpoints_path" in ranks.log.read_text()

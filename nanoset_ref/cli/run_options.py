@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from numpy.typing import NDArray
 
-from nanoset_ref.cli.file_commands import IdDtype
+from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least
-from nanoset_ref.formats import open_tokens, without_companions
+from nanoset_ref.formats import without_companions
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import Stretch, stretches_of_config
@@ -22,7 +22,7 @@ from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(kw_only=True)
-class RunOptions:
+class RunOptions(Unsaid):
     """Which run a command is about: its YAML file, or token files (and the options of a `Schedule`).
 
     Args:
@@ -33,10 +33,8 @@ class RunOptions:
         num_samples: samples of the run (default: one epoch).
         seed: of the order.
         order: of token files (default: nanotron).
-        token_dtype: of files without a manifest (default: uint16).
         split: of Megatron-style data, for train, valid, test; the first is looked at.
         tokenizer: name or folder; default: what the file says.
-        json: print JSON instead of text.
     """
 
     config: str | None = None
@@ -45,10 +43,8 @@ class RunOptions:
     num_samples: int | None = None
     seed: int = 1234
     order: Literal["nanotron", "stateless"] | None = None
-    token_dtype: IdDtype | None = None
     split: str = "1,0,0"
     tokenizer: str | None = None
-    json: bool = False
 
     def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
         """The stages of the YAML file, or the one stretch that the options and a layout describe."""
@@ -69,7 +65,7 @@ class RunOptions:
             return self._megatron_rows([path.removesuffix(".bin").removesuffix(".idx") for path in paths], weights)
         if any(pairs):
             raise ValueError(f"a run reads token files or .bin/.idx pairs, not both; convert some, got {paths}")
-        files = [open_tokens(path, self.token_dtype) for path in paths]
+        files = [self.open(path) for path in paths]
         num_samples = self.num_samples
         if num_samples is None:
             num_samples = sum(file.num_samples(self.sequence_length) for file in files)

@@ -1,7 +1,7 @@
 """A training run: its YAML, its stages of data, its processes and checkpoints. `nanoset_ref.train` is the command.
 
 config, strict_yaml     the YAML file, checked
-stages, staged_loader   which data a run reads from which step on, and the steps of one rank
+stages                  which data a run reads from which step on, and the steps of one rank
 parallel, model         the processes, and a model spread over them
 checkpoint, metrics     what is kept of a run, and what it reports
 run                     all of it together

@@ -17,7 +17,7 @@ import xxhash
 
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.training.parallel import World
-from nanoset_ref.training.staged_loader import Step
+from nanoset_ref.training.stages import Step
 
 
 def continue_metrics(path: PathLike, step: int) -> TextIO:

@@ -111,7 +111,9 @@ class DistributedModel:
         """
         batches = [to_device(batch, self.world.device) for batch in batches]
         inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
-        labels = [_labels(batch) for batch in batches] if self.module.is_last else []
+        labels: list[Tensor] = []
+        if self.module.is_last:
+            labels = [batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED) for batch in batches]
         losses: list[Tensor] = []
         if self.schedule is not None:
             whole = [torch.cat(inputs)] if inputs else []
@@ -147,10 +149,6 @@ def _build(config: Config) -> Any:
         return AutoModelForCausalLM.from_config(transformers_config(config.model.fields), dtype=torch.float32).train()
     except Exception as error:  # each model has errors of its own
         raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
-
-
-def _labels(batch: dict[str, Any]) -> Tensor:
-    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from nanoset_ref.samplers import worker_seed
@@ -25,7 +25,7 @@ from nanoset_ref.training.config import Config, OptimizerConfig
 from nanoset_ref.training.metrics import continue_metrics, delivered_samples
 from nanoset_ref.training.model import DistributedModel
 from nanoset_ref.training.parallel import World
-from nanoset_ref.training.staged_loader import StagedLoader, Step
+from nanoset_ref.training.stages import StagedLoader, Step
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,14 @@ class Run:
         self.config, self.world = config, world
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
-        self.optimizer = build_optimizer(config.optimizer, self.model.module)
+        factory = config.optimizer.optimizer_factory
+        self.optimizer = torch.optim.AdamW(
+            self.model.module.parameters(),
+            betas=(factory.adam_beta1, factory.adam_beta2),
+            eps=factory.adam_eps,
+            weight_decay=config.optimizer.weight_decay,
+            foreach=True,
+        )
         self.loader = StagedLoader(config, world.layout)
         torch.manual_seed(worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank))
         found = self.checkpoints.newest()
@@ -146,17 +153,6 @@ class Run:
             "learning_rate": rate,
             "consumed_train_samples": self.loader.consumed_train_samples,
         }
-
-
-def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.AdamW:
-    factory = config.optimizer_factory
-    return torch.optim.AdamW(
-        module.parameters(),
-        betas=(factory.adam_beta1, factory.adam_beta2),
-        eps=factory.adam_eps,
-        weight_decay=config.weight_decay,
-        foreach=True,
-    )
 
 
 def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:

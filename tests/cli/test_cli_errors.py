@@ -1,6 +1,7 @@
 """nanoset-ref with what can go wrong: one line on standard error, an exit code, nothing half-written."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,62 +14,54 @@ from nanoset_ref.cli import COMMANDS, file_commands
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "message"),
     [
-        (["where", "--step", "1"], "say which run is meant"),
-        (["where", "--data", "a=1", "b", "--step", "1"], "give every file a weight or none"),
-        (["where", "--data", "nothing.npy", "--step", "1"], "no token file at nothing.npy"),
-        (["where", "--data", "raw.npy", "m.bin", "--step", "1"], "token files or .bin/.idx pairs, not both"),
-        (["where", "--data", "m.bin=1", "--step", "1"], "give --num-samples"),
-        (["where", "--data", "m.bin", "--order", "stateless", "--step", "1"], "--order stateless is for token files"),
-        (["where", "--data", "raw.npy=x", "--step", "1"], "no token file at raw.npy=x"),
-        (["where", "--data", "raw.npy", "--sequence-length", "50", "--step", "1"], "one sample of sequence_length=50"),
-        (["where", "--data", "raw.npy", "--sequence-length", "9", "--dp-size", "9", "--step", "1"], "has no steps"),
-        (["where", "--config", "raw.npy", "--data", "raw.npy", "--step", "1"], "either --config FILE.yaml, or --data"),
-        (["where", "--config", "nothing.yaml", "--step", "1"], "nothing.yaml: No such file"),
-        (["where", "--config", "raw.npy", "--step", "1"], "raw.npy"),
-        (["where", "--config", "broken.yaml", "--step", "1"], "broken.yaml"),
-        (["when", "--data", "raw.npy", "--sequence-length", "4", "--text", " "], "does not say its tokenizer"),
-        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "raw.npy"], "raw.npy is not JSON"),
-        (
-            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "list.json"],
-            "list.json: not a data state",
-        ),
-        (
-            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--state", "half.json"],
-            "KeyError: 'sequence_length'",
-        ),
-        (["audit", "--data", "m.bin", "--sequence-length", "4", "--state", "half.json"], "reads .bin/.idx pairs"),
-        (["inspect", "m.bin", "--png", "nofolder/a.png"], "the folder nofolder does not exist"),
-        (["verify", "m.bin", "--png"], "unrecognized arguments: --png; see nanoset-ref verify --help"),
-        (["verify", "m.bin", "--vocab-size", "0"], "must be a whole number from 1 on, got '0'"),
-        (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "-1"], "there is no position -1"),
-        (["convert", "m.bin", "a.npy", "--dtype", "wide"], "argument --dtype: invalid choice: 'wide' (choose from"),
-        (["split", "m.bin", "a.npy", "b.txt", "--held-out", "1"], "suffix must be one of"),
-        (["split", "m.bin", "a.npy", "m.idx", "--held-out", "1"], "suffix must be one of"),
-        (["split", "m.bin", "a.npy", "raw.npy", "--held-out", "1"], "raw.npy exists"),
-        (["split", "m.bin", "a.npy", "a.npy", "--held-out", "1"], "two files, got a.npy for both"),
-        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "nan"], "lies between 0 and 1, got nan"),
-        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "1.5"], "lies between 0 and 1, got 1.5"),
-        (["split", "m.bin", "a.npy", "b.npy", "--held-out", "9"], "9 asks for 9"),
-        (["inspect", "nothing.npy"], "no token file at nothing.npy"),
-        (["inspect", "raw.npy"], "raw.npy has no manifest"),
-        (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "0"], "does not say its tokenizer"),
-        (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "99"], "there is no sample 99"),
-        (["show", "--data", "raw.npy", "--sequence-length", "4", "--sample", "0", "--source", "3"], "no file 3"),
-        (["show", "--data", "raw.npy", "--sequence-length", "4", "--position", "1000"], "there is no position 1000"),
-        (["when", "--data", "raw.npy", "--sequence-length", "4", "--document", "0"], "no manifest"),
-        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--order", "random"], "--order: invalid choice: 'random'"),
-        (["audit", "--data", "raw.npy", "--sequence-length", "4", "--dp-size", "0"], "dp_size must be at least 1"),
-        (
-            ["audit", "--data", "raw.npy", "--sequence-length", "4", "--micro-batch-size", "99"],
-            "num_steps must be at least 1",
-        ),
-        (["convert", "raw.npy", "b.npy"], "no manifest or index"),
-        (["split", "raw.npy", "a.npy", "b.npy", "--held-out", "0.5"], "no manifest or index"),
+        ("where --step 1", "say which run is meant"),
+        ("where --data a=1 b --step 1", "give every file a weight or none"),
+        ("where --data nothing.npy --step 1", "no token file at nothing.npy"),
+        ("where --data raw.npy m.bin --step 1", "token files or .bin/.idx pairs, not both"),
+        ("where --data m.bin=1 --step 1", "give --num-samples"),
+        ("where --data m.bin --order stateless --step 1", "--order stateless is for token files"),
+        ("where --data raw.npy=x --step 1", "no token file at raw.npy=x"),
+        ("where --data raw.npy --sequence-length 50 --step 1", "one sample of sequence_length=50"),
+        ("where --data raw.npy --sequence-length 9 --dp-size 9 --step 1", "has no steps"),
+        ("where --config raw.npy --data raw.npy --step 1", "either --config FILE.yaml, or --data"),
+        ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
+        ("where --config raw.npy --step 1", "raw.npy"),
+        ("where --config broken.yaml --step 1", "broken.yaml"),
+        ("when --data raw.npy --sequence-length 4 --text ' '", "does not say its tokenizer"),
+        ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
+        ("audit --data raw.npy --sequence-length 4 --state list.json", "list.json: not a data state"),
+        ("audit --data raw.npy --sequence-length 4 --state half.json", "KeyError: 'sequence_length'"),
+        ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
+        ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
+        ("verify m.bin --png", "unrecognized arguments: --png; see nanoset-ref verify --help"),
+        ("verify m.bin --vocab-size 0", "must be a whole number from 1 on, got '0'"),
+        ("show --data raw.npy --sequence-length 4 --position -1", "there is no position -1"),
+        ("convert m.bin a.npy --dtype wide", "argument --dtype: invalid choice: 'wide' (choose from"),
+        ("split m.bin a.npy b.txt --held-out 1", "suffix must be one of"),
+        ("split m.bin a.npy m.idx --held-out 1", "suffix must be one of"),
+        ("split m.bin a.npy raw.npy --held-out 1", "raw.npy exists"),
+        ("split m.bin a.npy a.npy --held-out 1", "two files, got a.npy for both"),
+        ("split m.bin a.npy b.npy --held-out nan", "lies between 0 and 1, got nan"),
+        ("split m.bin a.npy b.npy --held-out 1.5", "lies between 0 and 1, got 1.5"),
+        ("split m.bin a.npy b.npy --held-out 9", "9 asks for 9"),
+        ("inspect nothing.npy", "no token file at nothing.npy"),
+        ("inspect raw.npy", "raw.npy has no manifest"),
+        ("show --data raw.npy --sequence-length 4 --position 0", "does not say its tokenizer"),
+        ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
+        ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
+        ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
+        ("when --data raw.npy --sequence-length 4 --document 0", "no manifest"),
+        ("audit --data raw.npy --sequence-length 4 --order random", "--order: invalid choice: 'random'"),
+        ("audit --data raw.npy --sequence-length 4 --dp-size 0", "dp_size must be at least 1"),
+        ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
+        ("convert raw.npy b.npy", "no manifest or index"),
+        ("split raw.npy a.npy b.npy --held-out 0.5", "no manifest or index"),
     ],
 )
-def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, arguments, message):
+def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, line, message):
+    arguments = shlex.split(line)
     monkeypatch.chdir(tmp_path)
     write_range(tmp_path / "raw.npy", 41)
     assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0

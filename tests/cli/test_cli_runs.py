@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cli_parts import LAYOUT, ids_of
+from run_config import GPT2, run_tree
 
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokenise.encode import load_tokenizer
@@ -131,17 +132,10 @@ def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp
 
 
 def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
-    stage = {"data": {"dataset": {"dataset_path": str(ids_of(corpus))}, "num_loading_workers": 0, "seed": 1}}
-    config = {
-        "data_stages": [
-            {"name": "first", "start_training_step": 1, **stage},
-            {"name": "second", "start_training_step": 4, **stage},
-        ],
-        "tokens": {"sequence_length": 32, "train_steps": 6, "micro_batch_size": 2, "batch_accumulation_per_replica": 1},
-        "parallelism": {"dp": 2},
-        "model": {"model_config": {"model_type": "gpt2", "vocab_size": 8192, "n_positions": 64}},
-        "checkpoints": {"checkpoints_path": str(tmp_path / "checkpoints"), "checkpoint_interval": 5},
-    }
+    dataset = {"dataset_path": str(ids_of(corpus))}
+    stages = [("first", 1, dataset, {"seed": 1}), ("second", 4, dataset, {"seed": 1})]
+    model = GPT2 | {"vocab_size": 8192}
+    config = run_tree(tmp_path / "checkpoints", stages, steps=6, length=32, model=model, dp=2)
     (tmp_path / "run.yaml").write_text(json.dumps(config))
     code, text, _ = run("audit", "--config", tmp_path / "run.yaml")
     assert code == 0

@@ -65,24 +65,20 @@ class Ranks:
         for process in self.processes:
             process.join()
 
-    def wait_for_codes(self, seconds: float = 120.0) -> list[int | None]:
-        """The exit codes, when all have ended by themselves."""
-        end = time.monotonic() + seconds
-        for process in self.processes:
-            process.join(max(0.0, end - time.monotonic()))
-        codes = [process.exitcode for process in self.processes]
-        self.kill()
-        return codes
-
-    def wait(self, seconds: float = 120.0) -> None:
-        """Until all have ended well; else everything they printed is the error."""
+    def wait_for_codes(self, seconds: float = 120.0, *, all_of_them: bool = True) -> list[int | None]:
+        """The exit codes, when all have ended by themselves, or else the first has failed."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and any(process.exitcode is None for process in self.processes):
-            if any(process.exitcode for process in self.processes):
+            if not all_of_them and any(process.exitcode for process in self.processes):
                 break
             time.sleep(0.01)
         codes = [process.exitcode for process in self.processes]
         self.kill()
+        return codes
+
+    def wait(self) -> None:
+        """Until all have ended well; else everything they printed is the error."""
+        codes = self.wait_for_codes(all_of_them=False)
         assert codes == [0] * len(codes), f"exit codes {codes}:\n{self.log.read_text()}"
 
 

@@ -16,7 +16,7 @@ from nanoset_ref import train
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.training import checkpoint
 from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
-from nanoset_ref.training.parallel import World, layout_from_mesh, start_world
+from nanoset_ref.training.parallel import layout_from_mesh, start_world
 
 
 def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
@@ -47,27 +47,16 @@ def build_while_one_dies(folder: str, paths: list[str]) -> None:
     os._exit(0)  # no farewell to the rank that is gone
 
 
-def _sharded(world: World) -> torch.Tensor:
-    """21 numbers as a 7 x 3 tensor, its rows dealt to the data-parallel ranks."""
-    return distribute_tensor(torch.arange(21.0).reshape(7, 3), world.mesh["dp"], [Shard(0)])
-
-
-def save_sharded(folder: str) -> None:
+def save_or_load_sharded(folder: str) -> None:
+    """A 7 x 3 tensor, its rows dealt to the ranks: save it, or fail unless it is what any number of ranks saved."""
     world = start_world(dp=int(os.environ["WORLD_SIZE"]))
-    Checkpoints(folder, world).save(1, {"w": _sharded(world)}, {})
-
-
-def load_sharded(folder: str) -> None:
-    """Fails unless the tensor is the one that was saved, on any number of ranks."""
-    world = start_world(dp=int(os.environ["WORLD_SIZE"]))
-    expected = _sharded(world)
-    loaded = torch.zeros_like(expected)
+    tensor = distribute_tensor(torch.arange(21.0).reshape(7, 3), world.mesh["dp"], [Shard(0)])
     checkpoints = Checkpoints(folder, world)
-    found = checkpoints.newest()
-    if found != (1, {}):
-        raise ValueError(f"found {found}")
+    if checkpoints.newest() is None:
+        checkpoints.save(1, {"w": tensor}, {})
+    loaded = torch.zeros_like(tensor)
     checkpoints.load(1, {"w": loaded})
-    if not loaded.to_local().equal(expected.to_local()):
+    if not loaded.to_local().equal(tensor.to_local()):
         raise ValueError(f"loaded {loaded}")
 
 
