@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import dataclasses
 import inspect
-import json
 import logging
 import os
 import re
@@ -91,11 +90,6 @@ def run(
         print(f"{prog}: error: {problem}", file=sys.stderr)
     _mute()
     return code
-
-
-def show(value: Any, text: str, *, as_json: bool) -> None:
-    """Print a result as text, or as JSON."""
-    print(json.dumps(value, indent=1, ensure_ascii=False) if as_json else text)
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from nanoset_ref.command import at_least, show
+from nanoset_ref.command import at_least
 from nanoset_ref.files import atomic_write
 from nanoset_ref.formats import (
     Description,
@@ -46,6 +47,9 @@ class Unsaid:
     def open(self, path: str) -> Tokens:
         return open_tokens(path, self.token_dtype, self.eos_token_id)
 
+    def show(self, value: Any, text: str) -> None:
+        print(json.dumps(value, indent=1, ensure_ascii=False) if self.json else text)
+
     def show_written(self, *written: Tokens) -> None:
         found = [
             {
@@ -58,7 +62,7 @@ class Unsaid:
             for it in written
         ]
         line = "{file}: {documents:,} documents, {tokens:,} tokens ({dtype}), content {content}"
-        show(found, "\n".join(line.format(**row) for row in found), as_json=self.json)
+        self.show(found, "\n".join(line.format(**row) for row in found))
 
 
 def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
@@ -71,7 +75,7 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
     found = describe(unsaid.open(file), unsaid.eos_token_id)
     if png is not None:
         _draw_lengths(found, png)
-    show(dataclasses.asdict(found), str(found), as_json=unsaid.json)
+    unsaid.show(dataclasses.asdict(found), str(found))
 
 
 def _draw_lengths(found: Description, path: Path) -> None:
@@ -104,7 +108,7 @@ def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = N
         except (ValueError, OSError) as error:
             results.append({"file": file, "ok": False, "detail": str(error)})
     lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
-    show(results, "\n".join(lines), as_json=unsaid.json)
+    unsaid.show(results, "\n".join(lines))
     return not all(row["ok"] for row in results)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError, show
+from nanoset_ref.command import UsageError
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import (
@@ -65,7 +65,7 @@ def show_text(
         else:
             found = [_sample(dataset, file, sample or 0)]
     rows = [{"what": what, "file": str(file.path), "text": run.decode(file, ids)} for what, file, ids in found]
-    show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows), as_json=run.json)
+    run.show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows))
 
 
 def _row(dataset: Rows, position: int, what: str) -> Found:
@@ -106,7 +106,7 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
             row["text"] = run.decode(file, ids)
             lines.append(f"    {row['text']!r}")
         rows.append(row)
-    show(rows, "\n".join(lines), as_json=run.json)
+    run.show(rows, "\n".join(lines))
 
 
 def when_read(
@@ -134,7 +134,7 @@ def when_read(
                     f"{stretch.name}: file {number} document {found}{span}: "
                     f"epoch {epoch}, step {slot.step}, {_place(slot)}"
                 )
-    show(rows, "\n".join(lines) or "it is not read in this run", as_json=run.json)
+    run.show(rows, "\n".join(lines) or "it is not read in this run")
 
 
 def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int, int, tuple[int, int]]]:
@@ -162,7 +162,7 @@ def audit_run(*, workers: int = 0, state: Path | None = None, run: RunOptions, s
     if state is not None:
         difference = _continued(state, stretches)
         result["continuation"], text = dataclasses.asdict(difference), f"{text}\n{difference}"
-    show(result, text, as_json=run.json)
+    run.show(result, text)
     return not report.ok
 
 

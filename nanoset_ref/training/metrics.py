@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import torch
 import xxhash
 
@@ -42,7 +41,7 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
         raise ValueError(f"{path} is not a file of metrics; move it away") from error
 
 
-def delivered_samples(step: Step, world: World) -> list[list[list[Any]]] | None:
+def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] | None:
     """What every data-parallel rank was given in a step; all processes call this together.
 
     Returns:
@@ -51,8 +50,10 @@ def delivered_samples(step: Step, world: World) -> list[list[list[Any]]] | None:
     """
     if not all(isinstance(batch["input_ids"], torch.Tensor) for batch in step.batches):
         return None
-    rows = torch.cat([batch["input_ids"] for batch in step.batches]).numpy()
-    digests = np.array([xxhash.xxh3_64_intdigest(row.tobytes()) for row in rows], dtype=np.uint64)
-    mine = np.stack([step.positions.ravel(), digests.view(np.int64)], axis=1)
-    ranks = world.gather_dp(torch.from_numpy(mine))
-    return [[[position, f"{digest % 2**64:016x}"] for position, digest in rank.tolist()] for rank in ranks]
+    rows = torch.cat([batch["input_ids"] for batch in step.batches])
+    positions = world.gather_dp(torch.from_numpy(step.positions.ravel()))
+    samples = []
+    for numbers, ids in zip(positions, world.gather_dp(rows), strict=True):
+        digests = [xxhash.xxh3_64_hexdigest(row.tobytes()) for row in ids.numpy()]
+        samples.append(list(zip(numbers.tolist(), digests, strict=True)))
+    return samples
