@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{prog}: error: interrupted; nothing was written", file=sys.stderr)
         return 1
     if function == "main":
-        return int(work(words[1:], prog=prog) or 0)
+        return int(work(words[1:], prog))
     from nanoset_ref.command import run
 
     return run(work, words[1:], prog)

@@ -202,7 +202,7 @@ class StagedLoader:
         self.stages = stages_of(config)
         self.step = 0
         self.records: list[StageRecord] = []
-        self._batches: Iterator[dict[str, Any]] | None = None
+        self._batches: Iterator[dict[str, Any]] = iter(())
 
     @property
     def consumed_train_samples(self) -> int:
@@ -224,8 +224,6 @@ class StagedLoader:
             raise IndexError(f"all {last} steps have been delivered; a longer run needs more train_steps")
         if len(self._begun(number)) > len(self.records):
             self._begin(self.stages[len(self.records)])
-        if self._batches is None:
-            self._batches = self._open()
         record, schedule = self.records[-1], self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
         positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
@@ -259,7 +257,7 @@ class StagedLoader:
                 f"the saved run did its {step} steps in the stages (name, start_training_step) {done}, now they would "
                 f"be {begun}: stages may be added, moved and removed after step {step}, not before"
             )
-        self.step, self.records, self._batches = step, records, None
+        self.step, self.records = step, records
         if 0 < step < last and begun == self._begun(step + 1):
             self._batches = self._open()  # now, so that another plan is refused at once
 
@@ -278,7 +276,7 @@ class StagedLoader:
             first_reads=list(start.reads),
         )
         self.records.append(record)
-        self._batches = None
+        self._batches = self._open()
 
     def _rows(self, stage: Stage, stop: int) -> Nanoset:
         """The rows of a stage that has begun, up to a position; PlanMismatch if it began with others."""
