@@ -178,8 +178,6 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
         ("? [a, b]\n: 1", "should be"),
         ("name: 2024-13-45", "month must be in 1..12"),
         ("name: !!int abc", "invalid literal for int"),
-        ("name: !!bool abc", "abc"),
-        ("name: 1" + 400 * "0" + ".5e400", "config.yaml: "),
         ("name: " + 20_000 * "1" + "x", "config.yaml: "),  # quadratic for some regular expressions
         ("name: " + 5000 * "1", "4300 digits"),
         ("name: " + "[" * 3000, "nested more than 32 deep"),

@@ -104,9 +104,10 @@ def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = N
     results = []
     for file in without_companions(files):
         try:
-            results.append({"file": file, "ok": True, "detail": verify(unsaid.open(file), vocab_size)})
+            ok, detail = True, verify(unsaid.open(file), vocab_size)
         except (ValueError, OSError) as error:
-            results.append({"file": file, "ok": False, "detail": str(error)})
+            ok, detail = False, str(error)
+        results.append({"file": file, "ok": ok, "detail": detail})
     lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
     unsaid.show(results, "\n".join(lines))
     return not all(row["ok"] for row in results)
