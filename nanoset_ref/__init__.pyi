@@ -20,9 +20,9 @@ from .orders import Order as Order
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
 from .orders import build_order as build_order
-from .orders import derive as derive
-from .orders import permute as permute
-from .orders import unpermute as unpermute
+from .orders.permutation import derive as derive
+from .orders.permutation import permute as permute
+from .orders.permutation import unpermute as unpermute
 from .provenance import audit as audit
 from .provenance import when as when
 from .provenance import where as where

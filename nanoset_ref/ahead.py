@@ -11,15 +11,12 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterable[T], depth: int) -> Iterator[T]:
-    """The same items in the same order, up to `depth` of them made before they are asked for; 0: none, no thread.
+    """The same items in the same order, up to `depth` of them, at least 1, made before they are asked for.
 
     A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the training loop. An
     exception is raised at the item that it came instead of. A generator that is closed or collected waits for the item
     under way and starts no other.
     """
-    if depth == 0:
-        yield from items
-        return
     end = object()
     iterator = iter(items)
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-ahead")

@@ -19,7 +19,7 @@ It costs the slots: one block for every read under way, and three that are being
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nanoset_ref.ahead import ahead
 from nanoset_ref.collator import Batch, Collator
+from nanoset_ref.documents import Starts
 from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler
 
@@ -53,40 +54,31 @@ class FilledSlot(NamedTuple):
 
 
 class Slots:
-    """Memory for `count` blocks, each an array of `shape` and `dtype`, used again and again.
+    """Memory for `count` blocks, each of `shape` and `dtype`, used again and again.
 
     Args:
-        shared: whether other processes fill it (it may be sent to them, forked or spawned).
+        shared: whether other processes fill it.
+
+    Attributes:
+        tensors: the slots, for those who fill them; a process that they are sent to gets the same memory.
+        requested: slots that somebody fills.
     """
 
     def __init__(self, count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool) -> None:
         kind = torch.from_numpy(np.empty(0, dtype)).dtype
         tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]
-        self.__setstate__([tensor.share_memory_() if shared else tensor for tensor in tensors])
-
-    def __setstate__(self, tensors: list[torch.Tensor]) -> None:
-        self._tensors = tensors
-        self.arrays = [tensor.numpy() for tensor in tensors]
-        self._unused = [self._references(slot) for slot in range(len(tensors))]
-        self._requested: set[int] = set()
-
-    def __getstate__(self) -> list[torch.Tensor]:
-        return self._tensors  # torch sends where the memory is, not what it holds
-
-    def _references(self, slot: int) -> int:
-        return sys.getrefcount(self.arrays[slot])
+        self.tensors = [tensor.share_memory_() if shared else tensor for tensor in tensors]
+        self._arrays = [tensor.numpy() for tensor in tensors]
+        self._unused = [sys.getrefcount(self._arrays[slot]) for slot in range(count)]
+        self.requested: set[int] = set()
 
     def request(self) -> int | None:
         """A slot that nobody uses, requested from now on; None if there is none."""
-        for slot in range(len(self.arrays)):
-            if slot not in self._requested and self._references(slot) == self._unused[slot]:
-                self._requested.add(slot)
+        for slot, unused in enumerate(self._unused):
+            if slot not in self.requested and sys.getrefcount(self._arrays[slot]) == unused:
+                self.requested.add(slot)
                 return slot
         return None
-
-    def forget_requests(self) -> None:
-        """What was requested will not arrive: its reader has been stopped."""
-        self._requested.clear()
 
     def rows(self, block: FilledSlot) -> torch.Tensor:
         """[num_rows, row_length]: a view of the block's slot, which is free again when all that was made from it is
@@ -94,8 +86,8 @@ class Slots:
         """
         if block.slot is None:
             return block.rows  # type: ignore[return-value]
-        self._requested.discard(block.slot)
-        return torch.from_numpy(self.arrays[block.slot][: block.num_rows])
+        self.requested.discard(block.slot)
+        return torch.from_numpy(self._arrays[block.slot][: block.num_rows])
 
 
 class BlockSampler(Sampler[Request]):
@@ -111,8 +103,9 @@ class BlockSampler(Sampler[Request]):
         self.batch_sampler, self.batches_per_block, self.slots = batch_sampler, batches_per_block, slots
 
     def __iter__(self) -> Iterator[Request]:
-        self.slots.forget_requests()  # runs with the first request: torch has stopped an earlier iteration by then
-        sampler, end, batches = self.batch_sampler, self.batch_sampler.epoch_end, 1
+        self.slots.requested.clear()  # this runs with the first request, when torch has stopped an earlier iteration
+        sampler, batches = self.batch_sampler, 1
+        end = sampler.rest_of_epoch(sampler.consumed_train_samples).end
         while len(positions := sampler.take(min(batches, self.batches_per_block))):
             batches *= 2
             yield Request(positions.ravel(), self.slots.request())
@@ -125,7 +118,7 @@ class BlockSampler(Sampler[Request]):
 class BlockReader(Dataset[FilledSlot]):
     """The dataset as torch's DataLoader sees it: a `Request` for index, a `FilledSlot` for item."""
 
-    def __init__(self, dataset: Rows, slots: Slots, *, needs_starts: bool = False) -> None:
+    def __init__(self, dataset: Rows, slots: Sequence[torch.Tensor], *, needs_starts: bool = False) -> None:
         self.dataset, self.slots, self.needs_starts = dataset, slots, needs_starts
 
     def __getitem__(self, request: Request) -> FilledSlot:
@@ -133,7 +126,7 @@ class BlockReader(Dataset[FilledSlot]):
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
         if slot is None:
             return FilledSlot(len(positions), None, torch.from_numpy(self.dataset.read(positions)), starts)
-        self.dataset.read(positions, out=self.slots.arrays[slot][: len(positions)])
+        self.dataset.read(positions, out=self.slots[slot][: len(positions)].numpy())
         return FilledSlot(len(positions), slot, None, starts)
 
 
@@ -166,33 +159,28 @@ class BlockRoad:
         batches = batches_per_block(batch_bytes, under_way + 3)
         shape = batches * self.micro_batch_size, dataset.row_length
         self._slots = Slots(under_way + 3, shape, dataset.row_dtype, shared=num_workers > 0)
-        requests = BlockSampler(batch_sampler, batches, self._slots)
-        reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
-        if num_workers == 0:  # torch's way would do the same, and take longer over it than the reading takes
-            self._blocks: Iterable[FilledSlot] = _Mapped(reader, requests)
-        else:
-            self._blocks = DataLoader(reader, batch_size=None, sampler=requests, num_workers=num_workers, **options)
+        self._requests = BlockSampler(batch_sampler, batches, self._slots)
+        self._reader = BlockReader(dataset, self._slots.tensors, needs_starts=collator.needs_starts)
+        self._workers: Iterable[FilledSlot] | None = None
+        if num_workers > 0:
+            workers: dict[str, Any] = {"sampler": self._requests, "num_workers": num_workers, **options}
+            self._workers = DataLoader(self._reader, batch_size=None, **workers)
 
     def __iter__(self) -> Iterator[Batch]:
-        for rows, starts in ahead(map(self._arrived, self._blocks), self.read_ahead):
+        # without workers torch's way would do the same, and take longer over it than the reading takes
+        filled = map(self._reader.__getitem__, self._requests) if self._workers is None else self._workers
+        blocks: Iterable[tuple[torch.Tensor, Starts | None]] = map(self._arrived, filled)
+        if self.read_ahead:
+            blocks = ahead(blocks, self.read_ahead)
+        for rows, starts in blocks:
             yield from self.collator.split(rows, self.micro_batch_size, starts)
 
-    def _arrived(self, block: FilledSlot) -> tuple[torch.Tensor, NDArray[np.bool_] | None]:
+    def _arrived(self, block: FilledSlot) -> tuple[torch.Tensor, Starts | None]:
         """With `pin_memory` one copy of the whole block, into torch's cache of pinned memory."""
         rows = self._slots.rows(block)
         if self.pin_memory and torch.accelerator.is_available():
             rows = rows.pin_memory()
         return rows, None if block.starts is None else block.starts.numpy()
-
-
-class _Mapped:
-    """The blocks for an iterable of requests, anew at each iteration."""
-
-    def __init__(self, reader: BlockReader, requests: Iterable[Request]) -> None:
-        self.reader, self.requests = reader, requests
-
-    def __iter__(self) -> Iterator[FilledSlot]:
-        return map(self.reader.__getitem__, self.requests)
 
 
 def batches_per_block(batch_bytes: int, num_slots: int = 1) -> int:

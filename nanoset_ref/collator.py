@@ -75,9 +75,9 @@ class Collator(ABC):
                 raise ValueError(
                     f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}"
                 )
-        lengths = {len(example["input_ids"]) for example in examples}
-        if len(lengths) > 1:
-            raise self._wrong_length(sorted(lengths))
+        lengths = sorted({len(example["input_ids"]) for example in examples})
+        if lengths != [self.row_length]:
+            raise self._wrong_length(lengths)
         return np.stack([example["input_ids"] for example in examples])
 
     def _wrong_length(self, lengths: list[int]) -> ValueError:
@@ -125,29 +125,32 @@ class DataCollatorForCLM(Collator):
             raise ValueError(f"sequence_length must be at least 1 token, got {self.sequence_length}")
         self.row_length = self.sequence_length + 1
         self.needs_starts = self.documents is not None and self.documents.needs_starts
+        inputs, labels = TensorPointer(self.input_pp_rank), TensorPointer(self.output_pp_rank)
+        asked = self.documents.names if self.documents is not None else []
+        always = {"input_ids": inputs, "input_mask": inputs, "label_ids": labels, "label_mask": labels}
+        self._pointers: Batch = always | dict.fromkeys(asked, inputs) | always
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if self.current_pp_rank in (self.input_pp_rank, self.output_pp_rank):
             return super().__call__(examples)
         if any(examples):
+            where = f"inputs go to {self.input_pp_rank}, labels to {self.output_pp_rank}"
             raise ValueError(
-                f"pipeline rank {self.current_pp_rank} takes no data (inputs go to {self.input_pp_rank}, "
-                f"labels to {self.output_pp_rank}): give it empty samples "
+                f"pipeline rank {self.current_pp_rank} takes no data ({where}): give it empty samples "
                 f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
             )
-        return self._pointers()
+        return dict(self._pointers)
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
         """As `Collator.split`, for ranks that take data. All batches are views of the block."""
         if rows.shape[1] != self.row_length:
             raise self._wrong_length([rows.shape[1]])
-        pointers, feeds = self._pointers(), self.current_pp_rank == self.input_pp_rank
-        judges = self.current_pp_rank == self.output_pp_rank
+        feeds, judges = self.current_pp_rank == self.input_pp_rank, self.current_pp_rank == self.output_pp_rank
         # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
         inputs, labels = rows[:, :-1].unsafe_split(batch_size), rows[:, 1:].unsafe_split(batch_size)
         mask = None
         for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
-            batch = dict(pointers)
+            batch = dict(self._pointers)
             if mask is None or mask._version > 0 or k == len(inputs) - 1:
                 mask = shared(torch.ones, input_ids.shape, torch.bool, rows.device)
             if feeds:
@@ -167,17 +170,6 @@ class DataCollatorForCLM(Collator):
         ranks = {"position_ids": self.input_pp_rank, "label_mask": self.output_pp_rank}
         here = {name for name in fields if ranks.get(name, self.current_pp_rank) == self.current_pp_rank}
         return as_tensors({name: fields[name] for name in here})
-
-    def _pointers(self) -> Batch:
-        pointers: Batch = {
-            "input_ids": TensorPointer(self.input_pp_rank),
-            "input_mask": TensorPointer(self.input_pp_rank),
-            "label_ids": TensorPointer(self.output_pp_rank),
-            "label_mask": TensorPointer(self.output_pp_rank),
-        }
-        for name in self.documents.names if self.documents is not None else ():
-            pointers.setdefault(name, TensorPointer(self.input_pp_rank))
-        return pointers
 
 
 def as_tensors(fields: dict[str, Any]) -> Batch:

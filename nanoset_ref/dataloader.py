@@ -92,7 +92,7 @@ class NanosetDataLoader(DataLoader[Any]):
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._in_blocks = in_blocks
         self._options = {name: value for name, value in options.items() if name != "collate_fn"}
-        self._road: Iterable[Batch] | None = None
+        self._road: BlockRoad | None = None
         self._iteration: weakref.ref[Generator[Any, None, None]] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -105,20 +105,22 @@ class NanosetDataLoader(DataLoader[Any]):
     def _iterate(self) -> Generator[Any, None, None]:
         sampler = self.batch_sampler
         sampler.consumed_train_samples = self.consumed_train_samples  # forgets what an abandoned iteration prefetched
-        epoch_end, size = sampler.epoch_end, sampler.global_batch_size
+        end, size = sampler.rest_of_epoch(self.consumed_train_samples).end, sampler.global_batch_size
         attributes = vars(self)  # torch's own way of setting one takes a microsecond
-        for batch in self._blocks() or ahead(super().__iter__(), self.read_ahead):
-            attributes["consumed_train_samples"] = min(self.consumed_train_samples + size, epoch_end)
+        fast = self._in_blocks and isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator)
+        batches: Iterable[Batch] = self._blocks() if fast else super().__iter__()
+        if self.read_ahead and not fast:
+            batches = ahead(batches, self.read_ahead)
+        for batch in batches:
+            attributes["consumed_train_samples"] = min(self.consumed_train_samples + size, end)
             yield batch
-        self.consumed_train_samples = epoch_end
+        self.consumed_train_samples = end
 
-    def _blocks(self) -> Iterable[Batch] | None:
-        """The fast road, if this loader takes it."""
-        dataset, collator = self.dataset, self.collate_fn
-        if not (self._in_blocks and isinstance(dataset, Rows) and isinstance(collator, Collator)):
-            return None
+    def _blocks(self) -> BlockRoad:
+        """The fast road; workers that stay need the same one again."""
         if self._road is None or not self.persistent_workers:
-            self._road = BlockRoad(dataset, self.batch_sampler, collator, read_ahead=self.read_ahead, **self._options)
+            options = {"read_ahead": self.read_ahead, **self._options}
+            self._road = BlockRoad(self.dataset, self.batch_sampler, self.collate_fn, **options)  # type: ignore[arg-type]
         return self._road
 
     def __len__(self) -> int:
@@ -149,21 +151,16 @@ def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> 
 
     A file that has a checksum may have another name.
     """
-    if saved is None or current is None or saved == current:
+    if saved is None or current is None:
         return
     old, new = plan_identity(saved), plan_identity(current)
-    differences = [
-        f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}"
-        for name in sorted(saved.keys() | current.keys())
-        if old.get(name) != new.get(name)
-    ]
-    if not differences:
-        return
-    raise PlanMismatch(
-        "this state was saved under another plan, so position k would hold other tokens:\n"
-        + "\n".join(differences)
-        + "\nContinue with the saved plan, or begin a new run."
-    )
+    names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
+    if names:
+        differences = [f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}\n" for name in names]
+        raise PlanMismatch(
+            "this state was saved under another plan, so position k would hold other tokens:\n"
+            f"{''.join(differences)}Continue with the saved plan, or begin a new run."
+        )
 
 
 def build_nanoset_dataloader(

@@ -116,15 +116,8 @@ class DocumentOptions:
 
     @property
     def names(self) -> list[str]:
-        """The names of the fields asked for."""
-        asked = {
-            "position_ids": self.reset_position_ids,
-            "attention_mask": self.reset_attention_mask,
-            "label_mask": self.eod_mask_loss,
-            "cu_seqlens": self.create_cu_seqlens,
-            "max_seqlen": self.create_cu_seqlens,
-        }
-        return [name for name, wanted in asked.items() if wanted]
+        """The names of the fields asked for: those of one row of two tokens."""
+        return list(self.fields(np.zeros((1, 2)), np.ones((1, 2), dtype=np.bool_)))
 
     def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> dict[str, Any]:
         """The fields asked for, of rows [B, S + 1] whose first S tokens are inputs and whose last S are labels.
@@ -134,9 +127,8 @@ class DocumentOptions:
         """
         if starts is None:
             if self.eod_id is None:
-                raise ValueError(
-                    "nothing says where documents begin: give eod_id, or read from a Nanoset whose files have manifests"
-                )
+                way = "give eod_id, or read from a Nanoset whose files have manifests"
+                raise ValueError(f"nothing says where documents begin: {way}")
             starts = starts_after_eos(rows, self.eod_id)
         inputs = starts[:, :-1]
         found: dict[str, Any] = {}

@@ -57,6 +57,7 @@ class Gatherer:
     """
 
     def __init__(self, files: Sequence[Tokens]) -> None:
+        self._files = files
         descriptors: list[int] = []
         self._mappings: list[mmap.mmap] = []
         try:
@@ -79,6 +80,9 @@ class Gatherer:
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._waited = True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Gatherer, (self._files,)  # addresses mean nothing in another process
+
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
 
@@ -86,16 +90,8 @@ class Gatherer:
         """
         if self._waited:
             self._announce(datasets, starts, out.shape[1])
-        _gather(
-            self._descriptors,
-            self._addresses,
-            self._itemsizes,
-            self._first_windows,
-            self._visited,
-            datasets,
-            starts,
-            out,
-        )
+        files = self._descriptors, self._addresses, self._itemsizes, self._first_windows, self._visited
+        _gather(*files, datasets, starts, out)
         blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
         self._waited, self._blocks_read = blocks_read != self._blocks_read, blocks_read
 
@@ -116,20 +112,19 @@ def _map(descriptor: int) -> mmap.mmap:
     return mapping
 
 
-@intrinsic
-def _uint16_pointer(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+def _pointer_to(dtype: Any) -> Any:
+    """The intrinsic that takes an address as a pointer to ids."""
 
-    return types.CPointer(types.uint16)(types.uint64), generate
+    def pointer(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(dtype)(types.uint64), generate
+
+    return intrinsic(pointer)
 
 
-@intrinsic
-def _int32_pointer(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.int32)(types.uint64), generate
+_uint16_pointer, _int32_pointer = _pointer_to(types.uint16), _pointer_to(types.int32)
 
 
 @intrinsic

@@ -78,30 +78,22 @@ class Nanoset(Rows):
         self.row_length = self.sequence_length + 1
         self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
-        self._given_weights = (
-            None if dataset_weights is None else np.asarray(dataset_weights, dtype=np.float64).tolist()
-        )
+        self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
         self.dataset_lengths = [file.num_samples(self.sequence_length) for file in self.files]
         self._strides = np.array([file.stride(self.sequence_length) for file in self.files], dtype=np.int64)
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
-        self._check_order(order)
+        found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
+        if found != wanted:
+            raise ValueError(
+                f"the order has {found[0]} positions over datasets of {found[1]} samples; train_split_num_samples is "
+                f"{wanted[0]}, and these files have {wanted[1]}"
+            )
         self.order = order
         self.shuffled_over = order.samples_per_epoch
         self._gather = Gatherer(self._files)
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
-
-    def _check_order(self, order: Order) -> None:
-        if order.dataset_lengths.tolist() != self.dataset_lengths:
-            raise ValueError(
-                f"the order was built for datasets of {order.dataset_lengths.tolist()} samples, "
-                f"these files have {self.dataset_lengths}"
-            )
-        if len(order) != self.train_split_num_samples:
-            raise ValueError(
-                f"the order has {len(order)} positions, train_split_num_samples is {self.train_split_num_samples}"
-            )
 
     @classmethod
     def from_config(
@@ -129,12 +121,12 @@ class Nanoset(Rows):
     # ---- reading
 
     def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
-        datasets, samples = self.order[positions]
+        datasets, samples = self.order.lookup(positions)
         self._gather(datasets, samples * self._strides[datasets], out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
         boundaries = [file.known_documents() for file in self.files]
-        datasets, samples = self.order[positions]
+        datasets, samples = self.order.lookup(positions)
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
         for number in np.unique(datasets).tolist():
             chosen = datasets == number
@@ -181,23 +173,23 @@ class Nanoset(Rows):
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
-        read = (self.order.counts(stop) - self.order.counts(start)).tolist()
-        return [self._use(source, samples, stop) for source, samples in enumerate(read)]
-
-    def _use(self, source: int, read: int, stop: int) -> SourceUse:
-        file, samples = self.files[source], self.dataset_lengths[source]
-        distinct, repetitions = self.order.coverage(source, stop)
-        return SourceUse(
-            path=str(file.path),
-            weight=float(self.dataset_weights[source]),
-            num_samples=samples,
-            read=read,
-            epochs=read / max(samples, 1),
-            distinct=distinct,
-            repetitions=repetitions,
-            tokens=file.num_tokens,
-            tail_tokens=file.num_tokens - (samples - 1) * int(self._strides[source]) - self.row_length,
-        )
+        reads, uses = self.order.counts(stop) - self.order.counts(start), []
+        for source, file in enumerate(self.files):
+            samples, read = self.dataset_lengths[source], int(reads[source])
+            distinct, repetitions = self.order.coverage(source, stop)
+            use = SourceUse(
+                path=str(file.path),
+                weight=float(self.dataset_weights[source]),
+                num_samples=samples,
+                read=read,
+                epochs=read / max(samples, 1),
+                distinct=distinct,
+                repetitions=repetitions,
+                tokens=file.num_tokens,
+                tail_tokens=file.num_tokens - (samples - 1) * int(self._strides[source]) - self.row_length,
+            )
+            uses.append(use)
+        return uses
 
     # ---- the index, for those who want to see it
 
@@ -258,12 +250,3 @@ class Nanoset(Rows):
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in self.__dict__.items() if name != "_gather"
-        }  # addresses mean nothing in another process
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._gather = Gatherer(self._files)

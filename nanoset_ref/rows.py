@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts
+from nanoset_ref.orders.base import fingerprint_of
 from nanoset_ref.tokens import Tokens
 
 
@@ -72,6 +71,7 @@ class SourceUse:
     tail_tokens: int
 
 
+@dataclasses.dataclass(eq=False)
 class SampleBlock(Sequence[dict[str, NDArray[Any]]]):
     """Several samples in one buffer: a sequence of {"input_ids": [row_length]} whose entries are views.
 
@@ -80,29 +80,19 @@ class SampleBlock(Sequence[dict[str, NDArray[Any]]]):
         find_starts: gives `starts`; it is called when they are asked for, as most collators never do.
     """
 
-    def __init__(self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None) -> None:
-        self.rows, self._find_starts = rows, find_starts
+    rows: NDArray[Any]
+    find_starts: Callable[[], Starts] | None = None
 
     @property
     def starts(self) -> Starts | None:
         """bool, of the shape of `rows`, True where a document (or the row) begins; None: nobody knows."""
-        return None if self._find_starts is None else self._find_starts()
+        return self.find_starts() if self.find_starts else None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
-    @overload
-    def __getitem__(self, index: slice) -> SampleBlock: ...
-    def __getitem__(self, index: int | slice) -> dict[str, NDArray[Any]] | SampleBlock:
-        if isinstance(index, slice):
-            find = self._find_starts
-            return SampleBlock(self.rows[index], None if find is None else lambda: find()[index])
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:  # type: ignore[override]
         return {"input_ids": self.rows[index]}
-
-    def __repr__(self) -> str:
-        return f"SampleBlock({self.rows!r})"
 
 
 class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
@@ -186,10 +176,8 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         if out is None:
             out = np.empty(shape, dtype=self.row_dtype)
         elif out.shape != shape or out.dtype != self.row_dtype or not out.flags.c_contiguous:
-            raise ValueError(
-                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {out.dtype} {list(out.shape)} with "
-                f"strides {out.strides}"
-            )
+            found = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
+            raise ValueError(f"out must be {self.row_dtype.name} {list(shape)} in C order, got {found}")
         self._fill(positions, out)
         return out
 
@@ -203,14 +191,11 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
 
     def checked(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions with negative ones counted from the end; IndexError outside [-len, len)."""
-        positions = np.asarray(positions, dtype=np.int64)
-        if not len(positions):
-            return positions
-        low, high = int(positions.min()), int(positions.max())
-        if low < -len(self) or high >= len(self):
-            wrong = high if high >= len(self) else low
-            raise IndexError(f"position {wrong} is outside a dataset of {len(self)} samples")
-        return np.where(positions < 0, positions + len(self), positions) if low < 0 else positions
+        positions, length = np.asarray(positions, dtype=np.int64), len(self)
+        wrong = positions[(positions < -length) | (positions >= length)]
+        if len(wrong):
+            raise IndexError(f"position {wrong[0]} is outside a dataset of {length} samples")
+        return positions % length if length else positions
 
     def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
         """Sample k, {"input_ids": [row_length]}. Negative k counts from the end; IndexError outside."""
@@ -224,7 +209,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits of the plan."""
-        return plan_fingerprint(self.plan)
+        return fingerprint_of(plan_identity(self.plan))
 
 
 def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
@@ -234,11 +219,6 @@ def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
         for file in plan.get("files", ())
     ]
     return plan | {"files": files}
-
-
-def plan_fingerprint(plan: dict[str, Any]) -> str:
-    text = json.dumps(plan_identity(plan), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def checked_number(number: int, count: int, what: str) -> int:

@@ -26,12 +26,13 @@ Tail = Literal["drop", "pad", "loop"]
 
 class RestOfEpoch(NamedTuple):
     """What an epoch still holds: batches per rank; positions, over all ranks, that no rank reads, or that are read
-    twice to fill the last batch.
+    twice to fill the last batch; and the global count at its end.
     """
 
     batches: int
     dropped: int
     padded: int
+    end: int
 
 
 class ResumableBatchSampler(Sampler[Sequence[int]]):
@@ -81,31 +82,20 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
             raise ValueError(f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}")
         if tail not in get_args(Tail):
             raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
-        self.num_samples = num_samples
-        self.micro_batch_size = micro_batch_size
+        self.num_samples, self.micro_batch_size, self.dp_rank = num_samples, micro_batch_size, dp_rank
         self.global_batch_size = self.schedule.micro_step_size
-        self.dp_rank = dp_rank
         self.tail: Tail = tail
         self.consumed_train_samples: int = consumed_in({"consumed_train_samples": consumed_train_samples})
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration reads from."""
-        return self.consumed_train_samples // self.num_samples
-
-    @property
-    def epoch_end(self) -> int:
-        """The global count at which that epoch ends."""
-        return (self.epoch + 1) * self.num_samples
 
     def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
         """What the epoch still holds at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
         full, rest = divmod(left, self.global_batch_size)
+        end = consumed_train_samples + left
         if self.tail == "drop":
-            return RestOfEpoch(full, rest, 0)
+            return RestOfEpoch(full, rest, 0, end)
         multiple = self.schedule.dp_size if self.tail == "pad" else self.global_batch_size
-        return RestOfEpoch(full + (rest > 0), 0, -rest % multiple)
+        return RestOfEpoch(full + (rest > 0), 0, -rest % multiple, end)
 
     @property
     def dropped_samples(self) -> int:
@@ -121,21 +111,20 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         return self.rest_of_epoch(self.consumed_train_samples).batches
 
     def __iter__(self) -> Iterator[Sequence[int]]:
-        epoch, epoch_end = self.epoch, self.epoch_end
-        batches, dropped, padded = self.rest_of_epoch(self.consumed_train_samples)
+        batches, dropped, padded, end = self.rest_of_epoch(self.consumed_train_samples)
         if dropped or padded:
-            what = "epoch %d of %d samples: %d dropped, %d padded at its end"
-            logger.info(what, epoch, self.num_samples, dropped, padded)
+            what = "epoch of %d samples that ends at %d: %d dropped, %d padded at its end"
+            logger.info(what, self.num_samples, end, dropped, padded)
         for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
             size = min(self.global_batch_size, self.num_samples - start + padded)
-            self.consumed_train_samples = min(self.consumed_train_samples + size, epoch_end)
+            self.consumed_train_samples = min(self.consumed_train_samples + size, end)
             positions = self.schedule.share(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
                 yield [position % self.num_samples for position in positions]
             else:
                 yield positions
-        self.consumed_train_samples = epoch_end
+        self.consumed_train_samples = end
 
     def take(self, batches: int) -> NDArray[np.int64]:
         """The positions of the next full batches of the epoch, int64 [n, B] with n <= `batches`, counted as read.
@@ -191,21 +180,15 @@ class SkipBatchSampler(Sampler[Any]):
     """
 
     def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+        what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
         if dp_size < 1 or skip_samples < 0:
-            raise ValueError(
-                f"dp_size must be at least 1 and skip_samples at least 0, got {dp_size} and {skip_samples}"
-            )
+            raise ValueError(f"{what}: at least 0 samples and 1 rank are needed")
         if skip_samples % dp_size:
-            raise ValueError(
-                f"skip_samples={skip_samples} is not a multiple of dp_size={dp_size}: the ranks would not continue "
-                "where they stopped; ResumableBatchSampler(consumed_train_samples=...) starts at any position"
-            )
-        self.batch_sampler = batch_sampler
-        self.skip_samples = skip_samples // dp_size
+            way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
+            raise ValueError(f"{what} is not a whole number for each: the ranks would not continue together; {way}")
+        self.batch_sampler, self.skip_samples = batch_sampler, skip_samples // dp_size
         if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
-            raise ValueError(
-                f"skip_samples={skip_samples} over {dp_size} ranks exceeds the sampler's {len(batch_sampler)} items"
-            )
+            raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.

@@ -13,7 +13,8 @@ from test_nanoset import write_range
 from torch.utils.data import DataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.blocks import BlockReader, BlockSampler, FilledSlot, Slots, ahead, batches_per_block
+from nanoset_ref.ahead import ahead
+from nanoset_ref.blocks import BlockReader, BlockSampler, FilledSlot, Slots, batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -85,7 +86,7 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
 
 def test_a_shorter_block_shows_its_rows_only():
     slots = Slots(1, (4, 3), INT32, shared=False)
-    slots.arrays[0][:] = np.arange(12).reshape(4, 3)
+    slots.tensors[0][:] = torch.arange(12).reshape(4, 3)
     assert slots.rows(FilledSlot(2, 0)).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert slots.rows(FilledSlot(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
 
@@ -148,7 +149,7 @@ def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
     slots = Slots(3, (16, 5), INT32, shared=True)
     sampler = BlockSampler(ResumableBatchSampler(160, 8), 2, slots)
     loader = DataLoader(
-        BlockReader(nanoset, slots),
+        BlockReader(nanoset, slots.tensors),
         batch_size=None,
         sampler=sampler,
         num_workers=1,

@@ -240,10 +240,3 @@ def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path: Path, blende
         edges = np.cumsum([0] + [span.stop - span.start for span in spans])[:-1]
         assert np.flatnonzero(block.starts[k]).tolist() == edges.tolist()
         assert block[k]["input_ids"].tolist() == [7] * 5
-
-
-def test_a_piece_of_a_block_keeps_its_beginnings(token_files: list[Path]) -> None:
-    block = Nanoset(token_files, None, 4, 6).__getitems__([0, 1, 2, 3])
-    piece = block[1:3]
-    assert np.array_equal(piece.rows, block.rows[1:3])
-    assert np.array_equal(piece.starts, block.starts[1:3])

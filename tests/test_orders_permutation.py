@@ -9,18 +9,15 @@ from hypothesis import strategies as st
 
 from nanoset_ref import plain
 from nanoset_ref.orders import StatelessOrder
-from nanoset_ref.orders.permutation import permute, sides, unpermute
-from nanoset_ref.orders.stateless import Passes, read
-from nanoset_ref.orders.windows import STAGES, below, fetch, flip, ones, select, send
+from nanoset_ref.orders.permutation import permute, unpermute
+from nanoset_ref.orders.windows import STAGES
 
 keys = st.integers(0, 2**64 - 1)
 
 
 def permutations(n, count):
     """The permutations of range(n) of `count` passes over a source: int64 [count, n]."""
-    whole, words = np.array([n]), np.array([11], dtype=np.uint64)
-    passes = Passes(whole, np.array([sides(n)], dtype=np.uint64), words, np.zeros(1, dtype=np.int64))
-    return read(passes, np.zeros(n * count, dtype=np.int64), np.arange(n * count)).reshape(count, n)
+    return StatelessOrder([n], None, n * count, 11)[:][1].reshape(count, n)
 
 
 def deviates(tally):
@@ -81,24 +78,6 @@ def test_a_permutation_is_a_good_shuffle(n):
 
 
 # ---- the coin flips
-
-
-def as_set(mask):
-    return {place for place in range(64) if int(mask) >> place & 1}
-
-
-@given(keys, st.integers(0, 64), st.integers(0, 64), keys)
-def test_positions_are_sent_to_places_and_fetched_back(key, first, stop, mask):
-    coins = np.empty(STAGES, dtype=np.uint64)
-    flip(np.uint64(key), coins)
-    places = [send(coins, position) for position in range(64)]
-    assert sorted(places) == list(range(64))
-    wanted = {position for position, place in enumerate(places) if first <= place < stop}
-    places = np.uint64(below(max(first, stop))) ^ np.uint64(below(first))
-    assert as_set(fetch(coins, places)) == wanted
-    held = sorted(as_set(mask))
-    assert ones(np.uint64(mask)) == len(held)
-    assert [select(np.uint64(mask), number) for number in range(len(held))] == held
 
 
 @pytest.mark.parametrize(("x", "y"), [(0, 1), (0, 32), (5, 16), (31, 32), (62, 63)])

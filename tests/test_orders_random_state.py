@@ -5,37 +5,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders.random_state import draw_places, shuffle
+from nanoset_ref.orders import random_state
+from nanoset_ref.orders.random_state import ShuffleStream
 
 
-@given(st.integers(0, 3000), st.integers(0, 2**32 - 1))
-def test_a_shuffle_is_that_of_numpy(n, seed):
-    ours, theirs = np.arange(n, dtype=np.uint32), np.arange(n, dtype=np.uint32)
-    shuffle(ours, seed)
-    np.random.RandomState(seed).shuffle(theirs)
-    assert ours.tolist() == theirs.tolist()
+def check_shuffles(sizes, seed, dtype=np.uint32):
+    """The shuffles of one stream, one after another."""
+    stream, generator = ShuffleStream(seed), np.random.RandomState(seed)
+    for size in sizes:
+        ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
+        stream.shuffle(ours)
+        generator.shuffle(theirs)
+        assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("n", [2**16 - 1, 2**16, 2**16 + 1, 624 * 100, 300_007])
-@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
-def test_a_long_shuffle_is_that_of_numpy(n, dtype):
-    ours, theirs = np.arange(n, dtype=dtype), np.arange(n, dtype=dtype)
-    shuffle(ours, 1234)
-    np.random.RandomState(1234).shuffle(theirs)
-    assert np.array_equal(ours, theirs)
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
+def test_shuffles_are_those_of_numpy(sizes, seed):
+    check_shuffles(sizes, seed)
 
 
-@pytest.mark.parametrize("i", [2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1, 3 * 2**32 + 17, 2**40 + 12_345])
-def test_places_of_more_than_32_bits_are_drawn_from_two_words(i):
-    """An array that long would need 32 GiB; RandomState.randint draws from the same stream by the same rule."""
-    generator = np.random.RandomState(7)
-    _, state, *_ = np.random.RandomState(7).get_state()
-    state, words, used = np.asarray(state, dtype=np.uint32).copy(), np.empty(624, dtype=np.uint32), 624
-    places, drawn = np.empty(624, dtype=np.int64), []
-    at = i
-    while len(drawn) < 400:
-        following, used, count = draw_places(at, state, words, used, places)
-        assert following == at - count
-        drawn += places[:count].tolist()
-        at = following
-    assert drawn == [generator.randint(0, i - number + 1, dtype=np.int64) for number in range(len(drawn))]
+@pytest.mark.parametrize("size", [2**16 - 1, 2**16, 2**16 + 1, 624 * 100, 300_007])
+def test_a_long_shuffle_is_that_of_numpy(size):
+    check_shuffles([size], 1234, np.uint64)
+
+
+def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(monkeypatch):
+    monkeypatch.setattr(random_state, "LONGEST", 100)
+    check_shuffles([99, 1000, 100, 101, 50], 7)

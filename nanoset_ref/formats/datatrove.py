@@ -186,7 +186,7 @@ class FolderOrder(Order):
     def _identity(self) -> dict[str, object]:
         return {"order": self.name, "inner": self._order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
-    def _lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         folders, samples = self._order[positions]
         samples = samples + self._folder_begins[folders]
         files = np.searchsorted(self._begins, samples, side="right") - 1

@@ -2,24 +2,12 @@
 
 from collections.abc import Sequence
 
-from nanoset_ref.orders.base import Int64Array, Order, Weights
-from nanoset_ref.orders.nanotron import NanotronOrder
-from nanoset_ref.orders.permutation import derive, permute, unpermute
-from nanoset_ref.orders.skipping import SkippingOrder
-from nanoset_ref.orders.stateless import Ledger, StatelessOrder
-
-__all__ = [
-    "ORDERS",
-    "Ledger",
-    "NanotronOrder",
-    "Order",
-    "SkippingOrder",
-    "StatelessOrder",
-    "build_order",
-    "derive",
-    "permute",
-    "unpermute",
-]
+from nanoset_ref.orders.base import Int64Array, Weights
+from nanoset_ref.orders.base import Order as Order
+from nanoset_ref.orders.nanotron import NanotronOrder as NanotronOrder
+from nanoset_ref.orders.skipping import SkippingOrder as SkippingOrder
+from nanoset_ref.orders.stateless import Ledger as Ledger
+from nanoset_ref.orders.stateless import StatelessOrder as StatelessOrder
 
 ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder)}
 

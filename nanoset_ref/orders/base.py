@@ -1,7 +1,7 @@
 """What every order is: a pure function from a position to (dataset, sample), and back.
 
 An order is a sequence of ``num_samples`` pairs that behaves as a Python sequence does, but nothing obliges it to store
-them. Subclasses answer `_lookup` for valid positions and `_positions` for a valid sample; checking, negative indices,
+them. Subclasses answer `lookup` for valid positions and `_positions` for a valid sample; checking, negative indices,
 slices and the fingerprint live here, so that no order can be lenient where another is strict.
 """
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 Int64Array = NDArray[np.int64]
 Weights = Sequence[float] | NDArray[np.float64]
-MAX_SEED = 2**32 - 1  # what np.random.RandomState accepts
 BLOCK = 1 << 20  # positions looked up at once
 
 
@@ -35,6 +34,7 @@ class Order(ABC):
         dataset_lengths: int64, one per dataset, in samples.
         dataset_weights: float64, one per dataset, summing to one.
         samples_per_epoch: sum of the lengths.
+        options: keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones.
 
     Raises:
         ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
@@ -42,6 +42,7 @@ class Order(ABC):
     """
 
     name: str
+    options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
 
     def __init__(
         self,
@@ -51,21 +52,25 @@ class Order(ABC):
         random_seed: int = 1234,
     ) -> None:
         lengths = [operator.index(length) for length in dataset_lengths]
-        if min(lengths, default=0) < 0 or sum(lengths) == 0:
-            raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
         self.num_samples, self.random_seed = operator.index(num_samples), operator.index(random_seed)
+        self.samples_per_epoch = sum(lengths)
+        if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
+            raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
         if self.num_samples < 0:
             raise ValueError(f"num_samples must not be negative; got {num_samples}")
-        if not 0 <= self.random_seed <= MAX_SEED:
+        if not 0 <= self.random_seed < 2**32:
             raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1; got {random_seed}")
         self.weighted = dataset_weights is not None
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
         self.dataset_weights = normalize_weights(lengths if dataset_weights is None else dataset_weights, len(lengths))
-        self.samples_per_epoch = sum(lengths)
+        self._build()
+
+    def _build(self) -> None:  # noqa: B027 (most orders store nothing)
+        """Make what the order stores, if it stores anything."""
 
     @abstractmethod
-    def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Datasets and samples at valid, non-negative positions (any order, 1-d)."""
+    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Datasets and samples, int64 [n] each, at positions [n] of which all are known to be in [0, num_samples)."""
 
     @abstractmethod
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
@@ -85,15 +90,9 @@ class Order(ABC):
         }
 
     @property
-    def options(self) -> dict[str, object]:
-        """Keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones."""
-        return {}
-
-    @property
     def fingerprint(self) -> str:
         """32 hex digits, equal for two orders that agree wherever both are defined (runs of different length do)."""
-        text = json.dumps(self._identity(), sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return fingerprint_of(self._identity())
 
     def __len__(self) -> int:
         return self.num_samples
@@ -101,19 +100,19 @@ class Order(ABC):
     def __getitem__(self, k: Any) -> Any:
         """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
         if isinstance(k, slice):
-            return self._lookup(np.arange(*k.indices(self.num_samples)))
+            return self.lookup(np.arange(*k.indices(self.num_samples)))
         positions = np.asarray(k)
         if positions.size and positions.dtype.kind not in "iu":
             raise TypeError(f"positions must be integers; got {positions.dtype}")
-        positions = positions.astype(np.int64, copy=False)
-        low, high = positions.min(initial=0), positions.max(initial=-1)
+        flat = positions.astype(np.int64, copy=False).ravel()
+        low, high = flat.min(initial=0), flat.max(initial=-1)
         if low < -self.num_samples or high >= self.num_samples:
             wrong = low if low < -self.num_samples else high
             raise IndexError(f"position {wrong} is outside an order of {self.num_samples} samples")
-        if low < 0:
-            positions = np.where(positions < 0, positions + self.num_samples, positions)
-        datasets, samples = (part.reshape(positions.shape) for part in self._lookup(positions.ravel()))
-        return (datasets, samples) if positions.ndim else (int(datasets), int(samples))
+        datasets, samples = self.lookup(flat if low >= 0 else flat % self.num_samples)
+        if positions.ndim == 0:
+            return int(datasets[0]), int(samples[0])
+        return datasets.reshape(positions.shape), samples.reshape(positions.shape)
 
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
         """Every k below `until` (and below `len`) with ``order[k] == (dataset, sample)``, ascending, int64.
@@ -144,7 +143,7 @@ class Order(ABC):
         """int64 [length]: how often each sample of a dataset is read in positions [0, until)."""
         readings = np.zeros(int(self.dataset_lengths[dataset]), dtype=np.int64)
         for first in range(0, until, BLOCK):
-            datasets, samples = self._lookup(np.arange(first, min(first + BLOCK, until)))
+            datasets, samples = self.lookup(np.arange(first, min(first + BLOCK, until)))
             readings += np.bincount(samples[datasets == dataset], minlength=len(readings))
         return readings
 
@@ -155,6 +154,11 @@ class Order(ABC):
             f"{self.num_samples / self.samples_per_epoch:.2f} epochs of {self.samples_per_epoch:,} "
             f"from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
         )
+
+
+def fingerprint_of(facts: dict[str, Any]) -> str:
+    """32 hex digits of what can be written as JSON."""
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:

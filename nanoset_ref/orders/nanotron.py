@@ -13,7 +13,7 @@ dataset of weight zero listed first is read once per epoch. ``order="stateless"`
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Order, Weights
-from nanoset_ref.orders.random_state import shuffle
+from nanoset_ref.orders.base import Int64Array, Order
+from nanoset_ref.orders.random_state import ShuffleStream
 
 
 class NanotronOrder(Order):
@@ -51,14 +51,7 @@ class NanotronOrder(Order):
 
     name = "nanotron"
 
-    def __init__(
-        self,
-        dataset_lengths: Sequence[int] | Int64Array,
-        dataset_weights: Weights | None,
-        num_samples: int,
-        random_seed: int = 1234,
-    ) -> None:
-        super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
+    def _build(self) -> None:
         dtype = np.dtype(np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64)
         needed = self.samples_per_epoch * dtype.itemsize
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -67,14 +60,14 @@ class NanotronOrder(Order):
                 f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '
                 f'machine has {available:,}); order="stateless" stores nothing'
             )
-        self._starts: Int64Array = np.concatenate([[0], np.cumsum(self.dataset_lengths)])
+        self._starts: Int64Array = np.append(0, np.cumsum(self.dataset_lengths))
         self._epoch: NDArray[Any] = np.empty(self.samples_per_epoch, dtype=dtype)
         stopped = blend(self.dataset_lengths, self.dataset_weights, self._starts[:-1], self._epoch)
         if stopped >= 0:
             raise ValueError(f"dataset {stopped} has no samples but the blend has to read it; leave it out")
-        shuffle(self._epoch, self.random_seed)
+        ShuffleStream(self.random_seed).shuffle(self._epoch)
 
-    def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         return _look_up(self._epoch, self._starts, positions)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:

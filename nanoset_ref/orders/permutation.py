@@ -17,17 +17,12 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(cache=True)
-def mix(z):
-    """SplitMix64's finaliser: 64 bits to 64 bits, one to one, every input bit felt by every output bit."""
+def derive(key, number):
+    """The key (uint64) of the `number`-th member of a family: SplitMix64's stream, entered anywhere."""
+    z = uint64(key) + (uint64(number) + uint64(1)) * GOLDEN
     z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
     return z ^ (z >> uint64(31))
-
-
-@njit(cache=True)
-def derive(key, number):
-    """The key (uint64) of the `number`-th member of a family: SplitMix64's stream, entered anywhere."""
-    return mix(uint64(key) + (uint64(number) + uint64(1)) * GOLDEN)
 
 
 @njit(cache=True)

@@ -4,8 +4,6 @@ The ranges are absolute, in positions of the order they are taken from; everythi
 A lookup costs a binary search in the ranges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,15 +30,16 @@ class SkippingOrder(Order):
 
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order, self.ranges = order, sorted((int(first), int(stop)) for first, stop in ranges)
-        edges = np.array(self.ranges, dtype=np.int64).reshape(-1, 2)
-        if (np.diff([0, *edges.ravel()]) < 0).any() or (np.diff(edges) == 0).any() or edges.max(initial=0) > len(order):
+        firsts, stops = np.array(self.ranges, dtype=np.int64).reshape(-1, 2).T
+        before = np.append(0, stops)
+        if (firsts >= stops).any() or (firsts < before[:-1]).any() or before[-1] > len(order):
             raise ValueError(
                 f"skip ranges must not be empty, overlap or leave the {len(order)} positions of the order; "
                 f"got {self.ranges}"
             )
-        self._skipped: Int64Array = np.concatenate([[0], np.cumsum(np.diff(edges))])
-        self._stops = edges[:, 1]
-        self._gaps = edges[:, 0] - self._skipped[:-1]  # the position here at which each range is left out
+        self._skipped: Int64Array = np.append(0, np.cumsum(stops - firsts))
+        self._firsts = firsts
+        self._gaps = firsts - self._skipped[:-1]  # the position here at which each range is left out
         super().__init__(order.dataset_lengths, None, len(order) - int(self._skipped[-1]), order.random_seed)
         self.name, self.dataset_weights, self.weighted = order.name, order.dataset_weights, order.weighted
 
@@ -51,13 +50,13 @@ class SkippingOrder(Order):
     def _identity(self) -> dict[str, object]:
         return {"order": self.order.fingerprint, "skipped": self.ranges}
 
-    def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return self.order[self.original(positions)]
+    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        return self.order.lookup(self.original(positions))
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        found = self.order.positions(dataset, sample, until + int(self._skipped[-1]))
-        here = found - self._skipped[np.searchsorted(self._stops, found, side="right")]
-        return here[(self.original(here) == found) & (here < until)]
+        found = self.order.positions(dataset, sample, int(self.original(np.array(until))))
+        here = found - self._skipped[np.searchsorted(self._firsts, found, side="right")]
+        return here[self.original(here) == found]
 
     def _counts(self, until: int) -> Int64Array:
         end = int(self.original(np.array(until)))

@@ -4,26 +4,23 @@ An epoch without weights reads every sample once. With weights no sample of a so
 been read, and every source has its share to 1.7 samples after every 64 positions. Every pass over a source is shuffled
 anew, and a longer run begins as a shorter one does. All of that costs some 150 bytes per source, and 40 ns a position
 for one source, 100 for a few, 200 for hundreds, the same for 10**12 samples as for ten. Starting anywhere is free; the
-way back from a sample descends the tree once for each of its positions.
+way back from a sample works out one window of 64 positions for each of its readings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from nanoset_ref.orders.base import Int64Array, Order, Weights, normalize_weights
-from nanoset_ref.orders.limits import Excess, limit_repetitions
 from nanoset_ref.orders.permutation import derive, sides, unpermute, walk
-from nanoset_ref.orders.shares import build_tree, share_out
-from nanoset_ref.orders.windows import Windows, item_at, locate, window_of
+from nanoset_ref.orders.shares import build_tree, share_of
+from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
+Excess = Literal["raise", "renormalise"]
 
 
 class Ledger(NamedTuple):
@@ -36,51 +33,6 @@ class Ledger(NamedTuple):
 
     position: int
     reads: tuple[int, ...]
-
-
-class Passes(NamedTuple):
-    """The sources, each read in one shuffled pass after another.
-
-    Attributes:
-        lengths: int64 [sources], samples in each.
-        shapes: uint64 [sources, 2], their `sides`.
-        keys: uint64 [sources], of which the keys of passes are derived.
-        reads: int64 [sources], how often each was read before.
-    """
-
-    lengths: Int64Array
-    shapes: NDArray[np.uint64]
-    keys: NDArray[np.uint64]
-    reads: Int64Array
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def read(passes, sources, numbers):
-    """The samples (int64 [n]) at turns of sources, each counted from 0: steps 2 and 3 of `StatelessOrder`."""
-    samples = np.empty_like(numbers)
-    for p in range(len(numbers)):
-        source = sources[p]
-        length, reading = passes.lengths[source], passes.reads[source] + numbers[p]
-        number = reading // length
-        shape = passes.shapes[source, 0], passes.shapes[source, 1]
-        samples[p] = walk(reading - number * length, length, shape, derive(passes.keys[source], number), False)
-    return samples
-
-
-@njit(cache=True)
-def find(windows, passes, source, sample, until):
-    """The items below `until` that are a sample's, int64 [n]: one per pass, from the one that the source is in."""
-    found = [np.int64(0) for _ in range(0)]
-    length, reads = passes.lengths[source], passes.reads[source]
-    number = reads // length
-    while True:
-        turn = number * length + unpermute(sample, length, derive(passes.keys[source], number)) - reads
-        if turn >= 0:
-            item = item_at(windows, source, turn)
-            if item >= until:
-                return np.array(found, dtype=np.int64)
-            found.append(item)
-        number += 1
 
 
 class StatelessOrder(Order):
@@ -98,11 +50,14 @@ class StatelessOrder(Order):
         start: a ledger (or its JSON) to go on from, of an order with the same seed. Sources keep their numbers: new
             ones are added at the end, and one that is dropped stays with weight 0. Positions before start.position
             belong to the earlier order and raise IndexError here.
-        max_repetitions, excess: limit on repetitions up to num_samples, see `limit_repetitions`; None: no limit.
+        max_repetitions: how often a sample may be read in all, earlier plans included, up to num_samples: one number or
+            one per source (1.5: half of the samples twice). None: no limit.
+        excess: what happens if a source would be read more often: "raise", or "renormalise", which lowers its weight.
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
-            another number of sources; what `limit_repetitions` raises.
+            another number of sources; a negative limit; with "raise" a source above its limit; with "renormalise" too
+            few samples in all sources together.
     """
 
     name = "stateless"
@@ -124,7 +79,6 @@ class StatelessOrder(Order):
             start = Ledger(0, (0,) * len(lengths))
         elif not isinstance(start, Ledger):
             start = Ledger(start["position"], tuple(start["reads"]))
-        self.start = start
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
             raise ValueError(
                 f"a ledger counts from 0, each of the order's {len(lengths)} sources: keep dropped sources with "
@@ -134,65 +88,103 @@ class StatelessOrder(Order):
             raise ValueError(
                 f"an order has at most 2**48 positions and samples; got {num_samples}, {self.samples_per_epoch}"
             )
-        starved = np.flatnonzero((lengths == 0) & (self.dataset_weights > 0))
-        if starved.size:
-            raise ValueError(f"dataset {starved[0]} has no samples but a positive weight; leave it out")
+        for source in np.flatnonzero((lengths == 0) & (self.dataset_weights > 0)):
+            raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
+        self.start = start
+        if start.position:
+            self.options = {"start": {"position": start.position, "reads": list(start.reads)}}
         family = np.uint64(derive(self.random_seed, 1))
-        self._passes = Passes(
-            lengths=lengths,
-            shapes=np.array([sides(length) for length in lengths], dtype=np.uint64),
-            keys=np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64),
-            reads=np.array(start.reads, dtype=np.int64),
-        )
-        self.share_out(dataset_weights)
+        self._keys = np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64)
+        self._shapes = np.array([sides(length) for length in lengths], dtype=np.uint64)
+        self._reads = np.array(start.reads, dtype=np.int64)
+        self._share_out(dataset_weights)
         if max_repetitions is not None:
-            limit_repetitions(self, max_repetitions, excess)
+            self._limit(max_repetitions, excess)
 
-    def share_out(self, weights: Weights | None) -> None:
+    def _share_out(self, weights: Weights | None) -> None:
         """Share the positions out anew. Without weights a source has as many parts of the whole as samples, and so an
         epoch is exact; with weights there is one endless epoch.
         """
-        parts, epoch = self.dataset_lengths, self.samples_per_epoch
+        parts, self._epoch = self.dataset_lengths, self.samples_per_epoch
         if weights is not None:
             self.weighted, self.dataset_weights = True, normalize_weights(weights, len(parts))
             rounded = np.rint(self.dataset_weights * WEIGHT_PARTS)
-            parts, epoch = np.maximum(rounded, self.dataset_weights > 0).astype(np.int64), MAX_SAMPLES
-        key = np.uint64(derive(self.random_seed, 0))
+            parts = np.maximum(rounded, self.dataset_weights > 0).astype(np.int64)
+            self._epoch = MAX_SAMPLES
+        self._tree = build_tree(parts.tolist())
+        self._key = np.uint64(derive(self.random_seed, 0))
         if self.start.position:
-            key = np.uint64(derive(key, self.start.position))
-        self._windows = Windows(build_tree(parts.tolist()), epoch, key)
+            self._key = np.uint64(derive(self._key, self.start.position))
+
+    def _limit(self, max_repetitions: float | Sequence[float], excess: Excess) -> None:
+        """Hold the run against a limit, and lower the weights of sources above it if that is asked for.
+
+        1. count what each source will have given by the end of the run, earlier plans included
+        2. those above their limit get just what they may still give, and what they lose goes to the others in
+           proportion; where rounding still gives one too many, the next time it gets as many less
+        3. again from 1, until none is above its limit
+        """
+        limits = np.broadcast_to(np.asarray(max_repetitions, dtype=np.float64), self.dataset_lengths.shape)
+        if excess not in get_args(Excess):
+            raise ValueError(f"excess must be one of {get_args(Excess)}; got {excess!r}")
+        if not (limits >= 0).all():
+            raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
+        weights, left = self.dataset_weights, self.num_samples - self.start.position
+        most = np.floor(limits * np.maximum(self.dataset_lengths, 1))
+        room = np.maximum(most - self._reads, 0)  # samples still allowed
+        aim, capped = room, np.zeros(len(room), dtype=np.bool_)
+        while (over := np.maximum(self.counts() - self._reads - room, 0)).any():
+            if excess == "raise":
+                source = int(over.argmax())
+                times = self.counts()[source] / self.dataset_lengths[source]
+                raise ValueError(
+                    f"dataset {source} would be read {times:.2f} times, max_repetitions allows {limits[source]:g}: "
+                    'lower its weight, shorten the run, or take excess="renormalise"'
+                )
+            aim = np.maximum(aim - over * capped, 0)
+            capped |= over > 0
+            free = np.where(capped, 0, weights)
+            if not free.any():
+                raise ValueError(
+                    f"all sources together may give {room[weights > 0].sum():.0f} more samples under max_repetitions, "
+                    f"the run asks for {left}: shorten it, or allow more repetitions"
+                )
+            rest = max(left - aim[capped].sum(), 0)
+            self._share_out(np.where(capped, aim, free / free.sum() * rest))
 
     def ledger(self, k: int) -> Ledger:
         """How far the run has read before position k."""
         return Ledger(k, tuple(self.counts(k).tolist()))
 
-    @property
-    def options(self) -> dict[str, object]:
-        position, reads = self.start
-        return {"start": {"position": position, "reads": list(reads)}} if position else {}
-
     def _identity(self) -> dict[str, object]:
         return super()._identity() | self.options
 
-    def _lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         self._check_start(positions.min(initial=self.num_samples))
-        sources, numbers = locate(self._windows, positions - self.start.position)
-        return sources, read(self._passes, sources, numbers)
+        sources, numbers = locate(self._tree, self._epoch, self._key, positions - self.start.position)
+        return sources, _read(self.dataset_lengths, self._shapes, self._keys, sources, self._reads[sources] + numbers)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        first = self.start.position
-        if self._windows.tree.parts[dataset] == 0:
+        if self._tree.parts[dataset] == 0:
             return np.empty(0, dtype=np.int64)
-        return first + find(self._windows, self._passes, dataset, sample, until - first)
+        first, length = self.start.position, self.dataset_lengths[dataset]
+        items = _find(self._tree, dataset, sample, length, self._keys[dataset], self._reads[dataset], until - first)
+        windows = items - items % self._epoch % SIZE
+        near = first + np.unique(windows[:, None] + np.arange(SIZE))
+        near = near[near < until]
+        datasets, samples = self.lookup(near)
+        return near[(datasets == dataset) & (samples == sample)]
 
     def _counts(self, until: int) -> Int64Array:
         """With what the ledger counts."""
         self._check_start(until)
         stop = until - self.start.position
-        first, _ = window_of(self._windows, stop)
-        turns, _ = locate(self._windows, np.arange(first, stop))
-        in_window = np.bincount(turns, minlength=len(self.dataset_lengths))
-        return self._passes.reads + share_out(self._windows.tree, first) + in_window
+        window = stop - stop % self._epoch % SIZE
+        turns, _ = locate(self._tree, self._epoch, self._key, np.arange(window, stop))
+        counts = self._reads + np.bincount(turns, minlength=len(self._reads))
+        for source in np.flatnonzero(self._tree.parts[: len(counts)]):
+            counts[source] += share_of(self._tree, source, window)
+        return counts
 
     def coverage(self, dataset: int, until: int) -> tuple[int, int]:
         """As `Order.coverage`, without counting: a source is read through before a sample of it repeats."""
@@ -204,3 +196,34 @@ class StatelessOrder(Order):
             raise IndexError(
                 f"position {position} was read by the plan before; this one begins at {self.start.position}"
             )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _read(lengths, shapes, keys, sources, readings):
+    """The samples (int64 [n]) at readings of sources, each counted from 0: steps 2 and 3 of `StatelessOrder`."""
+    samples = np.empty_like(readings)
+    for p in range(len(readings)):
+        source = sources[p]
+        length, number = lengths[source], readings[p] // lengths[source]
+        shape = shapes[source, 0], shapes[source, 1]
+        samples[p] = walk(readings[p] - number * length, length, shape, derive(keys[source], number), False)
+    return samples
+
+
+@njit(cache=True)
+def _find(tree, source, sample, length, key, reads, until):
+    """Items in whose windows a source may read a sample, int64 [n]: one per pass, until one is `until` or above."""
+    found = [np.int64(0) for _ in range(0)]
+    item, number = np.int64(0), reads // length
+    while item < until:
+        turn = number * length + unpermute(sample, length, derive(key, number)) - reads
+        high = until + SIZE
+        while item < high:  # the item that is the source's turn by its share
+            middle = (item + high) // 2
+            if share_of(tree, source, middle + 1) > turn:
+                high = middle
+            else:
+                item = middle + 1
+        found.append(item)
+        number += 1
+    return np.array(found, dtype=np.int64)
