@@ -53,19 +53,9 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
 
-@pytest.mark.parametrize(
-    ("batch_bytes", "num_slots", "batches"),
-    [
-        (16_000, 3, 262),  # 4 MiB
-        (262_000, 3, 16),
-        (5_000_000, 3, 1),
-        (262_000, 19, 10),  # 48 MiB in 19 slots
-        (16_000, 200, 15),
-        (16_000, 10**6, 1),
-    ],
-)
-def test_a_block_has_many_batches_but_not_too_many_bytes(batch_bytes, num_slots, batches):
-    assert batches_per_block(batch_bytes, num_slots) == batches
+def test_a_block_has_many_batches_but_not_too_many_bytes():
+    assert [batches_per_block(size, 3) for size in (16_000, 262_000, 5_000_000)] == [262, 16, 1], "4 MiB"
+    assert [batches_per_block(16_000, slots) for slots in (19, 200, 10**6)] == [165, 15, 1], "48 MiB in all"
 
 
 def test_a_slot_is_free_when_nothing_refers_to_it():
@@ -82,13 +72,6 @@ def test_a_slot_is_free_when_nothing_refers_to_it():
     assert slots.request() is None, "and so does an array"
     del array
     assert slots.request() == 0
-
-
-def test_a_shorter_block_shows_its_rows_only():
-    slots = Slots(1, (4, 3), INT32, shared=False)
-    slots.tensors[0][:] = torch.arange(12).reshape(4, 3)
-    assert slots.rows(FilledSlot(2, 0)).tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert slots.rows(FilledSlot(1, None, torch.tensor([[7, 8, 9]]))).tolist() == [[7, 8, 9]]
 
 
 @pytest.fixture
@@ -192,12 +175,6 @@ def test_a_read_error_reaches_the_training_loop(nanoset):
 # ---- reading ahead
 
 
-@settings(max_examples=20)
-@given(st.lists(st.integers(), max_size=9), st.integers(1, 5))
-def test_ahead_changes_nothing(items, depth):
-    assert list(ahead(items, depth)) == items
-
-
 def test_ahead_is_so_far_ahead_and_no_further():
     made = []
 
@@ -237,5 +214,6 @@ def test_ahead_leaves_no_thread_behind():
     assert next(iterator) == 0 and len(threads()) == 1
     iterator.close()
     assert threads() == []
-    assert list(ahead(range(3), 2)) == [0, 1, 2]
+    for depth in (1, 2, 3, 5):
+        assert list(ahead(range(3), depth)) == [0, 1, 2]
     assert threads() == []

@@ -87,6 +87,12 @@ def test_wrong_samples_are_refused(examples, message):
         DataCollatorForCLM(4, 0, 0, 0)(examples)
 
 
+@pytest.mark.parametrize("length", [0, -5])
+def test_a_sequence_has_at_least_a_token(length):
+    with pytest.raises(ValueError, match=f"sequence_length must be at least 1 token, got {length}"):
+        DataCollatorForCLM(length, 0, 0, 0)
+
+
 def test_a_rank_without_data_refuses_data():
     with pytest.raises(
         ValueError, match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]"

@@ -76,12 +76,6 @@ def test_boundaries_show_where_documents_begin(lengths: list[int], width: int, d
         assert row == [column == 0 or begin + column in offsets for column in range(width)]
 
 
-def test_a_mapped_table_of_boundaries_is_searched_where_it_lies(tmp_path: Any) -> None:
-    np.save(tmp_path / "offsets.npy", np.array([0, 4, 4, 10]))
-    offsets = np.load(tmp_path / "offsets.npy", mmap_mode="r")
-    assert starts_at_boundaries(offsets, np.array([2]), 6).tolist() == [[True, False, True, False, False, False]]
-
-
 # ---- in Megatron's collator
 
 
@@ -123,13 +117,6 @@ def test_a_block_is_cut_into_the_same_batches() -> None:
     parts = list(MegatronCollator(config).split(torch.from_numpy(ROWS), 2))
     for name, value in whole.items():
         assert torch.equal(torch.cat([part[name] for part in parts]), value)
-
-
-def test_what_is_collated_is_left_alone() -> None:
-    rows = ROWS.copy()
-    batch = batch_of(rows)
-    batch["tokens"].zero_()
-    assert rows.tolist() == ROWS.tolist()
 
 
 def test_a_collator_refuses_what_does_not_belong_to_its_config() -> None:

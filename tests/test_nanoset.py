@@ -71,24 +71,17 @@ def test_the_documented_example(tmp_path):
     assert Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist() != nanoset.dataset_index.tolist()
 
 
-def test_the_summary_is_the_documented_one(tmp_path):
-    path = write_range(tmp_path / "yelp_review_full_input_ids.npy", 1001)
-    assert Nanoset([path], None, 8, 1000).summary() == (
-        "> Total number of samples: 1000\n> Total number of tokens: 8000\n"
-        "> Total number of samples from the yelp_review_full_input_ids.npy dataset: 1000 (1.0)"
-    )
-
-
-def test_the_summary_counts_what_the_index_holds(tmp_path):
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_path, order):
     paths = [write_range(tmp_path / "a.npy", 1001), write_range(tmp_path / "b.npy", 500)]
-    for order in ("nanotron", "stateless"):
-        for num_samples in (1, 100, 187, 400, 1000):
-            nanoset = Nanoset(paths, [0.75, 0.25], 8, num_samples, order=order)
-            counts = np.bincount(nanoset.dataset_index, minlength=2).tolist()
-            assert nanoset.summary().splitlines()[2:] == [
-                f"> Total number of samples from the {name} dataset: {count} ({round(count / num_samples, 2)})"
-                for name, count in zip(["a.npy", "b.npy"], counts, strict=True)
-            ]
+    for num_samples in (1, 100, 187, 400, 1000):
+        nanoset = Nanoset(paths, [0.75, 0.25], 8, num_samples, order=order)
+        lines = ["> Total number of samples: {}", "> Total number of tokens: {}"]
+        expected = [lines[0].format(num_samples), lines[1].format(8 * num_samples)]
+        for name, count in zip("ab", np.bincount(nanoset.dataset_index, minlength=2), strict=True):
+            share = round(count / num_samples, 2)
+            expected.append(f"> Total number of samples from the {name}.npy dataset: {count} ({share})")
+        assert nanoset.summary().splitlines() == expected
 
 
 @settings(max_examples=40)
@@ -138,16 +131,8 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
     assert len(list(itertools.islice(iter(nanoset), 30))) == 25, "a plain for loop ends"
 
 
-def test_a_sample_is_int32_and_writable_without_touching_the_file(tmp_path):
-    path = write_range(tmp_path / "a.npy", 41)
-    nanoset = Nanoset(path, None, 4, 10)
-    sample = nanoset[0]["input_ids"]
-    assert sample.dtype == np.int32
-    sample[:] = -1
-    assert TokenFile(path).tokens.tolist() == list(range(41))
-
-
 def test_the_three_forms_of_dataset_path(tmp_path):
+    """And an open token file, which may stand for its path. A sample is writable without touching it."""
     a, b = write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 81)
     for form, direct in (
         (str(a), Nanoset([a], None, 4, 30)),
@@ -155,11 +140,10 @@ def test_the_three_forms_of_dataset_path(tmp_path):
         ({str(a): 0.8, str(b): 0.2}, Nanoset([a, b], [0.8, 0.2], 4, 30)),
     ):
         assert Nanoset.from_config(form, 4, 30).plan == direct.plan
-
-
-def test_an_open_token_file_may_stand_for_its_path(tmp_path):
-    path = write_range(tmp_path / "a.npy", 41)
-    assert Nanoset([TokenFile(path)], None, 4, 10).plan == Nanoset([path], None, 4, 10).plan
+    nanoset = Nanoset([file := TokenFile(a)], None, 4, 10)
+    assert nanoset.plan == Nanoset(a, None, 4, 10).plan
+    nanoset[0]["input_ids"][:] = -1
+    assert file.tokens.tolist() == list(range(41))
 
 
 ARGUMENTS = {"dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10}

@@ -159,17 +159,6 @@ def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
         NanotronOrder([10**12], None, 10)
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 200), st.integers(0, 2**32 - 1))
-def test_nanotron_positions_and_counts_are_what_a_search_finds(lengths, until, seed):
-    order = NanotronOrder(lengths, range(1, len(lengths) + 1), 200, seed)
-    found = [order[k] for k in range(until)]
-    assert order.counts(until).tolist() == [sum(source == i for source, _ in found) for i in range(len(lengths))]
-    for source, length in enumerate(lengths):
-        for sample in {0, length - 1}:
-            expected = [k for k, pair in enumerate(found) if pair == (source, sample)]
-            assert order.positions(source, sample, until=until).tolist() == expected
-
-
 def test_a_source_that_was_read_out_can_be_dropped():
     start = StatelessOrder([10, 1000], [1, 1], 40).ledger(40)
     assert start.reads[0] >= 10

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.orders import Ledger, StatelessOrder
+from nanoset_ref.orders import Ledger, StatelessOrder, build_order
 
 lengths_and_weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.001, 1)), min_size=1, max_size=9)
 seeds = st.integers(0, 2**32 - 1)
@@ -129,10 +129,10 @@ RECORDED = [(0, 1), (2, 26), (1, 126), (0, 4), (0, 5), (0, 4), (1, 395), (0, 6)]
 # ---- the way back
 
 
-@given(lengths_and_weights, seeds, st.booleans(), st.integers(0, 700))
-def test_counts_and_positions_are_what_a_search_finds(sources, seed, weighted, until):
+@given(st.sampled_from(["nanotron", "stateless"]), lengths_and_weights, seeds, st.booleans(), st.integers(0, 700))
+def test_counts_and_positions_are_what_a_search_finds(name, sources, seed, weighted, until):
     lengths, weights = zip(*sources, strict=True)
-    order = StatelessOrder(lengths, weights if weighted else None, 600, seed)
+    order = build_order(name, lengths, weights if weighted else None, 600, seed)
     found = pairs(order)[:until]
     for source, length in enumerate(lengths):
         assert order.counts(until)[source] == sum(pair[0] == source for pair in found)

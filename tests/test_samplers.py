@@ -7,25 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 from nanoset_ref import plain
+from nanoset_ref.dataloader import NanosetDataLoader
 from nanoset_ref.samplers import ResumableBatchSampler, SkipBatchSampler, worker_seed
-
-
-class Numbers(Dataset):
-    """Sample k is k."""
-
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, k):
-        if not 0 <= k < self.length:
-            raise IndexError(k)
-        return k
 
 
 def lists(sampler):
@@ -39,7 +25,7 @@ def lists(sampler):
 def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     for rank in range(dp_size):
         ours = [k for batch in ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad") for k in batch]
-        assert ours == list(DistributedSampler(Numbers(num_samples), num_replicas=dp_size, rank=rank, shuffle=False))
+        assert ours == list(DistributedSampler(range(num_samples), num_replicas=dp_size, rank=rank, shuffle=False))
 
 
 # ---- our own
@@ -103,9 +89,11 @@ def test_arguments_out_of_range_are_refused(arguments, message):
         ResumableBatchSampler(**{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments})
 
 
-def test_a_negative_count_in_a_state_is_refused():
-    with pytest.raises(ValueError, match="got .*-3"):
-        ResumableBatchSampler(10, 1).load_state_dict({"consumed_train_samples": -3})
+@pytest.mark.parametrize("state", [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))])
+def test_what_is_no_state_is_refused(state):
+    for loader in (sampler := ResumableBatchSampler(10, 1), NanosetDataLoader(range(10), sampler)):
+        with pytest.raises(ValueError, match="a state holds consumed_train_samples, an integer of at least 0; got"):
+            loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
@@ -128,7 +116,7 @@ def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
 
     def factory(rank, size, batch, workers):
         return StatefulDataLoader(
-            Numbers(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers
+            range(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers
         )
 
     check_resume_contract(factory, torch.Tensor.tolist, 61, workers=[num_workers])
@@ -138,7 +126,7 @@ def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
 
 
 def test_resuming_after_a_crash_at_iteration_17_reads_sample_70_first():
-    sampler = DistributedSampler(Numbers(1000), num_replicas=4, rank=2, shuffle=False)
+    sampler = DistributedSampler(range(1000), num_replicas=4, rank=2, shuffle=False)
     assert list(sampler)[17] == 70
     assert next(iter(SkipBatchSampler(sampler, 17 * 4, 4))) == 70
 
@@ -153,7 +141,7 @@ def test_it_skips_once_not_in_every_epoch():
 def test_iterators_that_are_never_used_skip_nothing():
     """A DataLoader with workers calls iter() twice."""
     sampler = SkipBatchSampler([[0], [1], [2], [3]], 2, dp_size=1)
-    loader = DataLoader(Numbers(4), batch_sampler=sampler, num_workers=1)
+    loader = DataLoader(range(4), batch_sampler=sampler, num_workers=1)
     assert [batch.tolist() for batch in loader] == [[2], [3]]
     assert [batch.tolist() for batch in loader] == [[0], [1], [2], [3]]
 
