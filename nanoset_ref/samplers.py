@@ -150,7 +150,7 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         )
 
 
-def consumed_in(state: dict[str, Any]) -> int:
+def consumed_in(state: Any) -> int:
     """The global count that a state holds.
 
     Raises:
