@@ -46,6 +46,9 @@ def starts_at_boundaries(document_offsets: NDArray[np.int64], begins: NDArray[np
 
     Returns:
         bool [B, W]; empty documents do not show.
+
+    Raises:
+        ValueError: the offsets do not ascend where they are needed.
     """
     begins = np.asarray(begins, dtype=np.int64)
     starts = np.zeros((len(begins), width), dtype=np.bool_)
@@ -54,7 +57,10 @@ def starts_at_boundaries(document_offsets: NDArray[np.int64], begins: NDArray[np
     counts = high - low
     rows = np.repeat(np.arange(len(begins)), counts)
     boundaries = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
-    starts[rows, document_offsets[boundaries] - begins[rows]] = True
+    columns = document_offsets[boundaries] - begins[rows]
+    if ((columns < 0) | (columns >= width)).any():
+        raise ValueError("document boundaries do not ascend: their file is damaged, write the token file again")
+    starts[rows, columns] = True
     return starts
 
 

@@ -76,6 +76,11 @@ def test_boundaries_show_where_documents_begin(lengths: list[int], width: int, d
         assert row == [column == 0 or begin + column in offsets for column in range(width)]
 
 
+def test_damaged_boundaries_are_refused() -> None:
+    with pytest.raises(ValueError, match="boundaries do not ascend: their file is damaged"):
+        starts_at_boundaries(np.array([0, 9, 1, 10]), np.array([0]), 5)
+
+
 # ---- in Megatron's collator
 
 
