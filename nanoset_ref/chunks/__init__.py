@@ -9,34 +9,10 @@ Each step is a function and a command:
         --subfolders 'redpajama_v1/arxiv,redpajama_v1/c4' --num_chunks 360 --num_valid_samples_per_subfolder 102400
     python -m nanoset_ref.chunks validate mixed_360
     python -m nanoset_ref.chunks convert mixed_360/train --output_prefix datasets/mixed
+
+The public names stand in `__init__.pyi` and are imported when they are asked for.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from nanoset_ref.chunks.chunk_conversion import chunks_to_megatron, chunks_to_tokens
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, report
-from nanoset_ref.chunks.downloads import DownloadError, download_hub, download_urls
-from nanoset_ref.chunks.mixing import mix
-from nanoset_ref.chunks.packing import Packer, interleave_workers
-from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
-from nanoset_ref.chunks.validation import FileReport, validate
-
-__all__ = [
-    "Account",
-    "ChunkManifest",
-    "DownloadError",
-    "FileReport",
-    "ManifestError",
-    "Packer",
-    "TokenizeConfig",
-    "chunks_to_megatron",
-    "chunks_to_tokens",
-    "download_hub",
-    "download_urls",
-    "find_subsets",
-    "interleave_workers",
-    "mix",
-    "report",
-    "tokenize",
-    "validate",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ in one folder. The files themselves are complete or absent, so this is all the s
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Account(_Entry, extra="allow"):
     __pydantic_extra__: dict[str, NonNegativeInt]
 
 
-class RowFacts(_Entry):
+class RowFacts(_Entry, extra="ignore"):
     """What the settings of a folder say about its rows: their length, the tokenizer; None where they do not."""
 
     concat_tokens: PositiveInt | None = None
@@ -67,24 +67,25 @@ class RowFacts(_Entry):
     eos_token_id: NonNegativeInt | None = None
 
 
-class Settings(RowFacts, extra="allow"):
-    """All that the content of a folder depends on, as JSON gives it back."""
-
-
 class ChunkManifest(_Entry):
     """The content of manifest.json; `files` and `conservation` are filled in when the folder is complete.
 
     Args:
-        settings: what it is made with. files: {path in the folder: entry}. conservation: an account per subset.
+        settings: all that the content of the folder depends on, as JSON gives it back.
+        files: {path in the folder: entry}. conservation: an account per subset.
         carried_tail: ids of the tail that goes to the next subset.
     """
 
     format: str = FORMAT
-    settings: Settings
+    settings: dict[str, Any]
     complete: bool = False
     files: dict[str, FileEntry] = {}
     conservation: list[Account] = []
     carried_tail: list[int] = []
+
+    @property
+    def facts(self) -> RowFacts:
+        return RowFacts.model_validate(self.settings)
 
     @classmethod
     def read(cls, folder: Path) -> ChunkManifest | None:
@@ -98,9 +99,13 @@ class ChunkManifest(_Entry):
         if FORMAT.encode() not in content:
             return None
         try:
-            return cls.model_validate_json(content)
+            found = cls.model_validate_json(content)
+            RowFacts.model_validate(found.settings)
         except ValidationError as error:
-            raise ManifestError(f"{path} is no good manifest: {first_fault(error)}; remove what it is of") from error
+            fault = error.errors()[0]
+            where = ".".join(map(str, fault["loc"]))
+            raise ManifestError(f"{path} is no good manifest: {where} {fault['msg']}; remove what it is of") from error
+        return found
 
     def write(self, folder: Path) -> ChunkManifest:
         with atomic_write(folder / NAME, "w") as file:
@@ -112,19 +117,7 @@ class ChunkManifest(_Entry):
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
-def first_fault(error: ValidationError) -> str:
-    """The first field that is wrong, and why, on one line."""
-    fault = error.errors()[0]
-    limits = fault.get("ctx", {})
-    if "actual_length" in limits:
-        expected = limits.get("min_length", limits.get("max_length"))
-        return f"{limits['actual_length']} {fault['loc'][0]}, expected {expected}"
-    return " ".join([*map(str, fault["loc"][:1]), fault["msg"].partition(" at line")[0]])
-
-
-def begin(
-    folder: Path, settings: Mapping[str, Any], outputs: Iterable[str], *, overwrite: bool = False
-) -> ChunkManifest:
+def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool = False) -> ChunkManifest:
     """Make `folder` ready for a run and return its manifest: complete if there is nothing to do.
 
     The run has `settings`, of values that JSON gives back unchanged, and will write `outputs`, patterns of files or
@@ -137,24 +130,22 @@ def begin(
     Raises:
         ManifestError: (2) there is something of other settings, or that no manifest lists, and `overwrite` is False.
     """
-    wanted = Settings.model_validate(settings)
     found = ChunkManifest.read(folder)
-    may_go = overwrite or (found is not None and not found.complete)
-    if found and found.settings == wanted and not (found.complete and overwrite):
+    if found and found.settings == settings and not (found.complete and overwrite):
         return found
     existing = [path for pattern in [*outputs, NAME] for path in folder.glob(pattern)]
-    if existing and not may_go:
-        known = found.settings.model_dump() if found else {}
-        differing = [key for key, value in wanted.model_dump().items() if known.get(key) != value]
+    if existing and not overwrite and (found is None or found.complete):
+        known = found.settings if found else {}
+        differing = [key for key, value in settings.items() if known.get(key) != value]
         raise ManifestError(
             f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
             "choose another output folder, or overwrite"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    ChunkManifest(settings=Settings()).write(folder)  # killed from here on, the next run arrives at 2 again
+    ChunkManifest(settings={}).write(folder)  # killed from here on, the next run arrives at 2 again
     for path in existing:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return ChunkManifest(settings=wanted).write(folder)
+    return ChunkManifest(settings=settings).write(folder)
 
 
 def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
@@ -163,22 +154,22 @@ def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     return {folder: manifest for folder in folders if (manifest := ChunkManifest.read(folder))}
 
 
-def faults(manifests: Mapping[Path, ChunkManifest], paths: Collection[PathLike]) -> Iterator[tuple[Path, str]]:
+def faults(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> Iterator[tuple[Path, str]]:
     """(path, what is wrong): folders that are not finished, files among or below `paths` that are not as listed."""
     given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
         if not manifest.complete:
             yield folder, "not finished: run the command that makes it once more"
-        for path, entry in ((folder / name, entry) for name, entry in manifest.files.items()):
-            if not any(map(path.is_relative_to, given)):
-                continue
-            if not path.exists():
+        for name, entry in manifest.files.items():
+            path = folder / name
+            wanted = any(map(path.is_relative_to, given))
+            if wanted and not path.exists():
                 yield path, "missing, though the manifest lists it"
-            elif entry != FileEntry.of(path, entry.lines):
+            elif wanted and entry.checksum != checksum(path):
                 yield path, "changed: it has not the checksum that the manifest says"
 
 
-def agreed(manifests: Mapping[Path, ChunkManifest], paths: Collection[PathLike]) -> RowFacts:
+def agreed(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> RowFacts:
     """What all say about their rows.
 
     Raises:
@@ -186,7 +177,7 @@ def agreed(manifests: Mapping[Path, ChunkManifest], paths: Collection[PathLike])
     """
     for path, what in faults(manifests, paths):
         raise ManifestError(f"{path}: {what}")
-    said = {RowFacts(**manifest.settings.model_dump()) for manifest in manifests.values()} or {RowFacts()}
+    said = {manifest.facts for manifest in manifests.values()} or {RowFacts()}
     if len(said) > 1:
         raise ManifestError(f"these rows do not go together, tokenise them alike: {sorted(map(str, said))}")
     return said.pop()

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 from urllib.request import urlopen
 
-import huggingface_hub
+from huggingface_hub import snapshot_download
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from tqdm.contrib.concurrent import thread_map
 
+from nanoset_ref.command import UsageError
 from nanoset_ref.files import PathLike
 
-REDPAJAMA_BASE = "https://data.together.xyz/redpajama-data-1T/v1.0.0/"
+REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 HUB_DATASETS = {"refinedweb": "tiiuae/falcon-refinedweb", "starcoderdata": "bigcode/starcoderdata"}
 
 
@@ -32,78 +34,51 @@ class DownloadError(OSError):
     """Files could not be fetched; the message names the first, and the reason."""
 
 
-def download_urls(
-    urls: PathLike,
-    out_root: PathLike,
+def download(
     *,
+    out_root: PathLike,
+    urls: str | None = None,
+    repo: str | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     base: str | None = None,
     num_workers: int = 8,
 ) -> list[Path]:
-    """Fetch a list of URLs into `out_root`, several at once, going on where an earlier call stopped.
+    """Fetch a list of URLs, or a dataset of the Hub, into folders by subset, going on where an earlier call stopped.
 
     Args:
-        urls: a file with one URL per line, or the URL of such a file; blank lines and # lines are left out.
-        out_root: made if needed. The files lie below it as their paths say.
-        include, exclude: patterns of paths ("arxiv/*", "common_crawl/*"); a name without a wildcard means the folder
-            of that name. Of what `include` matches (all, if empty), what `exclude` matches is left out.
-        base: the part of the URLs that is not part of the paths; None: RedPajama's, or the folder that all share.
+        out_root: where the folders go; a dataset of the Hub gets one with its name.
+        urls: file, or URL of a file, with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
+        repo: dataset of the Hub, or one of refinedweb, starcoderdata.
+        include: folders or patterns of paths to take (default: all).
+        exclude: folders or patterns to leave out of them, e.g. common_crawl.
+        base: the part of the URLs that is no part of the paths (default: RedPajama's, or the folder that all share).
         num_workers: files at once.
 
     Returns:
-        The files, in the order of the list.
+        The files of the list in its order, or the folder of the dataset.
 
     Raises:
-        ValueError: no URL remains, or one is not below the base.
+        UsageError: not one of urls and repo. ValueError: no URL remains, or one has no path of its own below the base.
         DownloadError: a file could not be fetched, after all others were; another call goes on with it.
     """
-    name = os.fspath(urls)
-    with urlopen(name) if name.startswith("http") else open(name, "rb") as file:
-        lines = [line.decode().strip() for line in file]
-    targets = _targets([line for line in lines if line and line[0] != "#"], base)
-    allow, ignore = _patterns(include) or None, _patterns(exclude)
-    chosen = list(filter_repo_objects(targets, allow_patterns=allow, ignore_patterns=ignore))
-    if not chosen:
+    chosen: dict[str, Any] = {"allow_patterns": _patterns(include) or None, "ignore_patterns": _patterns(exclude)}
+    if repo and not urls:
+        name = HUB_DATASETS.get(repo, repo)
+        folder = Path(out_root, os.path.basename(name))
+        snapshot_download(name, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
+        return [folder]
+    if repo or not urls:
+        raise UsageError("give either --urls or --repo")
+    targets = _targets(urls, base)
+    paths = list(filter_repo_objects(targets, **chosen))
+    if not paths:
         raise ValueError(f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}")
-    files = [Path(out_root, path) for path in chosen]
-    said = thread_map(_fetch, [targets[path] for path in chosen], files, max_workers=num_workers, disable=None)
-    if problems := list(filter(None, said)):
+    files = [Path(out_root, path) for path in paths]
+    said = thread_map(_fetch, [targets[path] for path in paths], files, max_workers=num_workers, disable=None)
+    if problems := [problem for problem in said if problem]:
         raise DownloadError(f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}")
     return files
-
-
-def download_hub(
-    repo_id: str,
-    out_root: PathLike,
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    revision: str | None = None,
-    num_workers: int = 8,
-) -> Path:
-    """Fetch a dataset of the Hugging Face Hub into out_root/<its name>, through huggingface_hub's snapshot download.
-
-    Args:
-        repo_id: "tiiuae/falcon-refinedweb", or "refinedweb" and "starcoderdata" for those two.
-        include, exclude: as in `download_urls`. revision: branch, tag or commit; None: the newest.
-        num_workers: files at once.
-
-    Returns:
-        The folder. Interrupted, the same call goes on; sizes and hashes are verified by huggingface_hub.
-    """
-    repo_id = HUB_DATASETS.get(repo_id, repo_id)
-    folder = Path(out_root, os.path.basename(repo_id))
-    huggingface_hub.snapshot_download(
-        repo_id,
-        repo_type="dataset",
-        revision=revision,
-        local_dir=folder,
-        max_workers=num_workers,
-        allow_patterns=_patterns(include) or None,
-        ignore_patterns=_patterns(exclude),
-    )
-    return folder
 
 
 def _patterns(names: Sequence[str]) -> list[str]:
@@ -111,18 +86,18 @@ def _patterns(names: Sequence[str]) -> list[str]:
     return [name if set("*?[") & set(name) else f"{name}/*" for name in names]
 
 
-def _targets(urls: list[str], base: str | None) -> dict[str, str]:
-    """{path below the output folder: URL}."""
-    if base is None:
-        shared = os.path.commonprefix([os.path.dirname(url) + "/" for url in urls])  # noqa: RUF071 - cut at a slash below
-        base = REDPAJAMA_BASE if shared.startswith(REDPAJAMA_BASE) else os.path.dirname(shared)
-    targets: dict[str, str] = {}
-    for url in dict.fromkeys(urls):
-        before, _, path = unquote(url.partition("?")[0]).partition(base.rstrip("/") + "/")
-        if before or not path or not url.startswith("http") or path in targets or ".." in path.split("/"):
-            raise ValueError(f"{url} has no path of its own below {base} (it would be {path!r}); give another base")
-        targets[path] = url
-    return targets
+def _targets(listed: str, base: str | None) -> dict[str, str]:
+    """{path below the output folder: URL}, of the URLs in a file or at a URL."""
+    with urlopen(listed) if listed.startswith("http") else open(listed, "rb") as file:
+        lines = [line.decode().strip() for line in file]
+    urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
+    paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
+    if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):
+        raise ValueError(f"{listed} must hold URLs, each with a path of its own without ..")
+    folder = PurePosixPath(base or os.path.commonpath([path.parent for path in paths]))
+    if base is None and folder.is_relative_to(REDPAJAMA):
+        folder = REDPAJAMA
+    return {path.relative_to(folder).as_posix(): url for path, url in paths.items()}
 
 
 def _fetch(url: str, target: Path) -> str | None:

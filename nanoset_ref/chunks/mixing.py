@@ -21,6 +21,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,51 +34,15 @@ from nanoset_ref.files import PathLike, atomic_write
 ROWS, VALID, TRAIN = "train.jsonl", "valid", "train"  # the file of a subset; the two folders of a mix
 
 
-class Subset:
-    """The samples of one subset, and where they go: steps 1 and 2.
-
-    Args:
-        name: its folder, relative to the input root. path: its train.jsonl.
-        num_chunks, num_valid: as in `mix`. rng: draws the held-out samples.
-
-    Attributes:
-        line_starts: int64 [lines + 1], the bytes where the lines begin, and the end.
-        valid_lines: int64 [num_valid], the held-out lines, sorted, counted from 0.
-        per_chunk: samples in each chunk. account: of all samples.
-
-    Raises:
-        ValueError: a blank line, no sample, or fewer than `num_valid`.
+class _Dealt(NamedTuple):
+    """The samples of one subset after steps 1 and 2: where the lines of both kinds begin in its file, int64, in bytes,
+    ascending.
     """
 
-    def __init__(self, name: str, path: Path, num_chunks: int, num_valid: int, rng: random.Random) -> None:
-        with open(path, "rb") as file:
-            self.line_starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
-            samples = len(self.line_starts) - 1
-            if samples < max(num_valid, 1):
-                raise ValueError(
-                    f"{name} has {samples} samples, fewer than the {num_valid} for validation: "
-                    "ask for fewer, or leave the subset out"
-                )
-            self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        blank = np.flatnonzero(np.diff(self.line_starts) == 1)
-        if len(blank):
-            raise ValueError(f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` names all of them")
-        self.num_chunks = num_chunks
-        self.per_chunk, leftover = divmod(samples - num_valid, num_chunks)
-        self.valid_lines = np.array(sorted(rng.sample(range(samples - leftover), num_valid)), dtype=np.int64)
-        train = samples - num_valid - leftover
-        self.account = Account.model_validate(
-            {"subset": name, "samples": samples, "valid": num_valid, "train": train, "leftover": leftover}
-        )
-
-    def train_lines(self, chunk: int) -> NDArray[np.int64]:
-        """int64 [per_chunk], counted from 0. Lines 0..10 less [2, 5] go to 3 chunks: 0 4 8 | 1 6 9 | 3 7 10."""
-        dealt = np.arange(self.per_chunk) * self.num_chunks + chunk  # counted among the training lines
-        return dealt + np.searchsorted(self.valid_lines - np.arange(len(self.valid_lines)), dealt, side="right")
-
-    def line(self, number: int) -> bytes:
-        start, end = self.line_starts[number : number + 2].tolist()
-        return self._content[start:end].removesuffix(b"\n") + b"\n"  # the last line of a file may lack its end
+    content: mmap.mmap
+    valid: NDArray[np.int64]
+    train: NDArray[np.int64]
+    account: Account
 
 
 def mix(
@@ -108,21 +73,19 @@ def mix(
         The manifest, with an `Account` per subset.
 
     Raises:
-        FileNotFoundError: a subset without train.jsonl. ValueError: a count out of range, a name twice, too few samples
-            (before anything is written).
+        FileNotFoundError: a subset without train.jsonl. ValueError: a count out of range, a name twice, a blank line,
+            too few samples (before anything is written).
         ManifestError: a subset that is unfinished, changed, or unlike the others; out_root holds something else.
 
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep, with Python's generator seeded.
     """
     if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
-        raise ValueError(
-            "num_chunks must be at least 1, num_valid_samples_per_subfolder at least 0, random_seed in [0, 2**32), "
-            f"got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}"
-        )
-    paths = _subset_files(subfolders, Path(input_root))
+        limits = "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32)"
+        raise ValueError(f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}")
+    out, paths = Path(out_root), _subset_files(subfolders, Path(input_root))
     above = manifests.above(paths.values())
     facts = manifests.agreed(above, paths.values())
-    subsets = _plan(paths, num_chunks, num_valid_samples_per_subfolder, random_seed)
+    subsets = _deal(paths, num_chunks, num_valid_samples_per_subfolder, random.Random(random_seed))
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
@@ -133,37 +96,11 @@ def mix(
         "shuffle": shuffle,
         **facts.model_dump(),
     }
-    out = Path(out_root)
     manifest = manifests.begin(out, settings, [TRAIN, VALID], overwrite=overwrite)
-    if not manifest.complete:
-        files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None)
-        manifest = manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
-    return manifest
-
-
-def _plan(paths: dict[str, Path], num_chunks: int, num_valid: int, seed: int) -> list[Subset]:
-    """Steps 1 and 2."""
-    rng = random.Random(seed)
-    subsets = [
-        Subset(name, path, num_chunks, num_valid, rng) for name, path in tqdm(paths.items(), "subsets", disable=None)
-    ]
-    if not any(subset.per_chunk for subset in subsets):
-        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
-    return subsets
-
-
-def _write_all(out: Path, subsets: list[Subset], num_chunks: int, seed: int | None) -> dict[str, FileEntry]:
-    """Steps 3 and 4."""
-    files = {}
-    for subset in subsets:
-        name = f"{VALID}/{subset.account.subset}.jsonl"
-        files[name] = _write(out / name, [subset], [subset.valid_lines], range(len(subset.valid_lines)))
-    size = sum(subset.per_chunk for subset in subsets)
-    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
-        name = f"{TRAIN}/train_{chunk}.jsonl"
-        order = range(size) if seed is None else np.random.RandomState([seed, chunk]).permutation(size)
-        files[name] = _write(out / name, subsets, [subset.train_lines(chunk) for subset in subsets], order)
-    return files
+    if manifest.complete:
+        return manifest
+    files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None)
+    return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
@@ -182,13 +119,54 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
     return paths
 
 
-def _write(path: Path, subsets: list[Subset], lines: list[NDArray[np.int64]], order: Iterable[int]) -> FileEntry:
+def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.Random) -> list[_Dealt]:
+    """Steps 1 and 2."""
+    subsets = []
+    for name, path in tqdm(paths.items(), "subsets", disable=None):
+        with open(path, "rb") as file:
+            starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
+            samples = len(starts) - 1
+            if samples < max(num_valid, 1):
+                raise ValueError(f"{name} has {samples} samples, fewer than the {num_valid} for validation")
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        blank = np.flatnonzero(np.diff(starts) == 1)
+        if len(blank):
+            raise ValueError(f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` names all of them")
+        leftover = (samples - num_valid) % num_chunks
+        used = samples - leftover
+        valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
+        counts = {"samples": samples, "valid": num_valid, "train": used - num_valid, "leftover": leftover}
+        account = Account.model_validate({"subset": name, **counts})
+        subsets.append(_Dealt(content, starts[valid], np.delete(starts[:used], valid), account))
+    if not any(len(subset.train) for subset in subsets):
+        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
+    return subsets
+
+
+def _write_all(out: Path, subsets: list[_Dealt], num_chunks: int, seed: int | None) -> dict[str, FileEntry]:
+    """Steps 3 and 4."""
+    files = {}
+    for subset in subsets:
+        name = f"{VALID}/{subset.account.subset}.jsonl"
+        files[name] = _write(out / name, [subset], [subset.valid], range(len(subset.valid)))
+    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
+        name = f"{TRAIN}/train_{chunk}.jsonl"
+        lines = [subset.train[chunk::num_chunks] for subset in subsets]
+        size = sum(map(len, lines))
+        order = range(size) if seed is None else np.random.RandomState([seed, chunk]).permutation(size)
+        files[name] = _write(out / name, subsets, lines, order)
+    return files
+
+
+def _write(path: Path, subsets: list[_Dealt], lines: list[NDArray[np.int64]], order: Iterable[int]) -> FileEntry:
     """Write `lines[i]` of every `subsets[i]`, all of them in `order`. A file that exists is complete, and stays."""
     which = np.repeat(range(len(subsets)), list(map(len, lines)))
-    numbers = np.concatenate(lines)
+    starts = np.concatenate(lines)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as out:
             for k in order:
-                out.write(subsets[which[k]].line(numbers[k]))
-    return FileEntry.of(path, len(numbers))
+                content = subsets[which[k]].content
+                content.seek(starts[k])
+                out.write(content.readline().removesuffix(b"\n") + b"\n")  # the last line of a file may lack its end
+    return FileEntry.of(path, len(starts))

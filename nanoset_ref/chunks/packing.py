@@ -13,7 +13,7 @@ number of workers. The cost of packing is a copy of the tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TypeVar
 
 import numpy as np
@@ -29,61 +29,52 @@ class Packer:
     Args:
         row_length: tokens per row; for training with labels shifted by one, sequence_length + 1.
         wrap: whether documents go on in the next row.
-        carried: integers [fewer than row_length], the tail of another packer, to begin with.
 
     Attributes:
         tail: integers [fewer than row_length], the tokens that no row holds yet.
-        cut_tokens: tokens cut away so far; 0 with wrap. padding_tokens: what `pad` has put in.
+        cut_tokens: tokens cut away so far; 0 with wrap.
 
     Raises:
-        ValueError: a row_length below 1, or a carried tail that is a row or more.
+        ValueError: a row_length below 1.
     """
 
-    def __init__(self, row_length: int, *, wrap: bool = True, carried: ArrayLike = ()) -> None:
+    def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         if row_length < 1:
             raise ValueError(f"a row holds at least 1 token, got row_length={row_length}")
-        self.tail: NDArray[np.integer] = np.asarray(carried, dtype=np.int64)
-        if len(self.tail) >= row_length:
-            raise ValueError(f"a carried tail is shorter than a row of {row_length} tokens, got {len(self.tail)}")
         self.row_length, self.wrap = row_length, wrap
-        self.cut_tokens = self.padding_tokens = 0
+        self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
+        self.cut_tokens = 0
 
-    def add(self, ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.integer]:
+    def add(self, ids: NDArray[np.integer], lengths: ArrayLike) -> NDArray[np.integer]:
         """Add documents; returns the rows that became full.
 
         Args:
             ids: integers [sum(lengths)], the documents back to back, separators included.
-            lengths: int64 [documents], the tokens of each; needed without wrap only.
+            lengths: integers [documents], the tokens of each.
 
         Returns:
             Integers [rows, row_length] of the dtype of `ids`.
         """
         ids = np.concatenate([self.tail, ids]).astype(ids.dtype)
-        if self.wrap:
-            end = len(ids) // self.row_length * self.row_length
-            self.tail = ids[end:].copy()
-            return ids[:end].reshape(-1, self.row_length)
         document_ends = np.cumsum(lengths) + len(self.tail)
-        rows, start = [], 0
+        rows, start = [ids[:0]], 0
         while (end := start + self.row_length) <= len(ids):  # documents end at 30, 40, 95; rows of 33 are 0:33, 40:73
             rows.append(ids[start:end])
-            start = int(document_ends[np.searchsorted(document_ends, end)])
+            start = end if self.wrap else int(document_ends[np.searchsorted(document_ends, end)])
             self.cut_tokens += start - end
         self.tail = ids[start:].copy()
-        return np.array(rows, dtype=ids.dtype).reshape(-1, self.row_length)
-
-    def pad(self, pad_id: int) -> NDArray[np.integer]:
-        """The tail, filled up to a row: integers [1, row_length], or [0, row_length] where there is none."""
-        self.padding_tokens = -len(self.tail) % self.row_length
-        return self.add(np.full(self.padding_tokens, pad_id), np.array([self.padding_tokens]))
+        return np.concatenate(rows).reshape(-1, self.row_length)
 
 
 def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:
     """The rows of several workers in the order of the original script: 512 of each in turn."""
-    left = list(map(iter, workers))
-    while left:
-        for worker in left.copy():
-            rows = list(islice(worker, WORKER_BATCH))
+    for turn in zip_longest(*(batches(rows, WORKER_BATCH) for rows in workers), fillvalue=()):
+        for rows in turn:
             yield from rows
-            if not rows:
-                left.remove(worker)
+
+
+def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """`size` rows at a time, and what is left."""
+    rows = iter(rows)
+    while batch := list(islice(rows, size)):
+        yield batch

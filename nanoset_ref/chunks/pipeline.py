@@ -27,39 +27,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datatrove.data import Document, DocumentsPipeline
+from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.tokens import DocumentTokenizer
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.text import open_text
-
-
-class TextReader(PipelineStep):
-    """A first step that reads what `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ...
-
-    Args:
-        input: a folder, file or glob, as `open_text` takes it.
-        column: of the text.
-    """
-
-    name = "nanoset_ref.text"
-    type = "READER"
-
-    def __init__(self, input: PathLike, column: str = "text") -> None:
-        super().__init__()
-        self.input, self.column = os.fspath(input), column
-
-    def run(self, data: DocumentsPipeline | None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
-        source = open_text(self.input, column=self.column)
-        share = dataclasses.replace(source, parts=source.parts[rank::world_size])
-        for document in share.documents():
-            self.stat_update("documents")
-            yield Document(text=document.text, id=document.where)
 
 
 def datatrove_pipeline(
@@ -70,7 +48,7 @@ def datatrove_pipeline(
     eos_text: str,
     column: str = "text",
     **options: Any,
-) -> list[PipelineStep]:
+) -> list[PipelineStep | Callable[..., Any]]:
     """The steps that tokenise `input` into `output_folder`: read, tokenise and write.
 
     Args:
@@ -81,11 +59,15 @@ def datatrove_pipeline(
         column: of the text.
         **options: of datatrove's DocumentTokenizer, for example `shuffle_documents` and `seed` of each task's shuffle.
     """
-    file = Path(tokenizer) / "tokenizer.json"
-    writer = DocumentTokenizer(
-        os.fspath(output_folder),
-        tokenizer_name_or_path=os.fspath(file if file.is_file() else tokenizer),
-        eos_token=eos_text,
-        **options,
-    )
-    return [TextReader(input, column), writer]
+    file = Path(tokenizer, "tokenizer.json")
+    name = os.fspath(file if file.is_file() else tokenizer)
+    writer = DocumentTokenizer(os.fspath(output_folder), tokenizer_name_or_path=name, eos_token=eos_text, **options)
+    return [partial(_read, os.fspath(input), column), writer]
+
+
+def _read(input: str, column: str, data: object, rank: int, world_size: int) -> Iterator[Document]:
+    """What `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ..."""
+    source = open_text(input, column=column)
+    share = dataclasses.replace(source, parts=source.parts[rank::world_size])
+    for document in share.documents():
+        yield Document(text=document.text, id=document.where)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -30,11 +29,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, ManifestError, above, begin
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, above, begin
+from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.text import SUFFIXES, InputError, OnError, open_text
@@ -55,7 +54,7 @@ class TokenizeConfig:
         concat_tokens: tokens per row; sequence_length + 1.
         bos_text, eos_text: put before and after each document; one token each.
         no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
-        tail: "drop"; "pad", with the padding or EOS token; "carry", into the first row of the next subset.
+        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
         column: of the text; None: "text", or "content" where there is no "text".
         no_special_tokens: leave out what the tokenizer adds by itself (Llama's BOS), which the original script keeps.
@@ -82,10 +81,8 @@ class TokenizeConfig:
 
     def __post_init__(self) -> None:
         if self.concat_tokens < 2 or self.worker_packing < 0:
-            raise ValueError(
-                f"concat_tokens must be at least 2, worker_packing at least 0, got {self.concat_tokens} and "
-                f"{self.worker_packing}"
-            )
+            limits = "concat_tokens must be at least 2, worker_packing at least 0"
+            raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
 
@@ -163,17 +160,9 @@ def tokenize(
     found: dict[str, ChunkManifest] = {}
     carried: list[int] = []
     for name in names:
-        job = _Job(
-            name=name,
-            files=subsets[name],
-            folder=Path(out_root, name),
-            config=config,
-            column=config.column or _column(subsets[name], config.on_error),
-            encoder=encoder,
-            carried=carried,
-            num_workers=num_workers,
-        )
-        manifest = job.run(overwrite)
+        column = config.column or _column(subsets[name], config.on_error)
+        subset = _Subset(name, subsets[name], Path(out_root, name), config, column, encoder, carried)
+        manifest = subset.make(num_workers, overwrite)
         if manifest:
             found[name], carried = manifest, manifest.carried_tail
     return found
@@ -187,14 +176,13 @@ def _encoder(config: TokenizeConfig) -> Encoder:
             f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
             f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
         )
-    if config.tail == "pad" and _pad_id(encoder) is None:
-        raise ValueError(f'tail="pad" needs a padding or EOS token, and {config.tokenizer} has neither')
     return encoder
 
 
-def _pad_id(encoder: Encoder) -> Any:
-    pad_id = encoder.tokenizer.pad_token_id
-    return encoder.eos_token_id if pad_id is None else pad_id
+def _pad_id(encoder: Encoder) -> int:
+    """The padding token, or EOS, or else a separator."""
+    ids = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
+    return next(number for number in ids if number is not None)
 
 
 def _column(files: list[Path], on_error: OnError) -> str:
@@ -206,9 +194,9 @@ def _column(files: list[Path], on_error: OnError) -> str:
     return COLUMNS[0]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Job:
-    """One subset: what is to be made of which files, and the making."""
+@dataclasses.dataclass(frozen=True)
+class _Subset:
+    """One subset: what is to be made of which files in which folder, and the tail of the subset before."""
 
     name: str
     files: list[Path]
@@ -217,23 +205,22 @@ class _Job:
     column: str
     encoder: Encoder
     carried: list[int]
-    num_workers: int
 
-    def run(self, overwrite: bool) -> ChunkManifest | None:
+    def make(self, num_workers: int, overwrite: bool) -> ChunkManifest | None:
         """Make the subset if it is not there; None in the ranks other than 0, which decides for all."""
-        manifests = []
+        manifest = None
 
         def is_made() -> str:
-            manifests.append(begin(self.folder, self._settings(), [ROWS, TOKEN_FILES], overwrite=overwrite))
-            return str(manifests[0].complete)
+            nonlocal manifest
+            manifest = begin(self.folder, self._settings(), [ROWS, TOKEN_FILES], overwrite=overwrite)
+            return str(manifest.complete)
 
         if Ranks().agree(is_made) == "True":
-            return next(iter(manifests), None)
+            return manifest
         workers = min(self.config.worker_packing, len(self.files)) or 1
-        shares = [self.files[worker::workers] for worker in range(workers)]
         paths = [self.folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
-        counts = [count for count in map(self._tokenise, shares, paths) if count]
-        return self._finish(manifests[0], paths, counts) if manifests else None
+        counts = [self._tokenise(self.files[i::workers], path, num_workers) for i, path in enumerate(paths)]
+        return self._finish(manifest, paths, [count for count in counts if count]) if manifest else None
 
     def _settings(self) -> dict[str, Any]:
         """All that the output depends on."""
@@ -250,7 +237,7 @@ class _Job:
             "carried_in": self.carried,
         }
 
-    def _tokenise(self, files: list[Path], path: Path) -> Counts | None:
+    def _tokenise(self, files: list[Path], path: Path, num_workers: int) -> Counts | None:
         writer = TokenFileWriter(
             path,
             dtype=self.encoder.dtype,
@@ -262,55 +249,48 @@ class _Job:
             added_special_tokens=not self.config.no_special_tokens,
         )
         source = partial(open_text, files, column=self.column, on_error=self.config.on_error)
-        return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=self.num_workers)
+        return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=num_workers)
 
     def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
         """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
+        config, files, samples = self.config, {}, 0
         documents, tokens = sum(count.documents for count in counts), sum(count.tokens for count in counts)
-        separators = documents * len(self.encoder.prefix + self.encoder.suffix)
-        packers = [Packer(self.config.concat_tokens, wrap=not self.config.no_wrap, carried=self.carried) for _ in paths]
-        files = {}
-        samples, written = 0, tokens
-        if self.config.format != "tokens":
-            with atomic_write(self.folder / ROWS, "w") as file:
+        packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
+        packers[0].add(np.array(self.carried, dtype=self.encoder.dtype), [len(self.carried)])
+        if config.format != "tokens":
+            with atomic_write(self.folder / ROWS) as file:
                 for row in interleave_workers(map(self._rows, paths, packers)):
                     file.write(format_row(row, self.name))
                     samples += 1
-            written = samples * self.config.concat_tokens
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
-        if self.config.format != "jsonl":
+        if config.format != "jsonl":
             files[TOKENS] = FileEntry.of(paths[0], documents)
         else:
             for path in self.folder.glob(TOKEN_FILES):
                 path.unlink()
-        carried = packers[0].tail.tolist() if self.config.tail == "carry" else []
-        came = {
+        written = tokens if config.format == "tokens" else samples * config.concat_tokens
+        carried = packers[0].tail.tolist() if config.tail == "carry" else []
+        cut, left = sum(packer.cut_tokens for packer in packers), sum(len(packer.tail) for packer in packers)
+        separators = documents * len(self.encoder.prefix + self.encoder.suffix)
+        account = {
+            "documents": documents,
+            "skipped_documents": sum(sum(count.skipped.values()) for count in counts),
             "document_tokens": tokens - separators,
             "separator_tokens": separators,
             "carried_in_tokens": len(self.carried),
-            "padding_tokens": sum(packer.padding_tokens for packer in packers),
-        }
-        went = {
+            "padding_tokens": written + cut + left - tokens - len(self.carried),
+            "samples": samples,
             "written_tokens": written,
-            "cut_tokens": sum(packer.cut_tokens for packer in packers),
-            "tail_tokens": sum(len(packer.tail) for packer in packers) - len(carried),
+            "cut_tokens": cut,
+            "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        if sum(came.values()) != sum(went.values()):
-            raise ManifestError(f"{self.name}: tokens have disappeared; {came} came in, {went} are accounted for")
-        skipped = sum(sum(count.skipped.values()) for count in counts)
-        read = {"subset": self.name, "documents": documents, "skipped_documents": skipped}
-        account = Account.model_validate({**read, **came, "samples": samples, **went})
-        return manifest.finish(self.folder, files=files, conservation=[account], carried_tail=carried)
+        conservation = [Account.model_validate({"subset": self.name, **account})]
+        return manifest.finish(self.folder, files=files, conservation=conservation, carried_tail=carried)
 
     def _rows(self, path: Path, packer: Packer) -> Iterator[NDArray[np.integer]]:
         for ids, lengths in TokenFile(path).blocks():
             yield from packer.add(ids, lengths)
         if self.config.tail == "pad":
-            yield from packer.pad(_pad_id(self.encoder))
-
-
-def format_row(row: NDArray[np.integer], source: str) -> str:
-    """The line of a row, integers [length], byte for byte as Python's `json.dumps` writes it."""
-    ids = orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).decode().replace(",", ", ")
-    return f'{{"token_ids": {ids}, "source": {json.dumps(source)}}}\n'
+            missing = -len(packer.tail) % self.config.concat_tokens
+            yield from packer.add(np.full(missing, _pad_id(self.encoder)), [missing])

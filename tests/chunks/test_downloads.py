@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.chunks import downloads as module
-from nanoset_ref.chunks.downloads import DownloadError, download_hub, download_urls
+from nanoset_ref.chunks.downloads import DownloadError, download
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -86,25 +86,25 @@ def files_in(folder):
 
 def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetched_again(server, listed, tmp_path):
     for _ in range(2):
-        files = download_urls(listed, tmp_path / "out", num_workers=2)
+        files = download(urls=str(listed), out_root=tmp_path / "out", num_workers=2)
         assert files_in(tmp_path / "out") == CONTENT
         assert files == [tmp_path / "out" / name for name in CONTENT]
     assert len(server.log) == 3
 
 
 def test_filters_choose_what_is_fetched(listed, tmp_path):
-    download_urls(listed, tmp_path / "a", exclude=["common_crawl"])
+    download(urls=str(listed), out_root=tmp_path / "a", exclude=["common_crawl"])
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
-    download_urls(listed, tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
+    download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
     with pytest.raises(ValueError, match="none of 3 URLs is left"):
-        download_urls(listed, tmp_path / "c", include=["books"])
+        download(urls=str(listed), out_root=tmp_path / "c", include=["books"])
 
 
 def test_broken_connections_go_on_where_they_broke(server, listed, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
     server.break_after = 1700
-    download_urls(listed, tmp_path / "out")
+    download(urls=str(listed), out_root=tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
     ranges = [asked for name, asked in server.log if name == "x.jsonl"]
     assert ranges == [None, "bytes=1700-"]
@@ -115,7 +115,7 @@ def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed,
     (tmp_path / "out/c4").mkdir(parents=True)
     (tmp_path / "out/c4/.x.jsonl.part").write_bytes(CONTENT["c4/x.jsonl"][:1000])
     server.ranges = ranges
-    download_urls(listed, tmp_path / "out")
+    download(urls=str(listed), out_root=tmp_path / "out")
     assert ("x.jsonl", "bytes=1000-") in server.log
     assert files_in(tmp_path / "out") == CONTENT
     assert not list((tmp_path / "out").rglob("*.part"))
@@ -124,46 +124,50 @@ def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed,
 def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
     listed.write_text(f"{server.base}/c4/gone.jsonl\n" + listed.read_text())
     with pytest.raises(DownloadError, match=r"1 of 4 files are missing.*gone.jsonl.*404"):
-        download_urls(listed, tmp_path / "out")
+        download(urls=str(listed), out_root=tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
 
 
 def test_a_list_can_be_fetched_too(server, tmp_path):
     server.files["/corpus/v1.0.0/urls.txt"] = f"{server.base}/arxiv/a%20b.jsonl".encode()
-    download_urls(f"{server.base}/urls.txt", tmp_path / "out", base=server.base)
+    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "out", base=server.base)
     assert set(files_in(tmp_path / "out")) == {"arxiv/a b.jsonl"}
 
 
-def test_paths_follow_the_base():
+def paths_of(tmp_path, urls, base=None):
+    (tmp_path / "urls.txt").write_text("\n".join(urls))
+    return module._targets(str(tmp_path / "urls.txt"), base)
+
+
+def test_paths_follow_the_base(tmp_path):
     redpajama = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/a.jsonl"
-    assert module._targets([redpajama], None) == {"arxiv/a.jsonl": redpajama}
-    assert list(module._targets(["http://h/x/a.txt", "http://h/xy/b.txt?token=1"], None)) == ["x/a.txt", "xy/b.txt"]
-    assert list(module._targets(["http://h/x/a.txt"], "http://h/")) == ["x/a.txt"]
+    assert paths_of(tmp_path, [redpajama]) == {"arxiv/a.jsonl": redpajama}
+    assert list(paths_of(tmp_path, ["http://h/x/a.txt", "http://h/xy/b.txt?token=1"])) == ["x/a.txt", "xy/b.txt"]
+    assert list(paths_of(tmp_path, ["http://h/x/a.txt"], "http://h/")) == ["x/a.txt"]
     for urls, base in (
-        (["ftp://h/a"], None),
         (["http://h/a"], "http://other/"),
         (["http://h/../../a"], "http://h"),
         (["http://h/a?x=1", "http://h/a?x=2"], None),
+        (["# nothing"], None),
     ):
-        with pytest.raises(ValueError, match="give another base"):
-            module._targets(urls, base)
+        with pytest.raises(ValueError, match="path"):
+            paths_of(tmp_path, urls, base)
 
 
 def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **options: calls.append((*args, options)))
-    assert download_hub("refinedweb", tmp_path) == tmp_path / "falcon-refinedweb"
-    download_hub("starcoderdata", tmp_path, include=["python"], exclude=["*.md"], revision="v1", num_workers=2)
-    options = {
+    monkeypatch.setattr(module, "snapshot_download", lambda name, **options: calls.append((name, options)))
+    options = {"include": ["python"], "exclude": ["*.md"], "num_workers": 2}
+    assert download(repo="refinedweb", out_root=tmp_path, **options) == [tmp_path / "falcon-refinedweb"]
+    [(name, passed)] = calls
+    assert name == "tiiuae/falcon-refinedweb"
+    assert passed == {
         "repo_type": "dataset",
-        "revision": None,
-        "allow_patterns": None,
-        "ignore_patterns": [],
-        "max_workers": 8,
+        "local_dir": tmp_path / "falcon-refinedweb",
+        "max_workers": 2,
+        "allow_patterns": ["python/*"],
+        "ignore_patterns": ["*.md"],
     }
-    assert calls[0] == ("tiiuae/falcon-refinedweb", options | {"local_dir": tmp_path / "falcon-refinedweb"})
-    options |= {"allow_patterns": ["python/*"], "ignore_patterns": ["*.md"], "revision": "v1", "max_workers": 2}
-    assert calls[1] == ("bigcode/starcoderdata", options | {"local_dir": tmp_path / "starcoderdata"})
 
 
 class Hub(http.server.BaseHTTPRequestHandler):

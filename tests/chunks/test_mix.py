@@ -178,7 +178,7 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     (tmp_path / "in/blank").mkdir()
     (tmp_path / "in/blank/train.jsonl").write_text('{"token_ids": [1]}\n\n{"token_ids": [2]}\n')
     for arguments, error, message in [
-        (("a", 0, 0), ValueError, "num_chunks must be at least 1"),
+        (("a", 0, 0), ValueError, "num_chunks >= 1"),
         (("a", 5, 0), ValueError, "take fewer"),
         (("a", 1, 5), ValueError, "fewer than the 5"),
         (("a,a", 1, 0), ValueError, "every subset once"),
@@ -203,7 +203,7 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         )
     with pytest.raises(ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"):
         mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
-    assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).settings.vocab_size == 9
+    assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).facts.vocab_size == 9
     path = tmp_path / "in/a/train.jsonl"
     path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))  # as many lines and bytes as before
     with pytest.raises(ManifestError, match="train.jsonl: changed: it has not the checksum that the manifest says"):

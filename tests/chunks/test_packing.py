@@ -11,14 +11,14 @@ from nanoset_ref import plain
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 
 
-def pack(documents, row_length, wrap=True, pieces=1, carried=()):
+def pack(documents, row_length, wrap=True, pieces=1):
     """All rows and the packer, the documents added in `pieces` calls."""
-    packer = Packer(row_length, wrap=wrap, carried=carried)
+    packer = Packer(row_length, wrap=wrap)
     rows = []
     for part in np.array_split(np.arange(len(documents)), pieces):
         chosen = [documents[i] for i in part]
         ids = np.array([token for document in chosen for token in document], dtype=np.int64)
-        rows += packer.add(ids, np.array([len(document) for document in chosen], dtype=np.int64)).tolist()
+        rows += packer.add(ids, [len(document) for document in chosen]).tolist()
     return rows, packer
 
 
@@ -26,15 +26,14 @@ DOCUMENTS = [range(5), range(5, 6), range(6, 13), range(13, 13), range(13, 15)]
 
 
 @pytest.mark.parametrize(
-    ("wrap", "carried", "rows", "tail", "cut"),
+    ("wrap", "rows", "tail", "cut"),
     [
-        (True, [], [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], [12, 13, 14], 0),
-        (False, [], [[0, 1, 2, 3], [5, 6, 7, 8]], [13, 14], 1 + 4),  # 4 of the first document; 9..12 of the third
-        (True, [90, 91], [[90, 91, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 13]], [14], 0),
+        (True, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], [12, 13, 14], 0),
+        (False, [[0, 1, 2, 3], [5, 6, 7, 8]], [13, 14], 1 + 4),  # 4 of the first document; 9..12 of the third
     ],
 )
-def test_documents_become_rows_and_a_tail(wrap, carried, rows, tail, cut):
-    found, packer = pack(DOCUMENTS, 4, wrap, carried=carried)
+def test_documents_become_rows_and_a_tail(wrap, rows, tail, cut):
+    found, packer = pack(DOCUMENTS, 4, wrap)
     assert (found, packer.tail.tolist(), packer.cut_tokens) == (rows, tail, cut)
 
 
@@ -45,13 +44,6 @@ def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(lengths, 
     rows, packer = pack(documents, row_length, wrap, pieces)
     assert (rows, packer.tail.tolist()) == plain.concatenate(documents, row_length, wrap)
     assert sum(lengths) == len(rows) * row_length + packer.cut_tokens + len(packer.tail)
-
-
-def test_the_tail_can_be_filled_up():
-    _, packer = pack(DOCUMENTS, 4)
-    assert packer.pad(7).tolist() == [[12, 13, 14, 7]]
-    assert (packer.padding_tokens, packer.tail.tolist()) == (1, [])
-    assert packer.pad(7).tolist() == []
 
 
 def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
@@ -67,8 +59,6 @@ def test_workers_hand_over_512_rows_in_turn_until_each_is_done():
     ]
 
 
-def test_rows_of_no_length_and_tails_of_a_row_are_refused():
+def test_rows_of_no_length_are_refused():
     with pytest.raises(ValueError, match="row_length=0"):
         Packer(0)
-    with pytest.raises(ValueError, match="shorter than a row of 3"):
-        Packer(3, carried=[1, 2, 3])

@@ -1,4 +1,4 @@
-"""Writing and reading the lines of rows."""
+"""Rows: written, read, converted to token files and .bin/.idx pairs, and read there by both kinds of dataset."""
 
 import json
 
@@ -6,78 +6,168 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from nanoset_ref.chunks.chunk_manifest import first_fault
-from nanoset_ref.chunks.subsets import format_row
-from nanoset_ref.chunks.validation import row_parser
+from nanoset_ref.chunks import ManifestError, chunks_to_tokens
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry
+from nanoset_ref.chunks.chunk_rows import format_row, read_row
+from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
+from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokens import TokenFile, TokenFileError
+
+SETTINGS = {"tokenizer": "t", "vocab_size": 300, "eos_token_id": 7, "concat_tokens": 5}
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 def test_lines_are_those_of_json_dumps(dtype):
     for ids in ([0, 1, 10], [65535, 99, 100], [7]):
         expected = json.dumps({"token_ids": ids, "source": 'a/"ü"'}) + "\n"
-        assert format_row(np.array(ids, dtype=dtype), 'a/"ü"') == expected
+        assert format_row(np.array(ids, dtype=dtype), 'a/"ü"') == expected.encode()
 
 
-GOOD = [
-    (b'{"token_ids": [1, 2], "source": "a"}', ([1, 2], "a")),
-    (b'{"token_ids": [0], "source": "a", "more": [1, 2]}', ([0], "a")),
-    (b'{"token_ids": []}', ([], None)),
-    (b'{"token_ids":[1,2],"source":"a"}', ([1, 2], "a")),
-    (b'{"source": "b", "token_ids": [3]}\r', ([3], "b")),
-    (b' {"token_ids" : [ 7 ] }', ([7], None)),
-    (b'{"token_ids": [2147483647]}', ([2147483647], None)),
-    (b'{"token_ids": [1], "token_ids": [2, 3]}', ([2, 3], None)),
-]
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"token_ids": [1, 2], "source": "a"}', ([1, 2], "a")),
+        (b'{"token_ids": [0], "source": "a]", "more": [1, 2]}', ([0], "a]")),
+        (b'{"token_ids":[1,2],"source":null}', ([1, 2], None)),
+        (b'{"more": [1], "source": "[b", "token_ids": [3]}\r', ([3], "[b")),
+        (b' {"token_ids" : [ 7 ] }', ([7], None)),
+        (b'{"token_ids": [2147483647]}', ([2147483647], None)),
+    ],
+)
+def test_a_row_is_read_however_it_is_written(line, expected):
+    ids, source = read_row(line, len(expected[0]), None)
+    assert (ids.tolist(), source) == expected
+
+
 BAD = [
     b"",
     b"  ",
     b"{bad",
     b"[1]",
-    b'{"token_ids": [1, 2]',
-    b'{"token_ids": [1, 2]}x',
-    b'{"token_ids": [1, 2,]}',
-    b'{"token_ids": [01]}',
+    b"[",
+    b"{}",
+    b'"token_ids"',
+    b'{"token_ids": 1}',
+    b'{"token_ids": []}',
+    b"[" * 10**5,
 ]
 BAD += [
-    b'{"token_ids": [-1]}',
-    b'{"token_ids": [2147483648]}',
-    b'{"token_ids": [1.0]}',
-    b'{"token_ids": [true]}',
-    b'{"token_ids": 1}',
-    b"{}",
+    b'{"token_ids": [%b]}' % ids for ids in (b"1, 2,", b",1", b"01", b"1 2", b"-1", b"1.0", b"1e2", b"true, 1", b'"1"')
+]
+BAD += [
+    b'{"token_ids": [%b]}' % ids for ids in (b"2147483648", b"9" * 18, b"9" * 30, b"[1]", b"1], [2", b"1,, 2", b"null")
+]
+BAD += [
+    b'{"token_ids": [1, 2]',
+    b'{"token_ids": [1, ',
+    b'{"token_ids": [1]}x',
+    b'{"token_ids": [1], "token_ids": [2, 3]}',
 ]
 BAD += [
     b'{"token_ids": [1], "source": 5}',
     b'{"token_ids": [1], "source": "\xff"}',
-    b'{"token_ids": [1 2]}',
-    b'{"token_ids": [1, ',
+    b'{"token_ids": {"token_ids": [1]}}',
 ]
 
 
-@pytest.mark.parametrize(("line", "expected"), GOOD)
-def test_a_row_is_read_however_it_is_written(line, expected):
-    row = row_parser()(line)
-    assert (row.token_ids, row.source) == expected
-
-
-@pytest.mark.parametrize("line", [*BAD, b"[" * 10**5])
+@pytest.mark.parametrize("line", BAD)
 def test_what_is_no_row_is_refused_in_a_line(line):
-    with pytest.raises(ValidationError) as refused:
-        row_parser()(line)
-    assert "\n" not in first_fault(refused.value)
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        read_row(line, None, None)
 
 
-@given(st.lists(st.integers(0, 2**31 - 1)), st.booleans())
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1), st.booleans())
 def test_what_is_written_is_read(ids, compact):
-    separators = (",", ":") if compact else (", ", ": ")
-    line = json.dumps({"token_ids": ids, "source": "s"}, separators=separators)
-    assert row_parser(len(ids))(line.encode()).token_ids == ids
+    line = json.dumps({"token_ids": ids, "source": "s"}, separators=(",", ":") if compact else (", ", ": ")).encode()
+    assert read_row(line, len(ids), None)[0].tolist() == ids
+    for wrong in ((len(ids) + 1, None), (None, max(ids) or 1)):
+        if wrong != (None, 1):
+            with pytest.raises(ValueError, match=r"expected|not below"):
+                read_row(line, *wrong)
 
 
-@pytest.mark.parametrize("line", [b'{"token_ids": [1]}', b'{"token_ids": [1, 2, 3]}', b'{"token_ids": [1, 9]}'])
-def test_other_lengths_and_other_ids_are_refused(line):
-    assert row_parser(2, 9)(b'{"token_ids": [1, 8]}').token_ids == [1, 8]
-    with pytest.raises(ValidationError):
-        row_parser(2, 9)(line)
+def write_chunks(root, sizes, row_length=5, settings=SETTINGS):
+    """Chunk files of rows that count on from 0; returns the rows [all, row_length]."""
+    rows = np.arange(sum(sizes) * row_length).reshape(-1, row_length)
+    (root / "train").mkdir(parents=True)
+    files, first = {}, 0
+    for i, size in enumerate(sizes):
+        path = root / f"train/train_{i}.jsonl"
+        path.write_bytes(b"".join(format_row(row, "a") for row in rows[first : first + size]))
+        files[f"train/{path.name}"] = FileEntry.of(path, size)
+        first += size
+    if settings is not None:
+        ChunkManifest(settings=settings, complete=True, files=files).write(root)
+    return rows
+
+
+def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
+    rows = write_chunks(tmp_path / "mixed", [3, 2, *[1] * 9])
+    path = tmp_path / "mixed_input_ids.npy"
+    assert chunks_to_tokens([tmp_path / "mixed/train"], path) == 14
+    file = TokenFile(path)
+    assert file.tokens.reshape(-1, 5).tolist() == rows.tolist()  # train_2 comes before train_10
+    assert (file.dtype, file.manifest.tokenizer, file.manifest.eos_token_id) == (np.uint16, "t", 7)
+    assert file.document_offsets.tolist() == list(range(0, 71, 5))
+    assert sorted(Nanoset(path, None, 4, 14).read(np.arange(14)).tolist()) == rows.tolist()
+    with pytest.raises(TokenFileError, match="read it with sequence_length=4"):
+        Nanoset(path, None, 3, 14)
+
+
+def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
+    rows = write_chunks(tmp_path / "mixed", [3, 2])
+    assert chunks_to_tokens([tmp_path / "mixed/train"], tmp_path / "pair.bin") == 5
+    pair = MMapIndexedDataset(tmp_path / "pair")
+    assert [pair[i].tolist() for i in range(len(pair))] == rows.tolist()
+    assert pair.document_indices.tolist() == [0, 1, 2, 3, 4, 5]
+    assert pair[0].dtype == np.uint16
+    options = {"random_seed": 1, "sequence_length": 5, "add_extra_token_to_sequence": False, "split": "1,0,0"}
+    train, _, _ = NanosetBuilder(NanosetConfig(data_path=str(tmp_path / "pair"), **options)).build()
+    assert sorted(train.read(np.arange(len(train))).tolist()) == rows.tolist()
+
+
+def test_some_chunks_can_be_converted_with_ids_that_need_four_bytes(tmp_path):
+    rows = write_chunks(tmp_path / "mixed", [3, 2, 1], settings=SETTINGS | {"vocab_size": 70000})
+    chunks_to_tokens([tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)], tmp_path / "x_input_ids.npy")
+    file = TokenFile(tmp_path / "x_input_ids.npy")
+    assert (file.dtype, file.tokens.reshape(-1, 5).tolist()) == (np.int32, rows[[5, 0, 1, 2]].tolist())
+
+
+def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
+    write_chunks(tmp_path / "plain", [2], settings=None)
+    with pytest.raises(ValueError, match="give vocab_size"):
+        chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy")
+    assert chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10) == 2
+    with pytest.raises(FileExistsError):
+        chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10)
+
+
+@pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin"])
+def test_bad_lines_are_named_and_nothing_is_left(tmp_path, output):
+    write_chunks(tmp_path / "mixed", [2, 2], settings=None)
+    path = tmp_path / "mixed/train/train_1.jsonl"
+    for line, message in (
+        ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
+        ('{"token_ids": [1, 2, 3, 4, 300]}', "an id that is not below 300"),
+        ("{bad", "not JSON: "),
+    ):
+        path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
+        with pytest.raises(ValueError, match=rf"train_1.jsonl:2: {message}"):
+            chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300)
+        assert [found.name for found in tmp_path.iterdir()] == ["mixed"]
+
+
+@pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin", "x.txt"])
+def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converted(tmp_path, output):
+    write_chunks(tmp_path / "a", [2])
+    write_chunks(tmp_path / "b", [2], settings=SETTINGS | {"tokenizer": "other"})
+    with pytest.raises(ManifestError, match="do not go together"):
+        chunks_to_tokens([tmp_path / "a", tmp_path / "b"], tmp_path / output)
+    if output == "x.txt":
+        with pytest.raises(ValueError, match=r"suffix .* got 'x.txt'"):
+            chunks_to_tokens([tmp_path / "a"], tmp_path / output)
+    ChunkManifest(settings=SETTINGS).write(tmp_path / "a")
+    with pytest.raises(ManifestError, match="not finished"):
+        chunks_to_tokens([tmp_path / "a/train"], tmp_path / output)
+    assert not list(tmp_path.glob("x*"))

@@ -128,7 +128,7 @@ def test_documents_of_every_kind_of_file_and_column(tokenizer, tmp_path):
         assert [row["token_ids"] for row in rows_of(tmp_path / "out" / name)] == np.reshape(
             expected[: len(expected) // 3 * 3], (-1, 3)
         ).tolist()
-        assert manifest.settings.column == "content"
+        assert manifest.settings["column"] == "content"
 
 
 def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path):

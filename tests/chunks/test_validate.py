@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry
-from nanoset_ref.chunks.validation import validate
+from nanoset_ref.chunks.chunk_rows import validate
 
 
 def write(path, lines):
@@ -44,13 +44,13 @@ def test_every_kind_of_error_is_named_with_its_lines(tmp_path):
     assert not report.ok
     assert report.errors == {
         "2 token_ids, expected 3": [2, 5, 6],
-        "Invalid JSON: key must be a string": [3],
+        "not JSON: unexpected character, expected a string key": [3],
         "source 'b', expected one of ['a']": [4],
-        "token_ids Input should be less than 9": [7],
-        "Input should be an object": [9],
+        "an id that is not below 9": [7],
+        'not an object with a list of ids "token_ids"': [9],
     }
     assert report.sources == {"a": 2}
-    assert "2 token_ids, expected 3: line 2, 5-6" in str(report)
+    assert "2 token_ids, expected 3: line 2, 5, 6" in str(report)
     assert "  a: 2" in str(report)
 
 
@@ -72,7 +72,7 @@ def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
     )
     manifest.write(tmp_path / "mixed")
     first, second = validate([path, other])
-    assert first.errors == {"token_ids Input should be less than 10": [2]}
+    assert first.errors == {"an id that is not below 10": [2]}
     assert second.errors == {"2049 token_ids, expected 3": [1]}
     assert validate([other])[0].ok
 

@@ -1,0 +1,15 @@
+from .chunk_manifest import Account as Account
+from .chunk_manifest import ChunkManifest as ChunkManifest
+from .chunk_manifest import ManifestError as ManifestError
+from .chunk_manifest import report as report
+from .chunk_rows import FileReport as FileReport
+from .chunk_rows import chunks_to_tokens as chunks_to_tokens
+from .chunk_rows import validate as validate
+from .downloads import DownloadError as DownloadError
+from .downloads import download as download
+from .mixing import mix as mix
+from .packing import Packer as Packer
+from .packing import interleave_workers as interleave_workers
+from .subsets import TokenizeConfig as TokenizeConfig
+from .subsets import find_subsets as find_subsets
+from .subsets import tokenize as tokenize
