@@ -1,19 +1,14 @@
 """Downloading, against a local server that breaks connections."""
 
-import hashlib
 import http.server
-import json
-import os
-import subprocess
-import sys
 import threading
-from typing import ClassVar
 
 import huggingface_hub
 import numpy as np
 import pytest
 
 from nanoset_ref.chunks import downloads as module
+from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.downloads import DownloadError, download
 
 
@@ -92,8 +87,9 @@ def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetch
     assert len(server.log) == 3
 
 
-def test_filters_choose_what_is_fetched(listed, tmp_path):
-    download(urls=str(listed), out_root=tmp_path / "a", exclude=["common_crawl"])
+def test_filters_choose_what_is_fetched_from_a_list_that_may_be_fetched_too(server, listed, tmp_path):
+    server.files["/corpus/v1.0.0/urls.txt"] = listed.read_bytes()
+    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "a", exclude=["common_crawl"])
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
     download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
@@ -128,12 +124,6 @@ def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
     assert files_in(tmp_path / "out") == CONTENT
 
 
-def test_a_list_can_be_fetched_too(server, tmp_path):
-    server.files["/corpus/v1.0.0/urls.txt"] = f"{server.base}/arxiv/a%20b.jsonl".encode()
-    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "out", base=server.base)
-    assert set(files_in(tmp_path / "out")) == {"arxiv/a b.jsonl"}
-
-
 def paths_of(tmp_path, urls, base=None):
     (tmp_path / "urls.txt").write_text("\n".join(urls))
     return module._targets(str(tmp_path / "urls.txt"), base)
@@ -154,66 +144,12 @@ def test_paths_follow_the_base(tmp_path):
             paths_of(tmp_path, urls, base)
 
 
-def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch):
+def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(module, "snapshot_download", lambda name, **options: calls.append((name, options)))
-    options = {"include": ["python"], "exclude": ["*.md"], "num_workers": 2}
-    assert download(repo="refinedweb", out_root=tmp_path, **options) == [tmp_path / "falcon-refinedweb"]
-    [(name, passed)] = calls
-    assert name == "tiiuae/falcon-refinedweb"
-    assert passed == {
-        "repo_type": "dataset",
-        "local_dir": tmp_path / "falcon-refinedweb",
-        "max_workers": 2,
-        "allow_patterns": ["python/*"],
-        "ignore_patterns": ["*.md"],
-    }
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """Answers as the Hub does for one dataset, me/corpus."""
-
-    protocol_version = "HTTP/1.1"
-    files: ClassVar = {
-        "README.md": b"words",
-        "data/a.jsonl": b'{"text": "a"}\n' * 99,
-        "data/b.jsonl": b'{"text": "b"}\n',
-    }
-
-    def log_message(self, *args):
-        pass
-
-    def do_HEAD(self):
-        path, headers = self.path.partition("?")[0], {}
-        if "/resolve/" in path:
-            self.content = self.files[path.partition("/resolve/")[2].partition("/")[2]]
-            headers = {"ETag": f'"{hashlib.sha1(self.content).hexdigest()}"', "X-Repo-Commit": "c" * 40}
-        elif "/tree/" in path:
-            entry = {"type": "file", "oid": "0" * 40}
-            self.content = json.dumps([entry | {"path": name, "size": len(data)} for name, data in self.files.items()])
-        else:
-            siblings = [{"rfilename": name} for name in self.files]
-            self.content = json.dumps({"id": "me/corpus", "sha": "c" * 40, "siblings": siblings})
-        self.content = self.content.encode() if isinstance(self.content, str) else self.content
-        self.send_response(200)
-        for key, value in (headers | {"Content-Length": str(len(self.content))}).items():
-            self.send_header(key, value)
-        self.end_headers()
-
-    def do_GET(self):
-        self.do_HEAD()
-        self.wfile.write(self.content)
-
-
-def test_a_dataset_comes_through_the_real_snapshot_download(tmp_path):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
-        thread = threading.Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}", "HF_HUB_OFFLINE": "0"}
-        env |= {"no_proxy": "127.0.0.1", "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-        command = f"{sys.executable} -m nanoset_ref.chunks download --repo me/corpus --include data --out_root out"
-        result = subprocess.run(command.split(), cwd=tmp_path, env=env, capture_output=True, text=True)
-        hub.shutdown()
-        thread.join()
-    assert result.returncode == 0, result.stderr
-    assert files_in(tmp_path / "out") == {f"corpus/{name}": data for name, data in Hub.files.items() if "data/" in name}
+    words = f"download --repo refinedweb --include data --exclude *.md --num_workers 2 --out_root {tmp_path}"
+    assert main(words.split()) == 0
+    options = {"repo_type": "dataset", "local_dir": tmp_path / "falcon-refinedweb", "max_workers": 2}
+    options |= {"allow_patterns": ["data/*"], "ignore_patterns": ["*.md"]}
+    assert calls == [("tiiuae/falcon-refinedweb", options)]
+    assert str(tmp_path) in capsys.readouterr().out

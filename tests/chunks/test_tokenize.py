@@ -49,13 +49,9 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
         args = dict(run["args"])
         workers = args.pop("num_workers")
         if "error" in run:
+            config = TokenizeConfig(tokenizer=tokenizer, **args)
             with pytest.raises(ValueError, match="num_workers must be at least 1" if not workers else "give eos_text"):
-                tokenize(
-                    golden / "amber/input",
-                    tmp_path / "no",
-                    TokenizeConfig(tokenizer=tokenizer, **args),
-                    num_workers=workers,
-                )
+                tokenize(golden / "amber/input", tmp_path / "no", config, num_workers=workers)
             assert not (tmp_path / "no").exists()
             continue
         config = TokenizeConfig(tokenizer=tokenizer, worker_packing=workers, **args)
@@ -69,14 +65,15 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
 
 def test_rows_do_not_depend_on_the_number_of_workers(golden, tokenizer, tmp_path):
     config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=65, eos_text="</s>")
-    subset = "redpajama_v1/arxiv"
-    one, two = (
-        tokenize(golden / "amber/input", tmp_path / str(n), config, num_workers=n, subfolders=subset) for n in (1, 2)
-    )
-    assert one == two
-    for workers in "12":
-        found = tmp_path / workers / subset / "train.jsonl"
-        assert found.read_bytes() == (golden / "amber/tokenized" / subset / "train.jsonl").read_bytes()
+    subset, made = "redpajama_v1/arxiv", []
+    for n in (1, 2):
+        out = tmp_path / str(n)
+        made.append(tokenize(golden / "amber/input", out, config, num_workers=n, subfolders=subset))
+        expected = golden / "amber/tokenized" / subset / "train.jsonl"
+        assert (out / subset / "train.jsonl").read_bytes() == expected.read_bytes()
+    assert made[0] == made[1] and list(made[0]) == [subset]
+    with pytest.raises(InputError, match="no subset 'c'"):
+        tokenize(golden / "amber/input", tmp_path, config, subfolders=f"{subset},c")
 
 
 def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer, tmp_path):
@@ -131,26 +128,21 @@ def test_documents_of_every_kind_of_file_and_column(tokenizer, tmp_path):
         assert manifest.settings["column"] == "content"
 
 
-def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path):
+@pytest.mark.parametrize("format", ["tokens", "both"])
+def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp_path, format):
     root = write_subsets(tmp_path / "in")
-    found = tokenize(root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", format="tokens"))
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", format=format)
+    found = tokenize(root, tmp_path / "out", config)
     paths = [tmp_path / "out" / name / "train_input_ids.npy" for name in TEXTS]
     for name, path in zip(TEXTS, paths, strict=True):
         file = TokenFile(path)
         assert file.tokens.tolist() == stream_of(tokenizer, TEXTS[name])
         assert file.manifest.num_documents == len(TEXTS[name]) and file.manifest.appended_eod
-        assert found[name].conservation[0].written_tokens == file.num_tokens
-        assert not (path.parent / "train.jsonl").exists()
+        rows = [row["token_ids"] for row in rows_of(path.parent)] if format == "both" else []
+        assert sum(rows, []) == file.tokens.tolist()[: 4 * len(rows)]
+        assert found[name].conservation[0].written_tokens == (4 * len(rows) or file.num_tokens)
+        assert (path.parent / "train.jsonl").exists() == (format == "both")
     assert Nanoset(paths, [3, 1], 4, 20)[0]["input_ids"].shape == (5,)
-
-
-def test_rows_and_token_file_at_once_hold_the_same_tokens(tokenizer, tmp_path):
-    root = write_subsets(tmp_path / "in")
-    tokenize(
-        root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", format="both")
-    )
-    rows = [token for row in rows_of(tmp_path / "out/b") for token in row["token_ids"]]
-    assert rows == TokenFile(tmp_path / "out/b/train_input_ids.npy").tokens.tolist()[: len(rows)]
 
 
 def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(tokenizer, tmp_path, monkeypatch):
@@ -189,29 +181,22 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
         tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
 
 
-def test_a_document_that_cannot_be_read_stops_or_is_counted(tokenizer, tmp_path):
-    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]})
-    with open(root / "a/x.jsonl", "a") as file:
-        file.write("{bad\n")
-    with pytest.raises(InputError, match="x.jsonl:3: not JSON"):
-        tokenize(root, tmp_path / "out", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4))
+@pytest.mark.parametrize("line", [1, 3])
+def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(tokenizer, tmp_path, line):
+    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]}, column="content")
+    path = root / "a/x.jsonl"
+    path.write_text("{bad\n" + path.read_text() if line == 1 else path.read_text() + "{bad\n")
+    options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4}
+    with pytest.raises(InputError, match=f"x.jsonl:{line}: not JSON"):
+        tokenize(root, tmp_path / "out", TokenizeConfig(**options))
     assert [path.name for path in (tmp_path / "out/a").iterdir()] == ["manifest.json"]
-    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4, on_error="skip")
-    conservation = tokenize(root, tmp_path / "out", config)["a"].conservation[0]
-    assert (conservation.documents, conservation.skipped_documents) == (2, 1)
+    [account] = tokenize(root, tmp_path / "out", TokenizeConfig(on_error="skip", **options))["a"].conservation
+    assert (account.documents, account.skipped_documents) == (2, 1)
 
 
 def test_subsets_are_the_folders_with_text_files(tmp_path):
-    for name in (
-        "a/x.jsonl",
-        "a/y.json",
-        "a/b/z.parquet",
-        "c/README.md",
-        ".git/q.jsonl",
-        "d/_hidden.jsonl",
-        "out/e/x.jsonl",
-        "root.json",
-    ):
+    names = "a/x.jsonl a/y.json a/b/z.parquet c/README.md .git/q.jsonl d/_hidden.jsonl out/e/x.jsonl root.json"
+    for name in names.split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "made").mkdir()
@@ -227,14 +212,9 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
         find_subsets(tmp_path / "c", tmp_path / "out")
     with pytest.raises(InputError, match="give another out_root"):
         find_subsets(tmp_path / "a", tmp_path / "c/../a")
-
-
-def test_subsets_can_be_chosen(tokenizer, tmp_path):
-    root = write_subsets(tmp_path / "in")
-    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>")
-    assert list(tokenize(root, tmp_path / "out", config, subfolders="web/a")) == ["web/a"]
-    with pytest.raises(InputError, match="no subset 'c'"):
-        tokenize(root, tmp_path / "out", config, subfolders="b,c")
+    shutil.copytree(tmp_path / "a", tmp_path / tmp_path.name)
+    with pytest.raises(InputError, match="would be subsets of one name"):
+        find_subsets(tmp_path, tmp_path / "out")
 
 
 def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_path):
@@ -271,19 +251,3 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 def test_configurations_are_checked_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         TokenizeConfig(tokenizer="t", **options)
-
-
-def test_the_root_and_a_folder_in_it_may_not_be_one_subset(tmp_path):
-    write_subsets(tmp_path / "data", {"data": ["below"]})
-    (tmp_path / "data/top.jsonl").write_text(json.dumps({"text": "above"}) + "\n")
-    with pytest.raises(InputError, match="would be subsets of one name"):
-        find_subsets(tmp_path / "data", tmp_path / "out")
-
-
-def test_a_broken_first_line_does_not_hide_the_column(tokenizer, tmp_path):
-    root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]}, column="content")
-    path = next((root / "a").iterdir())
-    path.write_text("{broken\n" + path.read_text())
-    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", concat_tokens=4, on_error="skip")
-    [manifest] = tokenize(root, tmp_path / "out", config).values()
-    assert (manifest.conservation[0].documents, manifest.conservation[0].skipped_documents) == (2, 1)
