@@ -72,7 +72,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
     if not words or words[0] not in COMMANDS:
         return run(choose, words[:1], prog)
     function, says = COMMANDS[words[0]]
-    return run(function, words[1:], f"{prog} {words[0]}", report=says, says=logging.INFO)
+    goes_on = "the same command goes on with what is complete"
+    return run(function, words[1:], f"{prog} {words[0]}", report=says, says=logging.INFO, interrupted=goes_on)
 
 
 if __name__ == "__main__":

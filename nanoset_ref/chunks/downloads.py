@@ -5,6 +5,7 @@ folder, so that <base>/arxiv/a.jsonl goes to <out_root>/arxiv/a.jsonl. A file th
 fetched into a hidden partial file, which is renamed when it is whole. huggingface_hub carries the load on both roads:
 it tries again when a connection breaks, asks for the rest only (`Range`), and checks the size. A partial file that a
 killed run left is gone on with, as `wget -c` does: where a server replaces files under the same URL, remove it first.
+One file at a time, wget alone does the same: `wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
 
 Files are fetched by several threads: they wait for the network, not for the interpreter.
 """

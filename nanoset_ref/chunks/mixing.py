@@ -35,9 +35,7 @@ ROWS, VALID, TRAIN = "train.jsonl", "valid", "train"  # the file of a subset; th
 
 
 class _Dealt(NamedTuple):
-    """The samples of one subset after steps 1 and 2: where the lines of both kinds begin in its file, int64, in bytes,
-    ascending.
-    """
+    """A subset after steps 1 and 2: its file, and where in it the lines of both kinds begin: bytes, int64, ascending."""
 
     content: mmap.mmap
     valid: NDArray[np.int64]

@@ -4,9 +4,9 @@ Every folder below the input root that holds text files is a subset, named by it
 order:
 
 1. `begin`: a finished subset is skipped, an unfinished one starts over (its output appears when it is whole).
-2. The files are tokenised by `nanoset_ref.tokenise`, with any number of processes or ranks: documents arrive in their
-   order, [BOS] ids [EOS].
-3. They go straight into the packer and its rows into <subset>/train.jsonl, or unchanged into a token file, or both.
+2. `nanoset_ref.tokenise` turns the files into a token file, with any number of processes or ranks: the documents in
+   their order, each [BOS] ids [EOS].
+3. The token file is packed into rows, <subset>/train.jsonl, and removed; or it is what was asked for; or both stay.
 4. The tail, fewer tokens than a row, is dropped, kept in a last row filled up with padding, or carried over to the next
    subset. All of it is counted.
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from tokenizers import Tokenizer
 
-from nanoset_ref.chunks import TokenizeConfig, mix, tokenize, validate
+from nanoset_ref.chunks import TokenizeConfig, mix, subsets, tokenize, validate
 from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, begin, report
 from nanoset_ref.tokens import TokenFile
@@ -71,6 +71,17 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     assert main(["download", "--out_root", "x"]) == 2
     assert main(["tokenize", "--input_root=a", "--out_root=b", "--tokenizer=c", "--concat-tokens=1"]) == 1
     assert "concat_tokens must be at least 2" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
+    def interrupted(input_root, out_root):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subsets, "find_subsets", interrupted)
+    assert main("tokenize --input_root a --out_root b --tokenizer c".split()) == 1
+    assert capsys.readouterr().err == (
+        "nanoset_ref.chunks tokenize: error: interrupted; the same command goes on with what is complete\n"
+    )
 
 
 def test_the_report_adds_up_and_leaves_out_what_is_zero():

@@ -26,17 +26,12 @@ def test_the_folder_of_the_local_executor_holds_all_documents_and_a_nanoset_read
     documents = json.loads((golden / "amber/document_token_ids.json").read_text())["redpajama_v1/arxiv"]
     files = datatrove_files(tmp_path / "arxiv")
     assert len(files) == 2
-    found = [
-        file.tokens[begin:end].tolist()
-        for file in files
-        for begin, end in zip(file.document_offsets[:-1], file.document_offsets[1:], strict=True)
-    ]
+    found = [ids.tolist() for file in files for ids in np.split(file.tokens, file.document_offsets[1:-1])]
     per_task = [*documents[:10], *documents[14:], *documents[10:14]]  # task 0 has files 0 and 2, task 1 has file 1
     expected = [[*document, 2] for document in per_task]
     assert sorted(found) == sorted(expected)
     assert (found == expected) is not shuffle
     dataset = DatatroveNanoset([tmp_path / "arxiv"], None, 32, 50)
-    samples = dataset[7]
-    assert samples["input_ids"].shape == (33,) and samples["positions"][0] == 0
+    assert dataset[7]["input_ids"].shape == (33,) and dataset[7]["positions"][0] == 0
     rows = {tuple(row) for file in files for row in file.tokens[: file.num_tokens // 33 * 33].reshape(-1, 33).tolist()}
     assert {tuple(row) for row in dataset.read(np.arange(50)).tolist()} <= rows

@@ -144,8 +144,10 @@ def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
 
 
 @pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin"])
-def test_bad_lines_are_named_and_nothing_is_left(tmp_path, output):
+def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
     write_chunks(tmp_path / "mixed", [2, 2], settings=None)
+    chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300)
+    there = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
     path = tmp_path / "mixed/train/train_1.jsonl"
     for line, message in (
         ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
@@ -154,8 +156,8 @@ def test_bad_lines_are_named_and_nothing_is_left(tmp_path, output):
     ):
         path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
         with pytest.raises(ValueError, match=rf"train_1.jsonl:2: {message}"):
-            chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300)
-        assert [found.name for found in tmp_path.iterdir()] == ["mixed"]
+            chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300, overwrite=True)
+        assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == there
 
 
 @pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin", "x.txt"])
