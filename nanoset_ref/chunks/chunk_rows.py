@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -30,8 +31,8 @@ from tqdm import tqdm
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
 from nanoset_ref.files import PathLike
-from nanoset_ref.formats.conversion import WRITERS
-from nanoset_ref.tokens import token_dtype_for
+from nanoset_ref.formats import convert
+from nanoset_ref.tokens import Tokens, token_dtype_for
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256
@@ -134,34 +135,46 @@ def chunks_to_tokens(
         ManifestError: the files were made with different tokenizers, or their folder is not finished.
         FileExistsError: `output` exists.
     """
-    output, files = Path(output), row_files(paths)
-    facts = agreed(above(files), paths)
-    vocab_size = facts.vocab_size or vocab_size
-    if vocab_size is None:
-        raise ValueError(f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size")
-    if output.suffix not in WRITERS:
-        raise ValueError(f"the suffix of the output must be one of {sorted(WRITERS)}, got {output.name!r}")
-    row_length = facts.concat_tokens or len(next(_checked_rows(files, None, vocab_size), ()))
-    said = facts.model_dump(exclude={"concat_tokens"}) | {"vocab_size": vocab_size}
-    description = {**said, "windows": "disjoint", "row_length": row_length}
-    done = 0
-    with WRITERS[output.suffix](output, token_dtype_for(vocab_size), description, overwrite) as write:
-        for rows in batches(_checked_rows(files, row_length, vocab_size), BATCH_ROWS):
-            write(np.concatenate(rows), np.full(len(rows), row_length))
-            done += len(rows)
-    return done
+    written = convert([_ChunkRows(paths, vocab_size)], output, overwrite=overwrite)
+    return len(written.known_documents()) - 1
 
 
-def _checked_rows(files: list[Path], num_tokens: int | None, vocab_size: int) -> Iterator[NDArray[np.int64]]:
-    """Row by row, int64 [num_tokens]."""
-    for path in tqdm(files, "files", disable=None):
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    ids, _ = read_row(line, num_tokens, vocab_size)
-                except ValueError as error:
-                    raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
-                yield ids
+class _ChunkRows(Tokens):
+    """The rows of chunk files as one file of ids, every row a document; read once, from the first to the last."""
+
+    document_offsets = None
+
+    def __init__(self, paths: Sequence[PathLike], vocab_size: int | None) -> None:
+        self.files = row_files(paths)
+        facts = agreed(above(self.files), paths)
+        self.path, self.vocab_size = self.files[0], facts.vocab_size or vocab_size
+        if self.vocab_size is None:
+            raise ValueError(f"no manifest above {self.path} says the size of the vocabulary: give vocab_size")
+        self.dtype = token_dtype_for(self.vocab_size)
+        self.row_length = facts.concat_tokens or len(next(self.rows(None), ()))
+        self.known = facts.model_dump(exclude={"concat_tokens", "vocab_size"})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**self.known, "vocab_size": self.vocab_size, "windows": "disjoint", "row_length": self.row_length}
+
+    def check_content(self) -> Any:
+        """`agreed` has done it."""
+
+    def blocks(self, chosen: object = None) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+        for rows in batches(self.rows(self.row_length), BATCH_ROWS):
+            yield np.concatenate(rows), np.full(len(rows), self.row_length)
+
+    def rows(self, row_length: int | None) -> Iterator[NDArray[np.int64]]:
+        """Row by row, int64 [row_length], checked."""
+        for path in tqdm(self.files, "files", disable=None):
+            with open(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    try:
+                        ids, _ = read_row(line, row_length, self.vocab_size)
+                    except ValueError as error:
+                        raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
+                    yield ids
 
 
 def row_files(paths: Iterable[PathLike]) -> list[Path]:

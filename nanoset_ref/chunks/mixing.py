@@ -35,7 +35,7 @@ ROWS, VALID, TRAIN = "train.jsonl", "valid", "train"  # the file of a subset; th
 
 
 class _Dealt(NamedTuple):
-    """A subset after steps 1 and 2: its file, and where in it the lines of both kinds begin: bytes, int64, ascending."""
+    """A subset after steps 1 and 2: its file, and where the lines of both kinds begin in it, in bytes, ascending."""
 
     content: mmap.mmap
     valid: NDArray[np.int64]
