@@ -101,9 +101,7 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
     [
         ("settings", {"vocab_size": "9"}),
         ("settings", {"concat_tokens": 0}),
-        ("settings", None),
         ("files", {"train.jsonl": {"lines": 1}}),
-        ("files", []),
         ("conservation", [{"subset": "a", "samples": -1}]),
         ("carried_tail", ["a"]),
         ("complete", 1),
