@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ def _say_files(files: list[FileReport], **options: Any) -> bool:
     return bad > 0
 
 
-COMMANDS: dict[str, tuple[Callable[..., Any], Callable[..., int | None]]] = {  # and what prints their results
+COMMANDS: dict[str, Any] = {  # and what prints their results
     "download": (download, lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}")),
     "tokenize": (tokenize, lambda subsets, **options: _say_accounts(subsets.values())),
     "mix": (mix, lambda manifest, **options: _say_accounts([manifest])),

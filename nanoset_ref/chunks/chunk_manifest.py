@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from nanoset_ref.files import PathLike, atomic_write, checksum
 
-NAME, FORMAT = "manifest.json", "nanoset_ref.chunks/1"
+NAME = "manifest.json"
+FORMAT = "nanoset_ref.chunks/1"
 
 
 class ManifestError(ValueError):

@@ -147,7 +147,8 @@ class _ChunkRows(Tokens):
     def __init__(self, paths: Sequence[PathLike], vocab_size: int | None) -> None:
         self.files = row_files(paths)
         facts = agreed(above(self.files), paths)
-        self.path, self.vocab_size = self.files[0], facts.vocab_size or vocab_size
+        self.path = self.files[0]
+        self.vocab_size = facts.vocab_size or vocab_size
         if self.vocab_size is None:
             raise ValueError(f"no manifest above {self.path} says the size of the vocabulary: give vocab_size")
         self.dtype = token_dtype_for(self.vocab_size)

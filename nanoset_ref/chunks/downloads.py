@@ -77,7 +77,7 @@ def download(
         raise ValueError(f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}")
     files = [Path(out_root, path) for path in paths]
     said = thread_map(_fetch, [targets[path] for path in paths], files, max_workers=num_workers, disable=None)
-    if problems := [problem for problem in said if problem]:
+    if problems := list(filter(None, said)):
         raise DownloadError(f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}")
     return files
 

@@ -31,7 +31,9 @@ from nanoset_ref.chunks import chunk_manifest as manifests
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry
 from nanoset_ref.files import PathLike, atomic_write
 
-ROWS, VALID, TRAIN = "train.jsonl", "valid", "train"  # the file of a subset; the two folders of a mix
+ROWS = "train.jsonl"  # the file of a subset
+VALID = "valid"  # the two folders of a mix
+TRAIN = "train"
 
 
 class _Dealt(NamedTuple):
@@ -80,7 +82,8 @@ def mix(
     if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
         limits = "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32)"
         raise ValueError(f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}")
-    out, paths = Path(out_root), _subset_files(subfolders, Path(input_root))
+    out = Path(out_root)
+    paths = _subset_files(subfolders, Path(input_root))
     above = manifests.above(paths.values())
     facts = manifests.agreed(above, paths.values())
     subsets = _deal(paths, num_chunks, num_valid_samples_per_subfolder, random.Random(random_seed))
@@ -135,7 +138,8 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
         valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
         counts = {"samples": samples, "valid": num_valid, "train": used - num_valid, "leftover": leftover}
         account = Account.model_validate({"subset": name, **counts})
-        subsets.append(_Dealt(content, starts[valid], np.delete(starts[:used], valid), account))
+        train = np.delete(starts[:used], valid)
+        subsets.append(_Dealt(content, starts[valid], train, account))
     if not any(len(subset.train) for subset in subsets):
         raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
     return subsets

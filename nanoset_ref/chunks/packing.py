@@ -41,7 +41,8 @@ class Packer:
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         if row_length < 1:
             raise ValueError(f"a row holds at least 1 token, got row_length={row_length}")
-        self.row_length, self.wrap = row_length, wrap
+        self.row_length = row_length
+        self.wrap = wrap
         self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
         self.cut_tokens = 0
 

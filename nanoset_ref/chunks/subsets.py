@@ -253,8 +253,11 @@ class _Subset:
 
     def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
         """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
-        config, files, samples = self.config, {}, 0
-        documents, tokens = sum(count.documents for count in counts), sum(count.tokens for count in counts)
+        config = self.config
+        documents = sum(count.documents for count in counts)
+        tokens = sum(count.tokens for count in counts)
+        files = {}
+        samples = 0
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
         packers[0].add(np.array(self.carried, dtype=self.encoder.dtype), [len(self.carried)])
         if config.format != "tokens":
@@ -270,7 +273,8 @@ class _Subset:
                 path.unlink()
         written = tokens if config.format == "tokens" else samples * config.concat_tokens
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
-        cut, left = sum(packer.cut_tokens for packer in packers), sum(len(packer.tail) for packer in packers)
+        cut = sum(packer.cut_tokens for packer in packers)
+        left = sum(len(packer.tail) for packer in packers)
         separators = documents * len(self.encoder.prefix + self.encoder.suffix)
         account = {
             "documents": documents,
