@@ -19,7 +19,7 @@ from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.files import PathLike
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
 from nanoset_ref.tokens import TokenFile, Tokens
 
 logger = logging.getLogger(__name__)
@@ -142,19 +142,8 @@ class Nanoset(Rows):
 
     def spans(self, position: int) -> list[Span]:
         source, sample = self.order[position]
-        file, first = self.files[source], int(sample * self._strides[source])
-        last, itemsize = first + self.row_length, self.files[source].dtype.itemsize
-        offsets = file.document_offsets
-        if offsets is None:
-            return [Span(None, first, last, first * itemsize, last * itemsize)]
-        spans = []
-        documents = range(int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last)))
-        for document in documents:
-            begin = int(offsets[document])
-            low, high = max(begin, first), min(int(offsets[document + 1]), last)
-            if low < high:
-                spans.append(Span(document, low - begin, high - begin, low * itemsize, high * itemsize))
-        return spans
+        first = int(sample * self._strides[source])
+        return document_spans(self.files[source], first, first + self.row_length)
 
     def positions_of(
         self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None

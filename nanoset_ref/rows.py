@@ -221,6 +221,21 @@ def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
     return plan | {"files": files}
 
 
+def document_spans(file: Tokens, first: int, last: int) -> list[Span]:
+    """The spans of documents that tokens [first, last) of a file consist of."""
+    offsets, itemsize = file.document_offsets, file.dtype.itemsize
+    if offsets is None:
+        return [Span(None, first, last, first * itemsize, last * itemsize)]
+    spans = []
+    documents = range(int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last)))
+    for document in documents:
+        begin, end = offsets[document : document + 2].tolist()
+        low, high = max(begin, first), min(end, last)
+        if low < high:
+            spans.append(Span(document, low - begin, high - begin, low * itemsize, high * itemsize))
+    return spans
+
+
 def checked_number(number: int, count: int, what: str) -> int:
     """`number`, if it is one of `count` things; IndexError if not."""
     if not 0 <= operator.index(number) < count:

@@ -10,15 +10,13 @@
 Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_builder.py (core_v0.16.1).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 
 from nanoset_ref.megatron.blending import BlendedNanoset
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
+from nanoset_ref.megatron.nanoset_config import Blend, Bounds, NanosetConfig, normalise
 
 
 class NanosetBuilder:
@@ -39,22 +37,22 @@ class NanosetBuilder:
             FileNotFoundError, IndexedDatasetError: a corpus that cannot be read.
             ValueError: a split that cannot give what is asked of it; the message says which and the way out.
         """
-        config = self.config
-        splits = zip(SPLITS, config.blends, config.split_bounds, config.split_num_samples, strict=True)
-        return [
-            self._build(name, blend, bounds, size) if blend and bounds else None for name, blend, bounds, size in splits
-        ]
+        return [self._build(*plan) for plan in self.config.splits]
 
-    def _build(self, split: str, blend: Blend, bounds: Bounds, size: int | None) -> MegatronNanoset | BlendedNanoset:
-        config, prefixes = self.config, blend.prefixes
+    def _build(
+        self, split: str, blend: Blend | None, bounds: Bounds | None, size: int | None
+    ) -> MegatronNanoset | BlendedNanoset | None:
+        if blend is None or bounds is None:
+            return None
+        config, (prefixes, weights) = self.config, blend
         read = functools.partial(self._read, split, bounds)
-        if len(prefixes) == 1 and (blend.weights is None or config.data_path_per_split is not None):
+        if len(prefixes) == 1 and (weights is None or config.split is None):
             return read(prefixes[0], size)
-        if blend.weights is None or size is None:  # weights without a size do not pass the config
+        if weights is None or size is None:  # weights without a size do not pass the config
             datasets = [read(prefix, None) for prefix in prefixes]
             lengths = [len(dataset) for dataset in datasets]
             return BlendedNanoset(datasets, lengths, None if size is None else min(size, sum(lengths)), config)
-        shares, surplus = normalise(blend.weights), 1 + config.mid_level_dataset_surplus
+        shares, surplus = normalise(weights), 1 + config.mid_level_dataset_surplus
         targets = [math.ceil(size * share) for share in shares]
         datasets = [read(prefix, math.ceil(target * surplus)) for prefix, target in zip(prefixes, targets, strict=True)]
         return BlendedNanoset(datasets, shares, sum(targets), config)

@@ -1,16 +1,18 @@
 """Samples of a Megatron-style dataset, bit for bit those of Megatron-Core's GPTDataset.
 
-A batch is read by two kernels: `locate` walks the mappings and finds the parts of each sample, the second copies them
-out of .bin. `locate` checks every bound on the way, which costs nothing compared with the memory traffic and turns a
-damaged index into an error instead of a crash. Nothing here grows with the corpus but the mappings themselves.
+A batch is read by two kernels: one walks the mappings and finds the pieces of each sample, the other copies them out
+of .bin. Neither checks bounds: the mappings were built here or have the right checksum, and .idx was checked when it
+was opened. Nothing here grows with the corpus but the mappings themselves.
 
 The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
 ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
 (i == i_next) it is document[offset : offset_next + 1], not document[offset:] + document[:offset_next].
 """
 
-from __future__ import annotations
-
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,132 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.megatron.index_cache import Arrays, cached
-from nanoset_ref.megatron.indexed_dataset import IndexedDatasetError, MMapIndexedDataset, require
-from nanoset_ref.megatron.mappings import EpochPlan, build_mappings, plan_epochs
-from nanoset_ref.megatron.nanoset_config import NanosetConfig
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens
+from nanoset_ref.megatron.index_cache import cached
+from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
+from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
 
 Positions = NDArray[np.int64]
+Route = tuple[int, Positions, Positions]
+BLOCK = 1 << 20  # positions that are scanned at once
 
 
-class MegatronNanoset(Rows):
+class PartRows(Rows):
+    """What one corpus and a blend of several have in common: rows are put together from pieces of .bin files.
+
+    Attributes:
+        dataset_index: int16 [len], the part that each position reads. The i-th position of a part reads its sample i.
+        shares: of each part, of any sum.
+        config: as of the parts.
+    """
+
+    dataset_index: NDArray[np.int16]
+    shares: Sequence[float] = (1.0,)
+    config: NanosetConfig
+
+    @property
+    def parts(self) -> "Sequence[MegatronNanoset]":
+        """The datasets of a blend; a single one is its own only part."""
+        return getattr(self, "datasets", [self])
+
+    @abstractmethod
+    def routes(self, positions: Positions) -> Iterable[Route]:
+        """For each part that is read its number, the places in `positions` that read it, and their samples in it."""
+
+    def __len__(self) -> int:
+        return len(self.dataset_index)
+
+    @property
+    def files(self) -> list[MMapIndexedDataset]:
+        return [part.corpus for part in self.parts]
+
+    def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
+        """The corpora that rows are read from, and of each the pieces, int64 [pieces, 4], in order: (place in
+        `positions`, begin, end, column). Tokens begin:end of .bin go to the row's columns from `column` on.
+        """
+        for source, places, samples in self.routes(positions):
+            part, corpus = self.parts[source], self.parts[source].corpus
+            mappings = part.document_index, part.sample_index, part.shuffle_index
+            layout = corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize
+            yield corpus, _locate(mappings, layout, places, samples, self.sequence_length, self.row_length)
+
+    def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
+        pad_id = self.config.pad_id
+        for corpus, pieces in self.pieces(positions):
+            if corpus.mmap:
+                _copy(corpus.tokens, pieces, pad_id, out)
+                continue
+            for row, begin, end, column in pieces.tolist():
+                out[row, column:] = pad_id
+                out[row, column : column + end - begin] = corpus.read(begin, end)
+
+    def _starts(self, positions: Positions) -> Starts:
+        """Where sequences begin, which to Megatron's shuffle are documents."""
+        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
+        starts[:, 0] = True
+        for _, pieces in self.pieces(positions):
+            rows, begins, ends, columns = pieces.T
+            starts[rows, np.where(begins < ends, columns, 0)] = True
+        return starts
+
+    def origin(self, position: int) -> Origin:
+        """As `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
+        ((source, _, samples),) = self.routes(np.array([position]))
+        part = self.parts[source]
+        sample = int(part.shuffle_index[samples[0]])
+        return Origin(source, sample, sample * self.sequence_length // part.tokens_per_epoch)
+
+    def spans(self, position: int) -> list[Span]:
+        ((corpus, pieces),) = self.pieces(np.array([position]))
+        return [span for _, begin, end, _ in pieces.tolist() for span in document_spans(corpus, begin, end)]
+
+    def positions_of(
+        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
+    ) -> Positions:
+        """As `Rows.positions_of`, in a scan of all positions of the file; nothing is kept."""
+        corpus = self.files[checked_number(source, len(self.files), "file")]
+        checked_number(document, corpus.num_documents, "document")
+        first, end = corpus.document_offsets[document : document + 2].tolist()
+        start, stop = checked_tokens(tokens, document, end - first)
+        positions = np.flatnonzero(self.dataset_index[:until] == source)
+        found = [positions[:0]]
+        for block in np.array_split(positions, len(positions) // BLOCK + 1):
+            for _, pieces in self.pieces(block):
+                holds = np.maximum(pieces[:, 1], first + start) < np.minimum(pieces[:, 2], first + stop)
+                found.append(block[np.unique(pieces[holds, 0])])
+        return np.concatenate(found)
+
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        """As `Rows.usage`. No sample is read twice, but its documents may be: repetitions are passes over them."""
+        length, extra, uses = self.sequence_length, self.row_length - self.sequence_length, []
+        before, after = (np.bincount(self.dataset_index[:k], minlength=len(self.parts)) for k in (start, stop))
+        for part, share, first, last in zip(self.parts, normalise(self.shares), before, after, strict=True):
+            tokens, stream = part.tokens_per_epoch, part.tokens_per_epoch * part.epochs.num_epochs
+            starts = part.shuffle_index[:last].astype(np.int64) * length
+            passes = np.union1d(starts // tokens, (starts + length - 1) // tokens)
+            use = SourceUse(
+                path=str(part.corpus.path),
+                weight=share,
+                num_samples=(tokens - extra) // length,
+                read=int(last - first),
+                epochs=float((last - first) * length / tokens),
+                distinct=int(last),
+                repetitions=len(passes),
+                tokens=stream,
+                tail_tokens=stream - extra - len(part) * length,
+            )
+            uses.append(use)
+        return uses
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the cached index again, or, without a cache, builds its own."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return type(self), tuple(getattr(self, field.name) for field in fields)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class MegatronNanoset(PartRows):
     """Samples of one split of one corpus, equal to Megatron-Core's GPTDataset.
 
     Args:
@@ -43,226 +161,99 @@ class MegatronNanoset(Rows):
             tokens_per_epoch: T.
 
     Raises:
-        ValueError: samples are wanted of a split without tokens; ids that are not integers.
+        ValueError: samples are wanted of a split without tokens; an empty corpus; ids that are not integers.
     """
 
-    def __init__(
-        self,
-        corpus: MMapIndexedDataset,
-        first: int,
-        stop: int,
-        num_samples: int | None,
-        split: str,
-        config: NanosetConfig,
-    ) -> None:
-        require(corpus.dtype.kind in "iu", f"{corpus.path} holds {corpus.dtype.name} values, samples hold integer ids")
-        self.corpus, self.first, self.stop = corpus, first, stop
-        self.num_samples, self.split, self.config = num_samples, split, config
+    corpus: MMapIndexedDataset
+    first: int
+    stop: int
+    num_samples: int | None
+    split: str
+    config: NanosetConfig
+
+    def __post_init__(self) -> None:
+        corpus, config, lengths = self.corpus, self.config, self.corpus.sequence_lengths
+        holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
+        require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
-        self.tokens_per_epoch = int(corpus.sequence_lengths[first:stop].sum(dtype=np.int64))
-        try:
-            self.epochs: EpochPlan = plan_epochs(
-                self.tokens_per_epoch,
-                num_samples,
-                config.sequence_length,
-                extra_token=config.add_extra_token_to_sequence,
-                drop_last_partial=split != "valid" or config.drop_last_partial_validation_sequence,
-            )
-        except ValueError as error:
-            what = f"the {split} split of {corpus.path_prefix} is sequences {first}:{stop} of {len(corpus)}"
-            raise ValueError(f"{what}: {error}; give it a larger part, or leave it out with a 0 in split") from error
-        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, self.build_index)
-        self.document_index, self.sample_index, self.shuffle_index = arrays.values()
-
-    def build_index(self) -> Arrays:
-        """The three mappings, built anew."""
-        return build_mappings(
-            self.corpus.sequence_lengths,
-            self.first,
-            self.stop,
-            self.epochs,
-            self.sequence_length,
-            self.config.random_seed,
-            extra_token=self.config.add_extra_token_to_sequence,
+        self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))
+        require(
+            self.tokens_per_epoch or not self.num_samples,
+            f"the {self.split} split of {corpus.path_prefix} is sequences {self.first}:{self.stop} of {len(corpus)}, "
+            "without tokens: give it a larger part, or leave it out with a 0 in split",
         )
+        extra, drop = config.add_extra_token_to_sequence, config.drop_last_partial_validation_sequence
+        self.epochs = plan_epochs(
+            self.tokens_per_epoch,
+            self.num_samples,
+            self.sequence_length,
+            extra_token=extra,
+            drop_last_partial=drop or self.split != "valid",
+        )
+        split, length = (lengths, self.first, self.stop, self.epochs), self.sequence_length
+        build = partial(build_mappings, *split, length, config.random_seed, extra_token=extra)
+        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, build)
+        self.document_index, self.sample_index, self.shuffle_index = arrays.values()
+        self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
 
-    def __len__(self) -> int:
-        return self.epochs.num_samples
-
-    @property
-    def files(self) -> list[MMapIndexedDataset]:
-        return [self.corpus]
-
-    # ---- reading
-
-    def _parts(self, positions: Positions) -> NDArray[np.int64]:
-        """The tokens of each sample, in order, int64 [parts, 5]; see `locate`."""
-        mappings = self.document_index, self.sample_index, self.shuffle_index
-        corpus = self.corpus.sequence_lengths, self.corpus.sequence_pointers, self.corpus.dtype.itemsize
-        try:
-            return locate(mappings, corpus, positions, self.sequence_length, self.row_length)
-        except IndexError as error:
-            raise IndexedDatasetError(f"{self.corpus.path}: {error}; its cached index is damaged, remove it") from error
-
-    def fill(self, positions: Positions, out: NDArray[Any], rows: NDArray[np.int64] | None = None) -> None:
-        """Write the rows at valid positions [n] into out[rows]."""
-        parts, pad_id = self._parts(positions), self.config.pad_id
-        rows = np.arange(len(positions)) if rows is None else rows
-        if self.corpus.mmap:
-            _copy(self.corpus.tokens, parts, rows, pad_id, out)
-            return
-        for place, _, begin, end, column in parts.tolist():
-            target = out[rows[place], column:]
-            target[: end - begin] = self.corpus.read(begin, end)
-            target[end - begin :] = pad_id
-
-    _fill = fill
-
-    def _starts(self, positions: Positions) -> Starts:
-        """Where sequences begin, which to Megatron's shuffle are documents."""
-        parts = self._parts(positions)
-        places, _, _, _, columns = parts[parts[:, 2] < parts[:, 3]].T
-        starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
-        starts[:, 0] = True
-        starts[places, columns] = True
-        return starts
-
-    def sequence_ids(self, k: int) -> NDArray[np.int64]:
-        """The sequences that sample k reads, in order, int64 (what Megatron-Core calls document ids)."""
-        return self._parts(np.array([k]))[:, 1]
-
-    # ---- where tokens come from, and where they go
-
-    def origin(self, position: int) -> Origin:
-        """As `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
-        sample = int(self.shuffle_index[position])
-        return Origin(0, sample, sample * self.sequence_length // self.tokens_per_epoch)
-
-    def spans(self, position: int) -> list[Span]:
-        offsets, itemsize, spans = self.corpus.document_offsets, self.corpus.dtype.itemsize, []
-        for _, _, begin, end, _ in self._parts(np.array([position])).tolist():
-            document = int(np.searchsorted(offsets, begin, side="right")) - 1
-            first = int(offsets[document])
-            if begin < end:
-                spans.append(Span(document, begin - first, end - first, begin * itemsize, end * itemsize))
-        return spans
-
-    def positions_of(
-        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
-    ) -> Positions:
-        """As `Rows.positions_of`, in two scans of the mappings; nothing is kept.
-
-        1. the places of the document's sequences in the stream
-        2. the samples that reach over one of them, and their positions
-        3. of these, the ones that hold the tokens
-        """
-        checked_number(source, 1, "file")
-        checked_number(document, self.corpus.num_documents, "document")
-        offset, end = self.corpus.document_offsets[document : document + 2].tolist()
-        start, stop = checked_tokens(tokens, document, end - offset)
-        # 1.
-        first, last = self.corpus.document_indices[document : document + 2]
-        places = np.flatnonzero((self.document_index >= first) & (self.document_index < last))
-        # 2.
-        begins, ends = self.sample_index[:-1, 0], self.sample_index[1:, 0]
-        touched = np.searchsorted(places, ends, side="right") > np.searchsorted(places, begins)
-        candidates = np.flatnonzero(touched[self.shuffle_index[:until]])
-        # 3.
-        parts = self._parts(candidates)
-        holds = np.maximum(parts[:, 2], offset + start) < np.minimum(parts[:, 3], offset + stop)
-        return candidates[np.unique(parts[holds, 0])]
-
-    def usage(self, start: int, stop: int, weight: float = 1.0) -> list[SourceUse]:
-        """As `Rows.usage`. No sample is read twice, but its documents may be: repetitions are passes over them."""
-        length, tokens, extra = self.sequence_length, self.tokens_per_epoch, self.row_length - self.sequence_length
-        samples = self.shuffle_index[:stop].astype(np.int64)
-        passes = np.union1d(samples * length // tokens, ((samples + 1) * length - 1) // tokens)
-        stream = tokens * self.epochs.num_epochs
-        return [
-            SourceUse(
-                path=str(self.corpus.path),
-                weight=weight,
-                num_samples=(tokens - extra) // length,
-                read=stop - start,
-                epochs=(stop - start) * length / tokens,
-                distinct=len(samples),
-                repetitions=len(passes),
-                tokens=stream,
-                tail_tokens=stream - extra - len(self) * length,
-            )
-        ]
-
-    # ---- identity
+    def routes(self, positions: Positions) -> Iterable[Route]:
+        return [(0, np.arange(len(positions)), positions)]
 
     @property
     def plan(self) -> dict[str, Any]:
+        config, epochs = self.config, self.epochs
         return {
             "corpus": self.corpus.fingerprint,
             "sequences": [self.first, self.stop],
-            "sequence_length": self.sequence_length,
-            "add_extra_token_to_sequence": self.config.add_extra_token_to_sequence,
-            "random_seed": self.config.random_seed,
-            "num_epochs": self.epochs.num_epochs,
-            "separate_final_epoch": self.epochs.separate_final_epoch,
-            "num_samples": self.epochs.num_samples,
-            "pad_id": self.config.pad_id,
+            "sequence_length": config.sequence_length,
+            "add_extra_token_to_sequence": config.add_extra_token_to_sequence,
+            "random_seed": config.random_seed,
+            "num_epochs": epochs.num_epochs,
+            "separate_final_epoch": epochs.separate_final_epoch,
+            "num_samples": epochs.num_samples,
+            "pad_id": config.pad_id,
         }
 
     def __repr__(self) -> str:
         what = f"{self.corpus.path_prefix!r}, {self.split}: sequences {self.first:,}:{self.stop:,}"
-        size = f"{len(self):,} samples, {self.epochs.num_epochs} epochs"
-        return (
-            f"MegatronNanoset({what}, sequence_length={self.sequence_length}, {size}, seed={self.config.random_seed})"
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process maps the cached index again, or, without a cache, builds its own."""
-        return MegatronNanoset, (self.corpus, self.first, self.stop, self.num_samples, self.split, self.config)
+        size = f"sequence_length={self.sequence_length}, {len(self):,} samples, {self.epochs.num_epochs} epochs"
+        return f"MegatronNanoset({what}, {size}, seed={self.config.random_seed})"
 
 
-@njit(cache=True, nogil=True, boundscheck=True)
-def locate(mappings, corpus, positions, sequence_length, row_length):
-    """The parts of the samples at `positions`, in order.
-
-    Returns int64 [parts, 5]: (place in `positions`, sequence, begin, end, column): tokens begin:end of .bin go to a
-    row's columns from `column` on. Raises IndexError where an index leads out of the corpus, a sequence or the row.
-    """
+@njit(cache=True, nogil=True)
+def _locate(mappings, layout, places, samples, sequence_length, row_length):
+    """The pieces of `samples`, int64 [pieces, 4], as `PartRows.pieces` has them."""
     document_index, sample_index, shuffle_index = mappings
-    lengths, pointers, itemsize = corpus
+    lengths, pointers, itemsize = layout
     count = 0
-    for k in positions:
+    for k in samples:
         j = np.int64(shuffle_index[k])
-        if not 0 <= sample_index[j, 0] <= sample_index[j + 1, 0] < len(document_index):
-            raise IndexError("a sample leaves the stream")
         count += sample_index[j + 1, 0] - sample_index[j, 0] + 1
-    parts = np.empty((count, 5), dtype=np.int64)
-    part = 0
-    for n, k in enumerate(positions):
-        j = np.int64(shuffle_index[k])
+    pieces = np.empty((count, 4), dtype=np.int64)
+    piece = 0
+    for n in range(len(samples)):
+        j = np.int64(shuffle_index[samples[n]])
         first, last = sample_index[j], sample_index[j + 1]
         column = 0
         for i in range(first[0], last[0] + 1):
             sequence = document_index[i]
             start = first[1] if i == first[0] else 0
             stop = last[1] + row_length - sequence_length if i == last[0] else lengths[sequence]
-            if not 0 <= start <= stop <= lengths[sequence] or column + stop - start > row_length:
-                raise IndexError("a sample leaves its sequence or its row")
             begin = pointers[sequence] // itemsize
-            parts[part, 0], parts[part, 1], parts[part, 4] = n, sequence, column
-            parts[part, 2], parts[part, 3] = begin + start, begin + stop
+            pieces[piece] = places[n], begin + start, begin + stop, column
             column += stop - start
-            part += 1
-    return parts
+            piece += 1
+    return pieces
 
 
 @njit(cache=True, nogil=True)
-def _copy(tokens, parts, rows, pad_id, out):
-    """Copy the parts of `locate` into out[rows], and fill up with pad_id behind the last of a row."""
-    for n in range(len(parts)):
-        source = tokens[parts[n, 2] : parts[n, 3]]
-        target = out[rows[parts[n, 0]], parts[n, 4] :]
+def _copy(tokens, pieces, pad_id, out):
+    """Copy pieces into the rows `out`, and fill up with pad_id behind the last of a row."""
+    for n in range(len(pieces)):
+        row, begin, end, column = pieces[n]
+        source, target = tokens[begin:end], out[row, column:]
         for i in range(len(source)):  # over two slices the compiler vectorises
             target[i] = source[i]
-        if n + 1 == len(parts) or parts[n + 1, 0] > parts[n, 0]:
+        if n + 1 == len(pieces) or pieces[n + 1, 0] > row:
             target[len(source) :] = pad_id

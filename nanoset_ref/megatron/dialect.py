@@ -8,8 +8,6 @@ id that no document holds. One defect is not reproduced, since it depends on whi
 first: unless a flag about documents is set, upstream makes that sample's loss mask, pads included, everybody's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -39,8 +37,8 @@ class MegatronCollator(Collator):
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
 
-    Where nothing is masked or reset, loss_mask and position_ids are constants that batches of a shape share: clone them
-    before writing into them.
+    Where nothing is masked or reset, batches of a shape share one loss_mask, and the rows of a batch one row of
+    position_ids: clone them before writing into them.
 
     Raises:
         ValueError: as `Collator`.
@@ -49,7 +47,10 @@ class MegatronCollator(Collator):
     config: NanosetConfig
 
     def __post_init__(self) -> None:
-        self.row_length = self.config.row_length
+        config = self.config
+        self.row_length = config.row_length
+        within = config.create_attention_mask and config.reset_attention_mask
+        self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
         """As `Collator.split`; documents are found by their EOD."""
@@ -63,7 +64,7 @@ class MegatronCollator(Collator):
         text[:, -1] = config.pad_id
         text[:, : config.row_length] = rows
         # 2. documents, pads, and the labels that count
-        fields = config.documents.fields(text) if config.documents.names else {}
+        fields = self._documents.fields(text) if self._documents.names else {}
         padded = text == config.pad_id
         counted = ~padded[:, 1:]
         if config.eod_mask_loss:
@@ -76,11 +77,7 @@ class MegatronCollator(Collator):
             batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
         else:
             batch["loss_mask"] = counted.astype(np.float32)
-        batch["position_ids"] = shared(_counting, counted.shape, torch.int64, "cpu")
+        batch["position_ids"] = torch.arange(config.sequence_length).expand(counted.shape)
         if config.create_attention_mask and not config.reset_attention_mask:
             batch["attention_mask"] = attention_mask(np.zeros_like(counted))
         return as_tensors(batch | fields)
-
-
-def _counting(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.arange(shape[1], dtype=dtype, device=device).repeat(shape[0], 1)

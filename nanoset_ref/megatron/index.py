@@ -6,8 +6,6 @@
 The flags are the fields of `NanosetConfig`. A run with the same fields finds everything there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

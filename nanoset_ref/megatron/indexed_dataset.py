@@ -14,8 +14,6 @@ file). One pass over 12 bytes per sequence; benchmarks/megatron.py has its time.
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import struct
@@ -34,86 +32,17 @@ from nanoset_ref.tokens import Tokens
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
 DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()]  # of codes 1, 2, ...
+PIECE = 1 << 16  # bytes
 
 
 class IndexedDatasetError(ValueError):
     """A .bin/.idx pair, or what was asked of it, does not hold together."""
 
 
-def bin_path(path_prefix: PathLike) -> Path:
-    """corpora/web_text_document -> corpora/web_text_document.bin"""
-    return Path(f"{os.fspath(path_prefix)}.bin")
-
-
-def idx_path(path_prefix: PathLike) -> Path:
-    """corpora/web_text_document -> corpora/web_text_document.idx"""
-    return Path(f"{os.fspath(path_prefix)}.idx")
-
-
-# dtype of the ids, lengths int32 [S], pointers int64 [S], documents int64 [D], modes int8 [S] or None
-Index = tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int8] | None]
-
-
-def read_index(path_prefix: PathLike) -> Index:
-    """Map the index of a pair, and compare it with itself and with .bin.
-
-    Raises:
-        FileNotFoundError: one of the two files is missing.
-        IndexedDatasetError: another format, version or dtype code; a file truncated, damaged or of another pair.
-    """
-    path, data = idx_path(path_prefix), bin_path(path_prefix)
-    if not MMapIndexedDataset.exists(path_prefix):
-        raise FileNotFoundError(f"{path_prefix} is no corpus: it takes both {data.name} and {path.name}")
-    # 1. the header, and the size that follows from it
-    with open(path, "rb") as file:
-        head = file.read(HEADER.size)
-    magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
-    require(
-        (magic, version) == (MAGIC, 1) and code in range(1, 9),
-        f"{path} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of 1 to 8: it is no index, or "
-        "truncated",
-    )
-    size, expected = path.stat().st_size, HEADER.size + 12 * sequences + 8 * entries
-    require(
-        size in (expected, expected + sequences),
-        f"{path} has {size} bytes, but its header speaks of {sequences} sequences and {entries} document entries, "
-        f"which take {expected} ({expected + sequences} with modes): it is truncated or damaged; copy it again",
-    )
-    # 2. the arrays
-    raw = np.memmap(path, mode="r").view(np.ndarray)[HEADER.size :]
-    parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
-    lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
-    # 3. what they must satisfy
-    require(
-        entries > 0 and ends[0] == 0 and ends[-1] == sequences and np.all(ends[1:] >= ends[:-1]),
-        f"{path} is damaged: its document entries must run from 0 to the {sequences} sequences; copy it again",
-    )
-    dtype = DTYPES[code - 1]
-    total, found = _end_to_end(lengths, pointers, dtype.itemsize), data.stat().st_size
-    require(total >= 0, f"{path} is damaged: its sequences must lie end to end; copy it again")
-    require(
-        found == total,
-        f"{data} has {found} bytes, its index {path.name} speaks of {total}: it is truncated or belongs to another "
-        "index; copy or write both again",
-    )
-    return dtype, lengths, pointers, ends, modes if size > expected else None
-
-
 def require(holds: Any, message: str) -> None:
     """IndexedDatasetError with this message unless `holds`."""
     if not holds:
         raise IndexedDatasetError(message)
-
-
-@njit(cache=True, nogil=True)
-def _end_to_end(lengths, pointers, itemsize):
-    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not."""
-    end = 0
-    for i in range(len(lengths)):
-        if pointers[i] != end or lengths[i] < 0:
-            return -1
-        end += np.int64(lengths[i]) * itemsize
-    return end
 
 
 class MMapIndexedDataset(Tokens):
@@ -133,23 +62,57 @@ class MMapIndexedDataset(Tokens):
         path, dtype, tokens, num_tokens, document_offsets: see `Tokens`.
 
     Raises:
-        FileNotFoundError, IndexedDatasetError: as `read_index`; an empty corpus.
+        FileNotFoundError: one of the two files is missing.
+        IndexedDatasetError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
+            worker process, other files than the dataset was opened with.
     """
 
     def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
-        self.path_prefix, self.path, self.mmap = os.fspath(path_prefix), bin_path(path_prefix), mmap
-        index = read_index(path_prefix)
-        self.dtype, self.sequence_lengths, self.sequence_pointers, self.document_indices, self.sequence_modes = index
-        self.num_tokens = self.path.stat().st_size // self.dtype.itemsize
-        require(self.num_tokens > 0, f"{path_prefix}: the corpus is empty; nothing can be read from it")
+        self.path_prefix, self.mmap = os.fspath(path_prefix), mmap
+        self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
+        if not self.exists(path_prefix):
+            raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
+        self._read_index()
         if not mmap:
             self._descriptor = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
 
+    def _read_index(self) -> None:
+        # 1. the header, and the size that follows from it
+        name, size = self.idx_path, self.idx_path.stat().st_size
+        head = np.fromfile(name, np.uint8, HEADER.size).tobytes()
+        magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
+        require(known, f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of 1 to 8")
+        expected = HEADER.size + 12 * sequences + 8 * entries
+        require(
+            size in (expected, expected + sequences),
+            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries take {expected} "
+            f"({expected + sequences} with modes): it is truncated or damaged; copy it again",
+        )
+        # 2. the arrays
+        raw = np.memmap(name, mode="r").view(np.ndarray)[HEADER.size :]
+        parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
+        lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
+        self.dtype = DTYPES[code - 1]
+        self.sequence_lengths, self.sequence_pointers, self.document_indices = lengths, pointers, ends
+        self.sequence_modes = modes if size > expected else None
+        # 3. what they must satisfy
+        ordered = entries > 0 and ends[0] == 0 and ends[-1] == sequences and np.all(ends[1:] >= ends[:-1])
+        require(ordered, f"{name} is damaged: its document entries must run from 0 to {sequences}; copy it again")
+        total, found = _end_to_end(lengths, pointers, self.dtype.itemsize), self.path.stat().st_size
+        require(total >= 0, f"{name} is damaged: its sequences must lie end to end; copy it again")
+        require(
+            found == total,
+            f"{self.path} has {found} bytes, its index {name.name} speaks of {total}: it is truncated or belongs to "
+            "another index; copy or write both again",
+        )
+        self.num_tokens = total // self.dtype.itemsize
+
     @staticmethod
     def exists(path_prefix: PathLike) -> bool:
         """Whether both files are there."""
-        return bin_path(path_prefix).is_file() and idx_path(path_prefix).is_file()
+        return all(os.path.isfile(f"{os.fspath(path_prefix)}.{suffix}") for suffix in ("bin", "idx"))
 
     @property
     def num_documents(self) -> int:
@@ -167,13 +130,13 @@ class MMapIndexedDataset(Tokens):
 
         The path is not in it.
         """
-        size, piece = self.path.stat().st_size, 1 << 16
-        digest = xxhash.xxh3_128(f"{checksum(idx_path(self.path_prefix))} {size}".encode())
+        size = self.path.stat().st_size
+        digest = xxhash.xxh3_128(f"{checksum(self.idx_path)} {size}".encode())
+        starts = np.linspace(0, size - PIECE, 256, dtype=np.int64) if size > 256 * PIECE else range(0, size, PIECE)
         with open(self.path, "rb") as file:
-            starts = range(0, size, piece) if size <= 256 * piece else np.linspace(0, size - piece, 256, dtype=np.int64)
             for start in starts:
                 file.seek(start)
-                digest.update(file.read(piece))
+                digest.update(file.read(PIECE))
         return digest.hexdigest()
 
     def __len__(self) -> int:
@@ -201,15 +164,29 @@ class MMapIndexedDataset(Tokens):
         """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
         if self.mmap:
             return self.tokens[begin:end]
-        size, offset = (end - begin) * self.dtype.itemsize, begin * self.dtype.itemsize
-        ids = os.pread(self._descriptor, size, offset)
-        require(len(ids) == size, f"{self.path} ends before byte {offset + size}: it was truncated meanwhile")
-        return np.frombuffer(ids, dtype=self.dtype)
+        size, start = (end - begin) * self.dtype.itemsize, begin * self.dtype.itemsize
+        ids = os.pread(self._descriptor, size, start)
+        require(len(ids) == size, f"{self.path} ends before byte {start + size}: it was truncated meanwhile")
+        return np.frombuffer(ids, self.dtype)
 
     def __repr__(self) -> str:
         counts = f"{len(self):,} sequences in {self.num_documents:,} documents, {self.num_tokens:,} tokens"
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again, but need not read them for the fingerprint."""
-        return MMapIndexedDataset, (self.path_prefix, self.mmap), {"fingerprint": self.fingerprint}
+        """A worker process opens the files again."""
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), self.fingerprint
+
+    def __setstate__(self, fingerprint: str) -> None:
+        require(self.fingerprint == fingerprint, f"{self.path} or its index was replaced since it was opened")
+
+
+@njit(cache=True, nogil=True)
+def _end_to_end(lengths, pointers, itemsize):
+    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not."""
+    end = 0
+    for i in range(len(lengths)):
+        if pointers[i] != end or lengths[i] < 0:
+            return -1
+        end += np.int64(lengths[i]) * itemsize
+    return end

@@ -1,23 +1,22 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
-The ids stream into a hidden temporary beside the target; of the index only 4 bytes per sequence and 8 per document stay
+The ids stream into a hidden temporary beside the target; of the index only 5 bytes per sequence and 8 per document stay
 in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts; no id is
 decoded. Two things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them silently),
 and an existing pair is not replaced unless asked.
 """
 
-from __future__ import annotations
-
-import io
 import shutil
-from collections.abc import Iterable
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.files import PathLike, atomic_write_set
-from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, bin_path, read_index, require
+from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require
 
 
 class MMapIndexedDatasetBuilder:
@@ -41,14 +40,13 @@ class MMapIndexedDatasetBuilder:
         require(self.dtype in DTYPES, f"the format knows the dtypes {DTYPES}, got {self.dtype.name}")
         self.bin_path, self.idx_path = Path(bin_path), Path(bin_path).with_suffix(".idx")
         self.multimodal = multimodal
-        self._lengths, self._documents, self._modes = io.BytesIO(), io.BytesIO(bytes(8)), io.BytesIO()
-        self._documents.seek(8)
+        self._lengths, self._documents, self._modes = array("i"), array("q", [0]), array("b")
         self._pair = atomic_write_set([self.bin_path, self.idx_path], overwrite=overwrite)
         self._bin, self._idx = self._pair.__enter__()
 
     @property
     def num_sequences(self) -> int:
-        return self._lengths.tell() // 4
+        return len(self._lengths)
 
     def add_item(self, tensor: ArrayLike, mode: int = 0) -> None:
         """Append one sequence: integers [n] (a torch tensor too). `end_document` closes the document that it belongs
@@ -57,7 +55,7 @@ class MMapIndexedDatasetBuilder:
         ids = np.asarray(tensor)
         self._append(ids, [ids.size], [mode])
 
-    def add_document(self, tensor: ArrayLike, lengths: ArrayLike, modes: Iterable[int] | None = None) -> None:
+    def add_document(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
         """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of each, and their modes
         (0 if left out).
         """
@@ -70,13 +68,13 @@ class MMapIndexedDatasetBuilder:
         As upstream's preprocessing has it, a document without tokens is one without sequences.
         """
         sizes = np.asarray(lengths)
-        ends = self.num_sequences + np.cumsum(sizes != 0, dtype="<i8")
+        ends = self.num_sequences + np.cumsum(sizes != 0)
         self._append(ids, sizes[sizes != 0])
-        self._documents.write(ends.data)
+        self._documents.frombytes(ends.tobytes())
 
     def end_document(self) -> None:
         """Close a document that was written with `add_item`."""
-        self._documents.write(self.num_sequences.to_bytes(8, "little"))
+        self._documents.append(self.num_sequences)
 
     def add_index(self, path_prefix: PathLike) -> None:
         """Append a whole pair, its sequences and documents in their order.
@@ -84,22 +82,18 @@ class MMapIndexedDatasetBuilder:
         Raises:
             IndexedDatasetError: another dtype, modes on one side only, or a damaged pair.
         """
-        dtype, lengths, _, documents, modes = read_index(path_prefix)
-        require(
-            dtype == self.dtype,
-            f"cannot merge {path_prefix} of {dtype.name} ids into a corpus of {self.dtype.name}: write all parts with "
-            "one dtype",
-        )
-        require(
-            self.multimodal == (modes is not None),
-            f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, and no sequence of another",
-        )
-        with open(bin_path(path_prefix), "rb") as part:
-            shutil.copyfileobj(part, self._bin, 1 << 22)
-        self._documents.write((documents[1:] + self.num_sequences).data)
-        self._lengths.write(lengths.data)
-        if modes is not None:
-            self._modes.write(modes.data)
+        part = MMapIndexedDataset(path_prefix)
+        theirs, ours = part.dtype.name, self.dtype.name
+        require(theirs == ours, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}")
+        alike = self.multimodal == (part.sequence_modes is not None)
+        require(alike, f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or none")
+        with open(part.path, "rb") as ids:
+            shutil.copyfileobj(ids, self._bin, 1 << 22)
+        ends = part.document_indices[1:] + self.num_sequences
+        self._documents.frombytes(ends.tobytes())
+        self._lengths.frombytes(part.sequence_lengths.tobytes())
+        if part.sequence_modes is not None:
+            self._modes.frombytes(part.sequence_modes.tobytes())
 
     def finalize(self, idx_path: PathLike) -> None:
         """Write the index and rename both files; `idx_path` must be that of `bin_path`.
@@ -108,40 +102,66 @@ class MMapIndexedDatasetBuilder:
             IndexedDatasetError: sequences that belong to no document (a missing `end_document`).
         """
         require(Path(idx_path) == self.idx_path, f"the index of {self.bin_path} is {self.idx_path}, got {idx_path}")
-        lengths = np.frombuffer(self._lengths.getvalue(), dtype="<i4")
-        documents = np.frombuffer(self._documents.getvalue(), dtype="<i8")
-        rest = len(lengths) - documents[-1]
+        rest = self.num_sequences - self._documents[-1]
         require(rest == 0, f"{rest} sequences belong to no document: call end_document after the last add_item")
-        ends = np.cumsum(lengths, dtype="<i8") * self.dtype.itemsize
-        self._idx.write(HEADER.pack(MAGIC, 1, DTYPES.index(self.dtype) + 1, len(lengths), len(documents)))
-        for array in (lengths, np.append(0, ends)[: len(lengths)], documents):
-            self._idx.write(array.data)
-        if self.multimodal:
-            self._idx.write(self._modes.getvalue())
+        lengths = np.asarray(self._lengths)
+        pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * self.dtype.itemsize
+        header = HEADER.pack(MAGIC, 1, DTYPES.index(self.dtype) + 1, len(lengths), len(self._documents))
+        for part in (header, self._lengths, pointers.data, self._documents, self._modes):
+            self._idx.write(part)
         self._pair.__exit__(None, None, None)
 
-    def __enter__(self) -> MMapIndexedDatasetBuilder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         """Without `finalize`, what was written disappears."""
         self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
-    def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: Iterable[int] | None = None) -> None:
-        ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64).reshape(-1)
+    def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
+        ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64)
+        stored = np.ascontiguousarray(ids, dtype=self.dtype)
+        wrong = ids[stored != ids]
         require(
             sizes.sum() == ids.size and ((sizes >= 0) & (sizes < 2**31)).all(),
             f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, got {sizes.sum()}",
         )
-        labels = np.zeros(len(sizes), np.int8) if modes is None else np.array(list(modes), np.int8)
-        require(len(labels) == len(sizes), f"got {len(labels)} modes for {len(sizes)} sequences; give one each")
-        stored = np.ascontiguousarray(ids, dtype=self.dtype)
-        wrong = ids[stored != ids]
         require(
             not len(wrong) or self.dtype.kind == "f",
             f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider dtype, int32 for "
             "vocabularies above 65,536",
         )
+        if self.multimodal:
+            labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
+            require(len(labels) == len(sizes), f"got {len(labels)} modes for {len(sizes)} sequences; give one each")
+            self._modes.frombytes(labels.tobytes())
         self._bin.write(stored.data)
-        self._lengths.write(sizes.astype("<i4").data)
-        self._modes.write(labels.data)
+        self._lengths.frombytes(sizes.astype(np.int32).tobytes())
+
+
+def merge_corpora(input: Sequence[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> MMapIndexedDataset:
+    """Concatenate .bin/.idx pairs of one dtype, in the order given.
+
+    Args:
+        input: prefixes (paths without .bin and .idx), or folders, which stand for all pairs in them, by name
+        output_prefix: the pair to write
+        overwrite: replace an existing output
+
+    Returns:
+        The pair written.
+
+    Raises:
+        IndexedDatasetError: nothing to merge, different dtypes, damaged parts.
+        FileExistsError: the output exists and `overwrite` is False.
+    """
+    prefixes: list[PathLike] = []
+    for item in input:
+        prefixes += sorted(path.with_suffix("") for path in Path(item).glob("*.idx")) or [item]
+    require(prefixes, "there is nothing to merge: give at least one prefix")
+    first = MMapIndexedDataset(prefixes[0])
+    modes = first.sequence_modes is not None
+    with MMapIndexedDatasetBuilder(f"{output_prefix}.bin", first.dtype, modes, overwrite=overwrite) as merged:
+        for prefix in prefixes:
+            merged.add_index(prefix)
+        merged.finalize(f"{output_prefix}.idx")
+    return MMapIndexedDataset(output_prefix)

@@ -5,14 +5,13 @@ here, and nothing else does (no rank, no tokenizer object): two equal configs ov
 on every rank.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -32,38 +31,15 @@ class Blend(NamedTuple):
     proportion to the samples that each has in one epoch.
     """
 
-    prefixes: tuple[str, ...]
-    weights: tuple[float, ...] | None = None
-
-    @classmethod
-    def from_data_path(cls, data_path: DataPath) -> Blend:
-        """Read a `data_path` in any of its forms.
-
-        Raises:
-            ValueError: no prefix, or a weight that is not a positive number.
-        """
-        if isinstance(data_path, Mapping):
-            data_path = [entry for prefix, weight in data_path.items() for entry in (weight, prefix)]
-        entries: list[Any] = [data_path] if isinstance(data_path, (str, os.PathLike)) else list(data_path)
-        weights = None
-        if len(entries) % 2 == 0:
-            with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
-                weights, entries = tuple(float(weight) for weight in entries[::2]), entries[1::2]
-        if not entries:
-            raise ValueError("data_path must name at least one corpus, got none")
-        if weights is not None and not all(0 < weight < np.inf for weight in weights):
-            raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
-        return cls(tuple(map(os.fspath, entries)), weights)
+    prefixes: list[str]
+    weights: list[float] | None = None
 
 
-def normalise(values: Sequence[float]) -> tuple[float, ...]:
-    """Divided by their sum, in float64 and with NumPy's summation, on whose last bit ties in a blend depend."""
-    array = np.array(values, dtype=np.float64)
-    return tuple((array / array.sum()).tolist())
+SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NanosetConfig:
+class NanosetConfig(DocumentOptions):
     """The configuration of a Megatron-style dataset.
 
     Args:
@@ -113,24 +89,20 @@ class NanosetConfig:
     drop_last_partial_validation_sequence: bool = True
     mid_level_dataset_surplus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.005
     mmap_bin_files: bool = True
-    eod_id: int | None = None
     pad_id: int = -1
-    reset_position_ids: bool = False
-    reset_attention_mask: bool = False
-    eod_mask_loss: bool = False
     create_attention_mask: bool = False
-    create_cu_seqlens: bool = False
 
     @model_validator(mode="after")
-    def _check(self) -> NanosetConfig:
-        plans = zip(SPLITS, self.blends, self.split_bounds, self.split_num_samples, strict=True)
-        unlimited = [split for split, blend, _, count in plans if blend and blend.weights and count is None]
+    def _check(self) -> Self:
+        unlimited = [name for name, blend, _, size in self.splits if blend and blend.weights and size is None]
         alone = self.data_path_per_split is not None
         broken = {
-            "what is to be said about documents needs their end: give eod_id": self.documents.needs_starts,
+            "what is to be said about documents needs their end: give eod_id": self.needs_starts,
             'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
             "data_path_per_split alone": not (self.data_path is None) == (self.split is None) == alone,
-            "data_path_per_split must name a corpus for train, valid or test": not any(self.blends),
+            "data_path_per_split must name a corpus for train, valid or test": not any(
+                blend for _, blend, *_ in self.splits
+            ),
             f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": unlimited,
         }
         if any(broken.values()):
@@ -138,33 +110,47 @@ class NanosetConfig:
         return self
 
     @property
-    def documents(self) -> DocumentOptions:
-        """What a batch is to say about documents."""
-        return DocumentOptions(
-            eod_id=self.eod_id,
-            reset_position_ids=self.reset_position_ids,
-            reset_attention_mask=self.reset_attention_mask and self.create_attention_mask,
-            eod_mask_loss=self.eod_mask_loss,
-            create_cu_seqlens=self.create_cu_seqlens,
-        )
-
-    @property
     def row_length(self) -> int:
         """Tokens per sample: S + 1, or S without the extra token."""
         return self.sequence_length + int(self.add_extra_token_to_sequence)
 
     @property
-    def blends(self) -> tuple[Blend | None, ...]:
-        """What train, valid and test read."""
-        paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
-        return tuple(None if path is None else Blend.from_data_path(path) for path in paths)
+    def splits(self) -> list[SplitPlan]:
+        """For train, valid and test the name, the corpora, begin and end as fractions of each corpus, and the samples
+        wanted (None: one epoch); no corpora or no fractions: the split is not used.
+        """
+        paths = self.data_path_per_split or [self.data_path] * len(SPLITS)
+        blends = [None if path is None else read_blend(path) for path in paths]
+        bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
+        return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))
 
-    @property
-    def split_bounds(self) -> tuple[Bounds | None, ...]:
-        """Begin and end of train, valid and test as fractions of each corpus; None for a split that is not used."""
-        if self.split is not None:
-            return parse_split(self.split)
-        return tuple(None if blend is None else (0.0, 1.0) for blend in self.blends)
+
+def read_blend(data_path: DataPath) -> Blend:
+    """Read a `data_path` in any of its forms.
+
+    Raises:
+        ValueError: no prefix, or a weight that is not a positive number.
+    """
+    entries: Any = data_path
+    if isinstance(data_path, (str, os.PathLike)):
+        entries = [data_path]
+    elif isinstance(data_path, Mapping):
+        entries = [entry for prefix, weight in data_path.items() for entry in (weight, prefix)]
+    if not entries:
+        raise ValueError("data_path must name at least one corpus, got none")
+    weights = None
+    if len(entries) % 2 == 0:
+        with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
+            weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
+    if weights and not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
+    return Blend([os.fspath(prefix) for prefix in entries], weights)
+
+
+def normalise(values: Sequence[float]) -> list[float]:
+    """Divided by their sum, in float64 and with NumPy's summation, on whose last bit ties in a blend depend."""
+    array = np.array(values, dtype=np.float64)
+    return (array / array.sum()).tolist()
 
 
 def parse_split(split: str) -> tuple[Bounds | None, ...]:

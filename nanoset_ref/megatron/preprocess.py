@@ -10,8 +10,6 @@ the same bytes. As upstream, a document is one sequence, an empty text is a docu
 vocabularies below 65,500, else int32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -20,14 +18,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.command import run
 from nanoset_ref.files import PathLike
-from nanoset_ref.megatron.indexed_dataset import bin_path, idx_path, require
+from nanoset_ref.megatron.indexed_dataset import require
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import print_counts
 from nanoset_ref.text import OnError, open_text
@@ -35,34 +33,34 @@ from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
-TOKENIZER_TYPES = """
-    HuggingFaceTokenizer Llama2Tokenizer GPT2BPETokenizer SentencePieceTokenizer GPTSentencePieceTokenizer
-""".split()
+TokenizerType = Literal[
+    "HuggingFaceTokenizer", "Llama2Tokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"
+]
 NARROW_VOCABULARY = 65_500
 
 
 @contextlib.contextmanager
-def document_sink(path_prefix: PathLike, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
+def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
     """A pair of files for the ids of `encoder`, which exists once all documents are there."""
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
     only_eod = 0 if encoder.prefix else len(encoder.suffix)  # tokens of an empty text
-    with MMapIndexedDatasetBuilder(bin_path(path_prefix), dtype, overwrite=overwrite) as builder:
+    with MMapIndexedDatasetBuilder(f"{path_prefix}.bin", dtype, overwrite=overwrite) as builder:
 
         def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
             full = lengths != only_eod
-            builder.add_documents(ids if full.all() else ids[np.repeat(full, lengths)], lengths * full)
+            builder.add_documents(ids[np.repeat(full, lengths)], lengths * full)
 
         yield SimpleNamespace(write=write)
         require(builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token")
-        builder.finalize(idx_path(path_prefix))
+        builder.finalize(f"{path_prefix}.idx")
 
 
 def preprocess_corpus(
     input: Sequence[PathLike] | PathLike,
     output_prefix: PathLike,
     *,
-    tokenizer_type: str,
-    tokenizer_model: PathLike | None = None,
+    tokenizer_type: TokenizerType,
+    tokenizer_model: PathLike,
     json_keys: Sequence[str] = ("text",),
     split: str | None = None,
     append_eod: bool = False,
@@ -78,8 +76,7 @@ def preprocess_corpus(
     Args:
         input, split, append_eod, backend, on_error, overwrite, workers, progress: as of nanoset_ref.preprocess.
         output_prefix: where to write; the folder is made if need be.
-        tokenizer_type: HuggingFaceTokenizer, Llama2Tokenizer, GPT2BPETokenizer, SentencePieceTokenizer or
-            GPTSentencePieceTokenizer; all are loaded with AutoTokenizer.
+        tokenizer_type: upstream's name for the kind of tokenizer; any is loaded with AutoTokenizer.
         tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub.
         json_keys: the column with the text; several give a pair of files each.
         tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
@@ -88,10 +85,11 @@ def preprocess_corpus(
         Counts by the prefix written; None in the ranks of torchrun other than 0.
 
     Raises:
-        ValueError: a tokenizer type that is not known. FileExistsError, and what `tokenise` raises.
+        FileExistsError, and what `tokenise` raises.
     """
+    model = Path(tokenizer_model)
     config = EncoderConfig(
-        tokenizer=tokenizer_name(tokenizer_type, tokenizer_model),
+        tokenizer=str(model.parent if model.is_file() else tokenizer_model),
         backend=backend,
         add_special_tokens=tokenizer_hf_include_special_tokens,
         append_eod=append_eod,
@@ -101,26 +99,8 @@ def preprocess_corpus(
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         source = partial(open_text, input, column=key, split=split, on_error=on_error)
         sink = partial(document_sink, prefix, overwrite=overwrite)
-        counts[prefix] = tokenise(source, config, sink, bin_path(prefix), workers=workers, progress=progress)
+        counts[prefix] = tokenise(source, config, sink, Path(f"{prefix}.bin"), workers=workers, progress=progress)
     return counts
-
-
-def tokenizer_name(tokenizer_type: str, tokenizer_model: PathLike | None) -> str:
-    """The folder or Hub name to load for Megatron's --tokenizer-type and --tokenizer-model.
-
-    A model file (tokenizer.model, tokenizer.json, vocab.json) stands for the folder it lies in.
-
-    Raises:
-        ValueError: a type that has no counterpart here, or no model.
-    """
-    if tokenizer_type not in TOKENIZER_TYPES or tokenizer_model is None:
-        raise ValueError(
-            f"--tokenizer-type must be one of {', '.join(TOKENIZER_TYPES)}, with a --tokenizer-model, got "
-            f"{tokenizer_type} and {tokenizer_model}; for any other tokenizer take HuggingFaceTokenizer, and as its "
-            "model what AutoTokenizer.from_pretrained loads"
-        )
-    path = Path(tokenizer_model)
-    return str(path.parent if path.is_file() else tokenizer_model)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

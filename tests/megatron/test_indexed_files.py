@@ -16,7 +16,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.megatron import IndexedDatasetError, MMapIndexedDataset, MMapIndexedDatasetBuilder, merge_corpora
+from nanoset_ref.megatron import (
+    IndexedDatasetError,
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+    merge_corpora,
+)
 from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC
 
 DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
@@ -62,6 +69,11 @@ def test_a_corpus_travels_to_other_processes(write_corpus: Any, mmap: bool) -> N
     fingerprint = corpus.fingerprint
     copy = pickle.loads(pickle.dumps(corpus))
     assert (lists(list(copy)), copy.mmap, copy.fingerprint) == (SEQUENCES, mmap, fingerprint)
+    packed = pickle.dumps(corpus)
+    os.remove(f"{corpus.path_prefix}.idx")
+    write_corpus([[3], [2, 5]])
+    with pytest.raises(IndexedDatasetError, match="replaced since it was opened"):
+        pickle.loads(packed)
 
 
 def test_a_mapped_corpus_is_read_only(write_corpus: Any) -> None:
@@ -230,12 +242,12 @@ def spoil(prefix: str, suffix: str, start: int, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("start", "content", "message"),
     [
-        (0, b"NOTIDX", "corpus.idx begins with b'NOTIDX.*: it is no index"),
-        (9, struct.pack("<Q", 2), "version 1 and .*: it is no index"),
-        (17, b"\x09", "a dtype code of 1 to 8: it is no index"),
-        (18, struct.pack("<Q", 5), "corpus.idx has 114 bytes, but its header speaks of 5 sequences"),
-        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "document entries must run from 0 to the 4"),
-        (34 + 12 * 4 + 8, struct.pack("<q", 4), "document entries must run from 0 to the 4"),
+        (0, b"NOTIDX", "corpus.idx begins with b'NOTIDX.*"),
+        (9, struct.pack("<Q", 2), "version 1 and .*"),
+        (17, b"\x09", "a dtype code of 1 to 8"),
+        (18, struct.pack("<Q", 5), "corpus.idx has 114 bytes, but 5 sequences and"),
+        (34 + 12 * 4 + 8 * 3, struct.pack("<q", 3), "document entries must run from 0 to 4"),
+        (34 + 12 * 4 + 8, struct.pack("<q", 4), "document entries must run from 0 to 4"),
         (34 + 4 * 4 + 8, struct.pack("<q", 4), "sequences must lie end to end"),
         (34, struct.pack("<i", 2), "sequences must lie end to end"),
         (34 + 4, struct.pack("<i", -2), "sequences must lie end to end"),
@@ -272,7 +284,7 @@ def test_missing_files_are_named(write_corpus: Any, tmp_path: Path) -> None:
     assert MMapIndexedDataset.exists(prefix)
     Path(f"{prefix}.bin").unlink()
     assert not MMapIndexedDataset.exists(prefix)
-    with pytest.raises(FileNotFoundError, match=r"takes both corpus.bin and corpus.idx"):
+    with pytest.raises(FileNotFoundError, match=r"it takes corpus.bin and corpus.idx"):
         MMapIndexedDataset(prefix)
     with pytest.raises(FileNotFoundError, match=r"nowhere is no corpus"):
         MMapIndexedDataset(tmp_path / "nowhere")
@@ -280,8 +292,10 @@ def test_missing_files_are_named(write_corpus: Any, tmp_path: Path) -> None:
 
 def test_an_empty_corpus_is_named_but_can_be_merged(write_corpus: Any, tmp_path: Path) -> None:
     empty, full = write_corpus([], "empty"), write_corpus([[2]], "full")
-    with pytest.raises(IndexedDatasetError, match="empty: the corpus is empty"):
-        MMapIndexedDataset(empty)
+    assert (len(MMapIndexedDataset(empty)), MMapIndexedDataset(empty).num_tokens) == (0, 0)
+    config = NanosetConfig(random_seed=1, sequence_length=4, data_path=empty, split="1,0,0")
+    with pytest.raises(IndexedDatasetError, match="empty.bin holds 0 uint16 values"):
+        NanosetBuilder(config).build()
     merge_corpora([empty, full, empty], tmp_path / "m")
     assert lists(list(MMapIndexedDataset(tmp_path / "m"))) == [[0, 1]]
 

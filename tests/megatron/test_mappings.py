@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.megatron.blending import blend_by_weight, blend_everything
-from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
+from nanoset_ref.megatron import blend_by_weight, blend_everything, build_mappings, plan_epochs
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 

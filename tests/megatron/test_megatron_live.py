@@ -28,7 +28,7 @@ from nanoset_ref.megatron import (
     merge_corpora,
     preprocess_corpus,
 )
-from nanoset_ref.megatron.mappings import build_sample_index, plan_epochs
+from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import DataPath
 
 NO_FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
@@ -148,7 +148,7 @@ def config_of(plan: dict[str, Any], prefixes: list[str]) -> NanosetConfig:
 
 def upstream_would_hang(config: NanosetConfig) -> bool:
     """Samples are asked of a split without tokens: upstream then counts epochs forever."""
-    for blend, bounds, size in zip(config.blends, config.split_bounds, config.split_num_samples, strict=True):
+    for _, blend, bounds, size in config.splits:
         if blend is None or bounds is None or size is None:
             continue
         if blend.weights is None and len(blend.prefixes) > 1:
@@ -196,9 +196,8 @@ def assert_equal(core: SimpleNamespace, ours: Any, other: Any, config: NanosetCo
             np.testing.assert_array_equal(found, expected)
         rows = ours.read(np.arange(len(ours)))
         for k in range(len(ours)):
-            text, sequences = other._query_document_sample_shuffle_indices(k)
+            text, _ = other._query_document_sample_shuffle_indices(k)
             np.testing.assert_array_equal(rows[k], text)
-            np.testing.assert_array_equal(ours.sequence_ids(k), sequences)
     if len(ours):
         some = np.linspace(0, len(ours) - 1, min(5, len(ours))).astype(int).tolist()
         batch = MegatronCollator(config)(ours.__getitems__(some))
@@ -280,16 +279,13 @@ def test_multimodal_files_are_byte_for_byte_upstreams(core: SimpleNamespace, tmp
 def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core: SimpleNamespace) -> None:
     """Invented lengths: 20 documents of 2^28 + 1 tokens, two epochs, the last partial sample kept."""
     lengths = np.full(20, 2**28 + 1, dtype=np.int32)
-    document_index = np.tile(np.arange(20, dtype=np.int32), 2)
+    total = int(lengths.sum(dtype=np.int64))
     for sequence_length in (2**24 + 3, 2**27 - 1, 2**29 + 5):
         for drop_last in (True, False):
-            total = int(lengths.sum(dtype=np.int64))
             plan = plan_epochs(total, 2 * total // sequence_length - 1, sequence_length, drop_last_partial=drop_last)
             assert plan.num_epochs == 2
-            expected = core.helpers.build_sample_idx(
-                lengths, document_index, sequence_length, 2, total, drop_last, True
-            )
-            found = build_sample_index(lengths, document_index, plan.num_samples, sequence_length)
+            documents, found, _ = build_mappings(lengths, 0, 20, plan, sequence_length, 1).values()
+            expected = core.helpers.build_sample_idx(lengths, documents, sequence_length, 2, total, drop_last, True)
             one_lost = sequence_length == 2**27 - 1 and not drop_last  # 80.6 samples, 80 in float32
             assert plan.num_samples == (2 * total - 1) // sequence_length + (not drop_last and not one_lost)
             assert found.dtype == expected.dtype
