@@ -18,7 +18,7 @@ def write_corpus(tmp_path: Path) -> WriteCorpus:
 
     def write(documents: list[list[int]], name: str = "corpus", dtype: Any = np.uint16) -> str:
         total = 0
-        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", dtype) as builder:
+        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", dtype, overwrite=True) as builder:
             for lengths in documents:
                 builder.add_document(np.arange(total, total + sum(lengths)), lengths)
                 total += sum(lengths)

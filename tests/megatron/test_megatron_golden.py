@@ -52,18 +52,9 @@ def config_of(case: dict[str, Any], **options: Any) -> NanosetConfig:
     if case.get("blend_per_split"):
         fields["data_path_per_split"] = [blend and data_path(*blend) for blend in case["blend_per_split"]]
     else:
-        fields["data_path"] = (
-            data_path(case["corpora"], case["weights"]) if "corpora" in case else str(HERE / "corpora" / case["corpus"])
-        )
-    return NanosetConfig(
-        random_seed=case["seed"],
-        sequence_length=case["sequence_length"],
-        split=case["split"],
-        split_num_samples=case["sizes"],
-        pad_id=PAD,
-        **fields,
-        **options,
-    )
+        fields["data_path"] = data_path(case.get("corpora") or [case["corpus"]], case.get("weights"))
+    fields |= {"split": case["split"], "split_num_samples": case["sizes"], "sequence_length": case["sequence_length"]}
+    return NanosetConfig(random_seed=case["seed"], pad_id=PAD, **fields, **options)
 
 
 def data_path(names: list[str], weights: list[float] | None) -> list[str] | dict[str, float]:
@@ -84,11 +75,8 @@ def test_corpora_are_read(name: str, mmap: bool) -> None:
     expected = CORPORA[name]
     corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
     assert corpus.dtype.name == expected["dtype"]
-    assert (len(corpus), corpus.num_documents, corpus.num_tokens) == (
-        expected["num_sequences"],
-        expected["num_documents"],
-        expected["num_tokens"],
-    )
+    counts = [expected[f"num_{what}"] for what in ("sequences", "documents", "tokens")]
+    assert [len(corpus), corpus.num_documents, corpus.num_tokens] == counts
     assert corpus.sequence_lengths.tolist() == expected["sequence_lengths"]
     assert corpus.sequence_pointers.tolist() == expected["sequence_pointers"]
     assert corpus.document_indices.tolist() == expected["document_indices"]
@@ -150,9 +138,7 @@ def check_dataset(dataset: MegatronNanoset, expected: dict[str, Any]) -> None:
         assert [dataset.first, dataset.stop] == [expected["indices_begin"], expected["indices_end"]]
     assert dataset.tokens_per_epoch == expected["tokens_per_epoch"]
     assert dataset.epochs.num_epochs == expected["num_epochs"]
-    assert dataset.epochs.separate_final_epoch == expected.get(
-        "separate_final_epoch", dataset.epochs.separate_final_epoch
-    )
+    assert expected.get("separate_final_epoch") in (None, dataset.epochs.separate_final_epoch)
     assert sha256(texts(dataset)) == expected["all_text_sha256"]
     bounds = [dataset.sample_index[j : j + 2, 0] for j in dataset.shuffle_index]
     sequences = [dataset.document_index[first : last + 1].astype(np.int64) for first, last in bounds]
@@ -184,11 +170,10 @@ def test_items(case_id: str) -> None:
 def test_blending_helpers(case_id: str) -> None:
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
-    found = (
-        blend_everything(case["sizes"])
-        if "sizes" in case
-        else blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
-    )
+    if "sizes" in case:
+        found = blend_everything(case["sizes"])
+    else:
+        found = blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
     for name, array in zip(("dataset_index", "dataset_sample_index"), found[:2], strict=True):
         expected = arrays[f"{case_id}/{name}"]
         assert array.dtype == expected.dtype
@@ -208,19 +193,13 @@ def test_blended_splits(case_id: str) -> None:
             check_dataset(dataset, expected)
         else:
             assert isinstance(dataset, BlendedNanoset)
-            assert (len(dataset), dataset.size, dataset.shares) == (
-                expected["len"],
-                expected["size"],
-                expected["weights"],
-            )
+            found = (len(dataset), dataset.size, dataset.shares)
+            assert found == (expected["len"], expected["size"], expected["weights"])
             for name in ("dataset_index", "dataset_sample_index"):
                 np.testing.assert_array_equal(getattr(dataset, name), arrays[f"{case_id}/{expected['split']}/{name}"])
             for part, wanted in zip(dataset.datasets, expected["mid_level"], strict=True):
-                assert (len(part), part.num_samples, part.epochs.num_epochs) == (
-                    wanted["len"],
-                    wanted["num_samples"],
-                    wanted["num_epochs"],
-                )
+                built = (len(part), part.num_samples, part.epochs.num_epochs)
+                assert built == (wanted["len"], wanted["num_samples"], wanted["num_epochs"])
                 for name in ("document_index", "sample_index", "shuffle_index"):
                     assert sha256(getattr(part, name)) == wanted[f"{name}_sha256"]
             batch = MegatronCollator(config)(dataset.__getitems__(range(len(dataset))))
