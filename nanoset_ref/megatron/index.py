@@ -54,7 +54,10 @@ def build_indexes(options: IndexOptions) -> None:
     extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
     config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
     Path(options.path_to_cache).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
-    sys.stdout.writelines(f"{dataset}\n" for dataset in NanosetBuilder(config).build() if dataset is not None)
+    datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]
+    if not any(map(len, datasets)):
+        raise ValueError(f"no split has a single sample of {options.sequence_length} tokens: take shorter ones")
+    sys.stdout.writelines(f"{dataset}\n" for dataset in datasets)
 
 
 def parse_data_path(items: Sequence[str]) -> list[Any]:

@@ -18,7 +18,7 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,7 @@ def _build(entry: Path, text: str, build: Callable[[], Arrays]) -> Arrays:
             return arrays
         logger.info("building the index %s", entry)
         arrays = build()
-        targets = [_array_path(entry, name) for name in arrays]
-        with atomic_write_set([*targets, entry], overwrite=True) as (*files, record):
+        with atomic_write_set([*_paths(entry, arrays).values(), entry], overwrite=True) as (*files, record):
             for file, array in zip(files, arrays.values(), strict=True):
                 np.save(file, array, allow_pickle=False)
                 file.flush()
@@ -90,7 +89,7 @@ def _load(entry: Path, text: str) -> Arrays | None:
         return None
     try:
         record = read_json(entry)
-        paths = {name: _array_path(entry, name) for name in record["checksums"]}
+        paths = _paths(entry, record["checksums"])
         if record != _record(text, paths):
             raise ValueError("its content is not what was written")
         return {name: np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for name, path in paths.items()}
@@ -104,5 +103,5 @@ def _record(text: str, paths: Mapping[str, PathLike]) -> dict[str, Any]:
     return {"description": json.loads(text), "checksums": {name: checksum(path) for name, path in paths.items()}}
 
 
-def _array_path(entry: Path, name: str) -> Path:
-    return entry.with_suffix(f".{name}.npy")
+def _paths(entry: Path, names: Iterable[str]) -> dict[str, Path]:
+    return {name: entry.with_suffix(f".{name}.npy") for name in names}

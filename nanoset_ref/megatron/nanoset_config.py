@@ -79,7 +79,7 @@ class NanosetConfig(DocumentOptions):
     """
 
     random_seed: Annotated[int, Field(ge=0, lt=2**32)]
-    sequence_length: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1, lt=2**31)]
     data_path: DataPath | None = None
     data_path_per_split: tuple[DataPath | None, DataPath | None, DataPath | None] | None = None
     split: str | None = None

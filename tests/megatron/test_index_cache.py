@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,17 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_index_is_built_again_with_a_warning(tmp_path: Path, damage: str) -> None:
-    build = Builder()
+def test_a_damaged_index_is_built_again_with_a_warning(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the time of the last change says."""
+    build, stat = Builder(), Path.stat
+
+    def timeless(self: Path, **options: Any) -> Any:
+        found = stat(self, **options)
+        return SimpleNamespace(st_mode=found.st_mode, st_size=found.st_size, st_ctime_ns=0)
+
+    monkeypatch.setattr(Path, "stat", timeless)
     cached(tmp_path, DESCRIPTION, build)
     DAMAGES[damage](tmp_path)
     with pytest.warns(IndexCacheWarning, match="is built again"):

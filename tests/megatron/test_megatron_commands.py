@@ -132,17 +132,10 @@ def test_pairs_are_merged_by_name(tmp_path: Path, write_corpus: Any, run: Run) -
 
 def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, run: Run) -> None:
     one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
-    where = (
-        "--data-path",
-        f"{one}=1",
-        f"{two}=3",
-        "--split",
-        "1,1,0",
-        "--path-to-cache",
-        cache,
-        "--sequence-length",
-        4,
-    )
+    common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
+    assert "no split has a single sample of 999 tokens" in run(index_main, "--data-path", one, *common, 999)
+    assert "less than 2147483648" in run(index_main, "--data-path", one, *common, 2**40)
+    where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
     assert "weights need a number" in run(index_main, *where)
     assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, 9, "none")
     built = run(index_main, *where, "--split-num-samples", 40, 9, 0)
