@@ -241,7 +241,8 @@ def _locate(mappings, layout, places, samples, sequence_length, row_length):
             start = first[1] if i == first[0] else 0
             stop = last[1] + row_length - sequence_length if i == last[0] else lengths[sequence]
             begin = pointers[sequence] // itemsize
-            pieces[piece] = places[n], begin + start, begin + stop, column
+            pieces[piece, 0], pieces[piece, 3] = places[n], column
+            pieces[piece, 1], pieces[piece, 2] = begin + start, begin + stop
             column += stop - start
             piece += 1
     return pieces
@@ -251,8 +252,8 @@ def _locate(mappings, layout, places, samples, sequence_length, row_length):
 def _copy(tokens, pieces, pad_id, out):
     """Copy pieces into the rows `out`, and fill up with pad_id behind the last of a row."""
     for n in range(len(pieces)):
-        row, begin, end, column = pieces[n]
-        source, target = tokens[begin:end], out[row, column:]
+        row = pieces[n, 0]
+        source, target = tokens[pieces[n, 1] : pieces[n, 2]], out[row, pieces[n, 3] :]
         for i in range(len(source)):  # over two slices the compiler vectorises
             target[i] = source[i]
         if n + 1 == len(pieces) or pieces[n + 1, 0] > row:

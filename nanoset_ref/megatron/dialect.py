@@ -50,6 +50,7 @@ class MegatronCollator(Collator):
         config = self.config
         self.row_length = config.row_length
         within = config.create_attention_mask and config.reset_attention_mask
+        self._positions = torch.arange(config.sequence_length)
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
@@ -77,7 +78,7 @@ class MegatronCollator(Collator):
             batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
         else:
             batch["loss_mask"] = counted.astype(np.float32)
-        batch["position_ids"] = torch.arange(config.sequence_length).expand(counted.shape)
+        batch["position_ids"] = self._positions.expand(counted.shape)
         if config.create_attention_mask and not config.reset_attention_mask:
             batch["attention_mask"] = attention_mask(np.zeros_like(counted))
         return as_tensors(batch | fields)

@@ -151,12 +151,14 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
     for i in range(len(document_index)):
         end = begin + lengths[document_index[i]]
         while row < len(index) and last_token < end:
-            index[row] = i, last_token - begin + 1 - extra
+            index[row, 0] = i
+            index[row, 1] = last_token - begin + 1 - extra
             row += 1
             last_token += sequence_length
         begin = end
     for rest in range(row, len(index)):  # a kept partial sample ends where the stream does
-        index[rest] = len(document_index) - 1, lengths[document_index[-1]] - extra
+        index[rest, 0] = len(document_index) - 1
+        index[rest, 1] = lengths[document_index[-1]] - extra
 
 
 def blend_by_weight(weights: ArrayLike, size: int) -> BlendIndex:
