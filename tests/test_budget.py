@@ -249,8 +249,6 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "plain.py": 7,  # home
             "chunks/pipeline.py": 1,
             "samplers.py": 2,
-            "streaming/iterable.py": 4,
-            "streaming/loader.py": 1,
         },
     ),
     "casts": (uses("cast"), 0, {}),

@@ -3,10 +3,9 @@
 from nanoset_ref.streaming.adapters import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
 from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFormatError
 from nanoset_ref.streaming.iterable import IterableDataset
-from nanoset_ref.streaming.loader import PositionIdsCollator, TokenStreamDataLoader
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
 from nanoset_ref.streaming.packed import StreamOptions
-from nanoset_ref.streaming.stream import TokenStream
+from nanoset_ref.streaming.stream import PositionIdsCollator, TokenStream, TokenStreamDataLoader
 
 __all__ = [
     "Adapter",

@@ -21,12 +21,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike
 
-NEWLINE, CARRIAGE_RETURN = 10, 13
+PIECE_BYTES = 1 << 24
 
 
 class Adapter(ABC):
@@ -53,25 +52,33 @@ def can_index(adapter: Adapter) -> bool:
 
     A subclass that replaces `__iter__` alone (to filter, say) has taken leave of its parent's index.
     """
-    for cls in type(adapter).__mro__:
-        if "__getitem__" in vars(cls):
-            return operator.length_hint(adapter, -1) >= 0  # -1: its `len` is a TypeError
-        if "__iter__" in vars(cls):
-            return False
-    return False
+    homes = [vars(cls) for cls in type(adapter).__mro__ if {"__getitem__", "__iter__"} & vars(cls).keys()]
+    return "__getitem__" in homes[0] and operator.length_hint(adapter, -1) >= 0  # -1: its `len` is a TypeError
 
 
 class FileMap:
-    """The bytes of a file through a memory map, `bytes`; it can be sent to other processes, which map it anew."""
+    """The bytes of a file through a memory map, `bytes`; other processes to which it is sent map the file anew.
 
-    def __init__(self, path: PathLike) -> None:
+    Args:
+        path: the file.
+        identity: (inode, size) that it must have: None, or those of a FileMap that was sent here.
+
+    Raises:
+        ValueError: the file is another one by now.
+    """
+
+    def __init__(self, path: PathLike, identity: tuple[int, int] | None = None) -> None:
         self.path = os.fspath(path)
         with open(self.path, "rb") as file:
-            empty = not file.read(1)
-            self.bytes: Any = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            status = os.fstat(file.fileno())
+            self.identity = status.st_ino, status.st_size
+            if identity not in (None, self.identity):
+                raise ValueError(f"{self.path} was replaced while it was being read; open it again")
+            # an empty file cannot be mapped
+            self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileMap, (self.path,)
+        return FileMap, (self.path, self.identity)
 
 
 class LinesAdapter(Adapter):
@@ -87,17 +94,26 @@ class LinesAdapter(Adapter):
     """
 
     keeps_blank_lines = True
-    quotes = ""  # between two of these a line end does not end a record
+    quote: str | None = None  # a line end between two of these does not end a record
 
     def __init__(self, hparams: Any, filepath: PathLike) -> None:
         super().__init__(hparams)
         self._file = FileMap(filepath)
         self.filepath = self._file.path
-        begin = len(codecs.BOM_UTF8) if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
         data = np.frombuffer(self._file.bytes, np.uint8)
-        quote = ord(self.quotes) if self.quotes else -1
-        bounds = _record_bounds(data, begin, quote, self.keeps_blank_lines)
-        self._bounds = bounds.reshape(-1, 2)  # where each record begins and ends
+        ends = _places(data, "\n")
+        if self.quote:
+            quotes_before = np.searchsorted(_places(data, self.quote), ends)
+            ends = ends[quotes_before % 2 == 0]
+        first = len(codecs.BOM_UTF8) if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
+        begins = np.insert(ends + 1, 0, first)
+        ends = np.append(ends, len(data))
+        # "\r\n" is a line end too
+        longer = ends > begins
+        longer[longer] = data[ends[longer] - 1] == ord("\r")
+        ends -= longer
+        kept = begins < (len(data) if self.keeps_blank_lines else ends)
+        self._bounds = np.stack([begins, ends], axis=1)[kept]  # where each record begins and ends
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -153,7 +169,7 @@ class CSVAdapter(LinesAdapter):
         quotechar: str | None = '"',
         header: bool = True,
     ) -> None:
-        self.quotes = quotechar or ""
+        self.quote = quotechar
         super().__init__(hparams, filepath)
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
         self.format: dict[str, Any] = {"delimiter": delimiter, "quotechar": quotechar, "quoting": quoting}
@@ -169,8 +185,8 @@ class CSVAdapter(LinesAdapter):
         if self.columns is None:
             return fields
         if len(fields) != len(self.columns):
-            what = f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}"
-            raise ValueError(f"{self.filepath}: a record has {what}: {line[:80]!r}")
+            where = f"{self.filepath}: {line[:80]!r}"
+            raise ValueError(f"{where} has {len(fields)} fields for the {len(self.columns)} columns {self.columns}")
         return dict(zip(self.columns, fields, strict=True))
 
     def _fields(self, record: str) -> list[str]:
@@ -194,8 +210,7 @@ class HuggingFaceAdapter(Adapter):
     def __init__(self, hparams: Any, dataset: Any) -> None:
         super().__init__(hparams)
         if not hasattr(dataset, "column_names"):
-            kind = type(dataset).__name__
-            raise TypeError(f"dataset must be a datasets.Dataset or datasets.IterableDataset, got {kind}")
+            raise TypeError(f"dataset must be a datasets.Dataset or IterableDataset, got {type(dataset).__name__}")
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -215,22 +230,8 @@ class HuggingFaceAdapter(Adapter):
             self.dataset.set_epoch(epoch)
 
 
-@njit(cache=True)
-def _record_bounds(data: NDArray[np.uint8], begin: int, quote: int, keep_blank: bool) -> NDArray[np.int64]:
-    """b0, e0, b1, e1, ...: where each record begins and ends. An unquoted "\\n" or "\\r\\n", or the file, ends one."""
-    bounds = [begin for _ in range(0)]
-    quoted = False
-    for at in range(begin, len(data) + 1):
-        over = at == len(data)
-        if not over and data[at] == quote:
-            quoted = not quoted
-        if not over and (data[at] != NEWLINE or quoted):
-            continue
-        end = at
-        if at > begin and data[at - 1] == CARRIAGE_RETURN:
-            end = at - 1
-        if end > begin or (keep_blank and (at > begin or not over)):
-            bounds.append(begin)
-            bounds.append(end)
-        begin = at + 1
-    return np.array(bounds)
+def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
+    """Where an ASCII character occurs, found piece by piece: a mask of the whole file would be as large as the file."""
+    begins = range(0, len(data), PIECE_BYTES)
+    found = [begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord(character)) for begin in begins]
+    return np.concatenate([np.empty(0, np.int64), *found])

@@ -11,7 +11,7 @@ This is the format of the package compressed-dictionary, and files go both ways.
 
 A file may come from anywhere: it holds JSON and nothing that can run, every length is checked against the file, and a
 value stops being decompressed once it is longer than `max_value_bytes`. JSON grows up to 40 times when it is parsed
-(short lists within lists do), so the default of 16 MiB keeps one value below 700 MB of memory.
+(short lists within lists do), so the usual 16 MiB keep one value below 700 MB of memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
 from nanoset_ref.streaming.resumable import at_least
 
-MAX_VALUE_BYTES = 16 << 20
 MAX_HEADER_BYTES = 4096
 RECORD = struct.Struct("<Ii")  # how many bytes follow the length, and the key
 # name -> (compresses, makes a decompressor)
@@ -59,10 +58,12 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     Args:
         compression: "bz2", "xz" or "gzip".
-        max_value_bytes: the largest JSON text of one value, in bytes.
 
     Keys must fit in 32 signed bits (the file stores them so). Values are what `json` makes of them: a tuple comes back
     as a list. Iteration is in order of insertion. Memory is that of the compressed values.
+
+    Attributes:
+        max_value_bytes: the largest JSON text of one value, in bytes, 16 MiB; set it to allow more.
 
     Raises:
         ValueError: unknown compression; a key outside [-2**31, 2**31); a value beyond `max_value_bytes`.
@@ -70,8 +71,10 @@ class CompressedDictionary(MutableMapping[int, Any]):
         CompressedFormatError: on reading a damaged value or one beyond `max_value_bytes`.
     """
 
-    def __init__(self, compression: str = "bz2", *, max_value_bytes: int = MAX_VALUE_BYTES) -> None:
-        self.compression, self.max_value_bytes = _known(compression), max_value_bytes
+    max_value_bytes = 16 << 20
+
+    def __init__(self, compression: str = "bz2") -> None:
+        self.compression = _known(compression)
         self._payloads: Any = {}  # the compressed values: a dict, or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
@@ -103,7 +106,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         return key in self._payloads
 
     @classmethod
-    def open(cls, filepath: PathLike, *, max_value_bytes: int = MAX_VALUE_BYTES) -> CompressedDictionary:
+    def open(cls, filepath: PathLike) -> CompressedDictionary:
         """The dictionary in a file, to be read only: values stay in the file, memory is 12 bytes for each.
 
         Raises:
@@ -111,15 +114,13 @@ class CompressedDictionary(MutableMapping[int, Any]):
             CompressedFormatError: not such a file, a record beyond its end, the same key twice.
         """
         file = CompressedFile(filepath)
-        return cls(file.compression, max_value_bytes=max_value_bytes)._with(file)
+        return cls(file.compression)._with(file)
 
     @classmethod
-    def load(
-        cls, filepath: PathLike, limit: int | None = None, *, max_value_bytes: int = MAX_VALUE_BYTES
-    ) -> CompressedDictionary:
+    def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
         """Read the first `limit` values (None: all) of a file into memory, compressed. Raises: as `open`."""
-        new = cls.open(filepath, max_value_bytes=max_value_bytes)
-        return new._with(dict(islice(new._payloads.items(), limit)))
+        file = cls.open(filepath)
+        return file._part(islice(file, limit))
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
@@ -166,9 +167,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         Raises:
             ValueError: a common key when keys stay.
         """
-        new = self._part(self, reset_keys)
-        new.merge_(other, reset_keys)
-        return new
+        return self._with(dict(_joined([self, other], self.compression, reset_keys)))
 
     def merge_(self, other: CompressedDictionary, reset_keys: bool = True) -> None:
         """Add the values of `other` to this dictionary, whose own keys stay.
@@ -179,11 +178,12 @@ class CompressedDictionary(MutableMapping[int, Any]):
         Raises:
             ValueError: a common key when keys stay; nothing has been changed then.
         """
-        if not reset_keys:
-            _refuse_repeated([*self, *other], BOTH)
-        keys = filterfalse(self._payloads.__contains__, count()) if reset_keys else list(other)
-        payloads = [other._recompressed(key, self.compression) for key in other]
-        self._payloads.update(zip(keys, payloads, strict=False))
+        if reset_keys:
+            free = filterfalse(self._payloads.__contains__, count())
+            payloads = dict(_joined([other], self.compression, True)).values()
+            self._payloads.update(zip(free, payloads, strict=False))
+        else:
+            self._payloads = dict(_joined([self, other], self.compression, False))
 
     @staticmethod
     def combine_on_disk(
@@ -191,7 +191,6 @@ class CompressedDictionary(MutableMapping[int, Any]):
         *dictionaries_files: PathLike,
         compression: str | None = None,
         reset_keys: bool = True,
-        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         """Merge files into one, value by value: memory holds one value and the keys.
 
@@ -200,20 +199,15 @@ class CompressedDictionary(MutableMapping[int, Any]):
             dictionaries_files: the files, in order.
             compression: of the new file; None takes that of the first.
             reset_keys: number all values from 0; else keys stay.
-            max_value_bytes: as in CompressedDictionary.
 
         Raises:
             ValueError: a common key when keys stay, no file at all.
         """
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
-        files = [CompressedDictionary.open(path, max_value_bytes=max_value_bytes) for path in dictionaries_files]
+        files = [CompressedDictionary.open(path) for path in dictionaries_files]
         new = _known(compression or files[0].compression)
-        if not reset_keys:
-            _refuse_repeated(list(chain(*files)), BOTH)
-        keys = count() if reset_keys else chain(*files)
-        payloads = (file._recompressed(key, new) for file in files for key in file)
-        _write(destination, new, zip(keys, payloads, strict=False))
+        _write(destination, new, _joined(files, new, reset_keys))
 
     def _with(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary that differs in its values only."""
@@ -221,8 +215,8 @@ class CompressedDictionary(MutableMapping[int, Any]):
         new._payloads = payloads
         return new
 
-    def _part(self, keys: Iterable[int], reset_keys: bool) -> CompressedDictionary:
-        """A new dictionary with the values of these keys."""
+    def _part(self, keys: Iterable[int], reset_keys: bool = False) -> CompressedDictionary:
+        """A new dictionary, in memory, with the values of these keys."""
         return self._with({place if reset_keys else key: self._payloads[key] for place, key in enumerate(keys)})
 
     def _recompressed(self, key: int, compression: str) -> bytes:
@@ -238,7 +232,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise CompressedFormatError(f"the value of key {key} is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
-            way_out = "give a larger max_value_bytes if you trust the file"
+            way_out = "set a larger max_value_bytes if you trust the file"
             raise CompressedFormatError(f"the value of key {key} grows beyond {self.max_value_bytes} bytes; {way_out}")
         if not stream.eof or stream.unused_data:
             raise CompressedFormatError(f"the value of key {key} is cut off, or has bytes after its end")
@@ -246,16 +240,18 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
 
 class CompressedFile(Mapping[int, bytes]):
-    """The compressed values of a file by key, in file order, read through a memory map.
-
-    It can be sent to other processes, which map the file themselves.
-    """
+    """The compressed values of a file by key, in file order, read through a memory map."""
 
     def __init__(self, filepath: PathLike) -> None:
         self._file = FileMap(filepath)
-        self.compression, begin = self._header()
+        length = int.from_bytes(self._file.bytes[:4], "little")
+        try:
+            header = json.loads(self._file.bytes[4 : 4 + min(length, MAX_HEADER_BYTES)])
+            self.compression = _known(header["compression"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
         data = np.frombuffer(self._file.bytes, np.uint8)
-        starts = _record_starts(data, begin)
+        starts = _record_starts(data, 4 + length)
         if starts[-1] != len(data):
             raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} is damaged or cut off")
         keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
@@ -277,17 +273,6 @@ class CompressedFile(Mapping[int, bytes]):
         start = int(self._starts[place])
         length, _ = RECORD.unpack_from(self._file.bytes, start)
         return self._file.bytes[start + RECORD.size : start + 4 + length]
-
-    def _header(self) -> tuple[str, int]:
-        """The compression, and where the records begin."""
-        data = self._file.bytes
-        length = int.from_bytes(data[:4], "little")
-        try:
-            if length > MAX_HEADER_BYTES:
-                raise ValueError(f"it would have {length} bytes")
-            return _known(json.loads(data[4 : 4 + length])["compression"]), 4 + length
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CompressedFormatError(f"{self._file.path}: its header is not usable ({error})") from None
 
 
 @njit(cache=True)
@@ -317,7 +302,15 @@ def _known(compression: str) -> str:
     return compression
 
 
-BOTH = "what is to be merged; pass reset_keys=True to number the values anew"
+def _joined(
+    dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
+) -> Iterator[tuple[int, bytes]]:
+    """The compressed values of all, with the keys that they have, or with new ones that count from 0."""
+    if not reset_keys:
+        _refuse_repeated(list(chain(*dictionaries)), "what is to be merged; reset_keys=True numbers the values anew")
+    keys = count() if reset_keys else chain(*dictionaries)
+    payloads = (one._recompressed(key, compression) for one in dictionaries for key in one)
+    return zip(keys, payloads, strict=False)
 
 
 def _refuse_repeated(keys: Any, where: Any) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, default_collate
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import MapDataset
-from nanoset_ref.streaming.resumable import required
+from nanoset_ref.streaming.resumable import State, check_state, required
 
 LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 
@@ -71,7 +71,7 @@ class SuperDataModule(LightningDataModule):
     def predict_dataloader(self) -> DataLoader[Any]:
         return self._loader("predict", self.predict_adapter, "predict_batch_size")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """{"epoch", "batches"}: where training stands, in batches of one rank; goes into Lightning's checkpoint."""
         if self.trainer is None:
             return dict(self._start)
@@ -82,21 +82,19 @@ class SuperDataModule(LightningDataModule):
             return {"epoch": epoch + 1, "batches": 0}
         return {"epoch": epoch, "batches": done.current.processed}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._start = {"epoch": state_dict["epoch"], "batches": state_dict["batches"]}
+    def load_state_dict(self, state_dict: State) -> None:
+        self._start = check_state(state_dict, self._start)
 
     def _loader(self, name: str, adapter: Adapter | None, size: str, epoch: int = 0, batches: int = 0) -> Any:
         if adapter is None:
-            raise ValueError(f"SuperDataModule has no {name}_adapter; pass {name}_adapter=... to use this loader")
+            raise ValueError(f"SuperDataModule has no {name}_adapter; pass one to use this loader")
         hparams = self.hyperparameters
         batch_size = getattr(hparams, size, hparams.batch_size)
         options = {name: getattr(hparams, name) for name in LOADER_OPTIONS if hasattr(hparams, name)}
-        shuffle = None
-        dataset: Any
         if getattr(hparams, "iterable", False):
-            # one batch per step: the count below is one of batches
+            # one batch per step: the count is one of batches
             per_batch = SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=1)
-            dataset = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
-        else:
-            dataset, shuffle = MapDataset(hparams, adapter, self.trainer), name == "train"
-        return DataLoader(dataset, batch_size, shuffle, collate_fn=self.collate_fn, **options)
+            stream = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
+            return DataLoader(stream, batch_size, collate_fn=self.collate_fn, **options)
+        dataset = MapDataset(hparams, adapter, self.trainer)
+        return DataLoader(dataset, batch_size, name == "train", collate_fn=self.collate_fn, **options)

@@ -21,6 +21,7 @@ and B: `start_from_step` continues a run that had the same ones.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
@@ -30,9 +31,8 @@ from typing import Any
 
 import torch
 
-from nanoset_ref.schedule import Schedule, worker_item
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.resumable import Resumable, State, at_least, required
+from nanoset_ref.streaming.resumable import Resumable, State, at_least, required, worker_and_workers
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +74,15 @@ class IterableDataset(Resumable):
     ) -> None:
         super().__init__(required(hparams, "batch_size"), rank, world_size, trainer)
         self.hparams, self.adapter, self.do_preprocessing = hparams, adapter, do_preprocessing
-        self.start_from_step = at_least(0, "start_from_step", start_from_step or 0)
         self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
         # batches that this rank has had in the first epoch: T above
         self._batches_done = 0
-        if self.start_from_step:
-            self._batches_done = self.start_from_step * required(hparams, "accumulate_grad_batches")
+        if start_from_step is not None:
+            steps = at_least(0, "start_from_step", start_from_step)
+            self._batches_done = steps * required(hparams, "accumulate_grad_batches")
         self._expands = do_preprocessing and inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self.restart(self.start_from_epoch)
+        self.restart(start_from_epoch)
 
     @property
     def dropped(self) -> int:
@@ -90,62 +90,57 @@ class IterableDataset(Resumable):
         return int(self._dropped)
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
+        # the next line of the part, and how many of the elements from that line on are done
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers
-        batches = max(0, -((part - done) // workers))  # ceil((T - w) / N)
-        # the next line of the part, elements of that line that are done, elements still to be skipped
-        return {"part": part, "line": 0, "within": 0, "skip": batches * self.micro_batch_size}
+        batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
+        elements = batches * self.micro_batch_size
+        if self._expands:
+            return {"part": part, "line": 0, "within": elements}
+        return {"part": part, "line": elements, "within": 0}  # a line is an element: the others need not be read
 
     def read(self, place: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(place["epoch"])
-        skips = place["skip"] > 0
-        if not self._expands:  # a line is an element: lines to be skipped need not be read
-            place["line"], place["skip"] = place["line"] + place["skip"], 0
-        first_line, skip = place["line"], place["skip"]
-        for line in self._lines(place["part"], first_line, place["layout"]["num_workers"]):
+        skips = self._batches_done > 0 and place["epoch"] == self.start_from_epoch
+        first_line = place["line"]
+        for line in self._lines(place["part"], first_line):
             element = self.adapter.preprocess_line(line) if self.do_preprocessing else line
-            if not isinstance(element, GeneratorType):
-                place["line"] += 1
-                yield element
-                continue
-            if skips and not self._expands:
-                raise ValueError(
-                    f"{type(self.adapter).__name__}.preprocess_line returned a generator, so a line is not one "
-                    "element; write it as a generator function (with yield) to let start_from_step count elements"
-                )
-            for piece in islice(element, place["within"], None):
-                place["within"] += 1
-                if skip:
-                    skip = place["skip"] = skip - 1
-                else:
+            several = isinstance(element, GeneratorType)
+            if several and skips and not self._expands:
+                name = type(self.adapter).__name__
+                raise ValueError(f"start_from_step counts lines here; write {name}.preprocess_line with yield")
+            number = 0
+            for number, piece in enumerate(element if several else (element,), 1):
+                if number > place["within"]:
+                    place["within"] = number
                     yield piece
-            place["line"], place["within"] = place["line"] + 1, 0
-        if skips and (place["line"] == first_line or skip >= self.micro_batch_size):
+            place["line"] += 1
+            place["within"] -= number
+        if skips and (place["line"] == first_line or place["within"] >= self.micro_batch_size):
             logger.warning(
-                "start_from_step=%d is beyond the end of part %d in epoch %d: rows may come again or be left out; "
-                "resume with state_dict, or pass start_from_epoch and the steps done within that epoch",
-                self.start_from_step,
+                "start_from_step is beyond the end of part %d: rows may come again or be left out; resume by "
+                "state_dict, or pass start_from_epoch and the steps done within that epoch",
                 place["part"],
-                place["epoch"],
             )
 
-    def _lines(self, part: int, line: int, workers: int) -> Iterator[Any]:
-        """The raw elements of one part from its `line`-th on; only of complete groups, one element for each rank."""
-        schedule = Schedule(dp_size=self.world_size)
-        first = worker_item(line, part, workers, 1)  # in the sequence of this rank
+    def _lines(self, part: int, line: int) -> Iterator[Any]:
+        """The raw elements of one part from its `line`-th on; only of complete groups, one element for each rank.
+
+        They come in rounds of one element for each worker of each rank, as a micro-batch of that many rows would.
+        """
+        rounds = dataclasses.replace(self.schedule, micro_batch_size=worker_and_workers()[1])
+        size = rounds.micro_step_size
+        own, last = (rounds.share(0, size, rank)[part] for rank in (self.rank, self.world_size - 1))
         if can_index(self.adapter):
             length = len(self.adapter)  # type: ignore[arg-type]
-            self._dropped[0] = length % self.world_size
-            own = schedule.share(0, length - length % self.world_size, self.rank)
-            for place in own[first::workers]:
-                yield self.adapter[place]  # type: ignore[index]
+            for start in range(line * size, length - last, size):
+                yield self.adapter[start + own]  # type: ignore[index]
+            self._dropped[0] = rounds.slot(length).dp_rank
             return
-        # a round holds one element for each worker of each rank
-        round_size, place = workers * self.world_size, schedule.position_at(0, self.rank, part)
-        lines = islice(iter(self.adapter), line * round_size, None)
-        while round := list(islice(lines, round_size)):
-            if place - self.rank + self.world_size <= len(round):
-                yield round[place]
-            if len(round) < round_size:
-                self._dropped[0] = len(round) % self.world_size
+        elements = islice(iter(self.adapter), line * size, None)
+        while round := list(islice(elements, size)):
+            if last < len(round):
+                yield round[own]
+            if len(round) < size:
+                self._dropped[0] = rounds.slot(len(round)).dp_rank

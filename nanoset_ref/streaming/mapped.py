@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.compressed import MAX_VALUE_BYTES, CompressedDictionary
+from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
 class _ListLike(Dataset[Any]):
@@ -62,8 +62,8 @@ class MapDataset(_ListLike):
         keep_in_memory: bool = True,
     ) -> None:
         if not keep_in_memory and not can_index(adapter):
-            what = f"{type(adapter).__name__} has no __len__ and __getitem__ that fit its __iter__"
-            raise ValueError(f"keep_in_memory=False needs an adapter that can index; {what}")
+            kind = type(adapter).__name__
+            raise ValueError(f"keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; {kind} has none")
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
         self._lines: Any = list(adapter) if keep_in_memory else adapter
@@ -82,22 +82,14 @@ class CompressedDataset(_ListLike):
         source: a CompressedDictionary, or the path of a dumped one. A path is not loaded: values stay in the file
             (memory: 16 bytes each) and are decompressed one by one; several workers share the file's pages.
         trainer: not needed here; taken because every dataset takes one.
-        max_value_bytes: of a path: the largest JSON text of one value, in bytes.
 
     Raises:
         FileNotFoundError, CompressedFormatError: as CompressedDictionary.open.
     """
 
-    def __init__(
-        self,
-        hparams: Any,
-        source: PathLike | CompressedDictionary,
-        trainer: Any = None,
-        *,
-        max_value_bytes: int = MAX_VALUE_BYTES,
-    ) -> None:
+    def __init__(self, hparams: Any, source: PathLike | CompressedDictionary, trainer: Any = None) -> None:
         if not isinstance(source, CompressedDictionary):
-            source = CompressedDictionary.open(source, max_value_bytes=max_value_bytes)
+            source = CompressedDictionary.open(source)
         self.hparams, self.dictionary = hparams, source
         self._length = len(source)
         self._keys = np.sort(np.fromiter(source, np.int32, self._length))

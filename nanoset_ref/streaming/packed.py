@@ -8,8 +8,8 @@
     tokens     a b c E d e f g E h E
     rows       a b c E,  E d e f,  f g E h      (E left out)
 
-A `Cursor` names the first token of a row: (block, document in it, token of the document). To go there, open that block,
-pass over the documents before without encoding them, and encode one document again.
+A `Cursor` names a row and its first token: (block, document in it, token of the document). To go there, open that
+block, pass over the documents before without encoding them, and encode one document again.
 
 4. A window is M rows that follow each other. It is gathered, and given out in an order keyed by (seed, epoch, shard,
    first row), so a state needs no memory of what was drawn. To continue within a window, gather it again.
@@ -18,8 +18,8 @@ pass over the documents before without encoding them, and encode one document ag
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,6 @@ from nanoset_ref.text import Block, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encoder
 
 Row = dict[str, NDArray[Any]]
-Place = dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,56 +74,57 @@ class StreamOptions:
 
 
 class Cursor(NamedTuple):
-    """The first token of a row: `offset` tokens into document number `document` of block `block`."""
+    """A row of a shard, and its first token: `offset` tokens into document number `document` of block `block`.
 
+    Rows count over all passes over the text, which are the epochs.
+    """
+
+    row: int = 0
+    epoch: int = 0
     block: int = 0
     document: int = 0
     offset: int = 0
 
 
 def packed_rows(
-    blocks: Iterable[Block],
-    encoder: Encoder,
-    sequence_length: int,
-    start: Cursor = Cursor(),  # noqa: B008
-    position_ids: bool = False,
+    blocks: Iterable[Block], encoder: Encoder, options: StreamOptions, start: Cursor
 ) -> Iterator[tuple[Cursor, Row]]:
     """The rows of some blocks of text, each with its cursor.
 
     Args:
         blocks: in order; only those from `start` on are read.
         encoder: sets the EOS after each document (append_eod).
-        sequence_length: S, in tokens.
-        start: where the first row begins.
-        position_ids: whether rows come with them.
+        options: of the stream.
+        start: the first row.
 
     Yields:
         rows {"input_ids": int32 [S + 1]}; with position ids also "position_ids": int64 [S + 1], from 0 in each document
         and at the beginning of the row.
     """
-    sent: list[Cursor] = []  # the documents that the encoder was given; the first len(begins) of them are in `tokens`
+    length = options.sequence_length
+    sent: list[tuple[int, int]] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
 
     def texts() -> Iterator[str]:
         for number, block in islice(enumerate(blocks), start.block, None):
             for document in block.documents():
-                place = Cursor(number, document.number)
-                if place >= start[:2]:
-                    sent.append(place)
+                if (number, document.number) >= (start.block, start.document):
+                    sent.append((number, document.number))
                     yield document.text
 
     # tokens at hand, where each document begins in them (the first one: or before), and where the next row does
     tokens, begins, at = np.empty(0, np.int32), np.empty(0, np.int64), start.offset
+    numbers = count(start.row)
     for ids, lengths in encoder.stream(texts()):
         begins = np.append(begins, len(tokens) + np.cumsum(lengths) - lengths)
         tokens = np.append(tokens, ids.astype(np.int32))
-        while at + sequence_length < len(tokens):
+        while at + length < len(tokens):
             document = np.searchsorted(begins, at, "right") - 1
-            row = {"input_ids": tokens[at : at + sequence_length + 1].copy()}
-            if position_ids:
-                starts = documents.starts_at_boundaries(begins, np.array([at]), sequence_length + 1)
+            row = {"input_ids": tokens[at : at + length + 1].copy()}
+            if options.position_ids:
+                starts = documents.starts_at_boundaries(begins, np.array([at]), length + 1)
                 row["position_ids"] = documents.position_ids(starts)[0]
-            yield sent[document]._replace(offset=at - int(begins[document])), row
-            at += sequence_length
+            yield Cursor(next(numbers), start.epoch, *sent[document], at - int(begins[document])), row
+            at += length
         # let go of what lies before the next row
         document = np.searchsorted(begins, at, "right") - 1
         del sent[:document]
@@ -132,45 +132,43 @@ def packed_rows(
 
 
 def windows(
-    text: TextSource, encoder: Encoder, options: StreamOptions, number: int, row: int = 0, epoch: int = 0, **start: int
-) -> Iterator[tuple[Place, list[Row]]]:
-    """The windows of one shard, each with its cursor: {"row", "epoch", "block", "document", "offset"}.
+    text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
+) -> Iterator[tuple[dict[str, int], list[Row]]]:
+    """The windows of one shard, each with its cursor.
 
     Args:
         text: of all shards.
         encoder: sets the EOS after each document (append_eod).
         options: of the stream.
         number: of the shard.
-        row, epoch, start: a cursor to begin at; rows count over all passes over the text, which are the epochs.
+        start: the first row.
 
     Raises:
         ValueError: a shard without a single row.
     """
-    cursor = Cursor(**start)
     while True:
         blocks = islice(text.blocks(), number, None, options.shards)
-        rows = packed_rows(blocks, encoder, options.sequence_length, cursor, options.position_ids)
-        first = row
+        rows = packed_rows(blocks, encoder, options, start)
+        read = 0
         while window := list(islice(rows, max(1, options.shuffle_buffer))):
-            order: Iterable[int] = range(len(window))
+            read += len(window)
+            first = window[0][0]
+            order: Sequence[int] = range(len(window))
             if options.shuffle_buffer:
-                order = window_order(len(window), options.seed, epoch, number, row)
-            yield {"row": row, "epoch": epoch, **window[0][0]._asdict()}, [window[place][1] for place in order]
-            row += len(window)
-        if row == first:
-            raise ValueError(
-                f"shard {number} has no row of {options.sequence_length + 1} tokens: the text is too short, or has "
-                "fewer blocks (of about a MiB) than shards"
-            )
+                order = window_order(len(window), options.seed, first.epoch, number, first.row)
+            yield first._asdict(), [window[place][1] for place in order]
+        if not read:
+            length = options.sequence_length + 1
+            raise ValueError(f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it")
         if not options.repeat:
             return
-        epoch, cursor = epoch + 1, Cursor()
+        start = Cursor(start.row + read, start.epoch + 1)
 
 
 class Shard:
     """The rows of one shard; `cursor` is that of the window at hand."""
 
-    def __init__(self, windows: Iterator[tuple[Place, list[Row]]]) -> None:
+    def __init__(self, windows: Iterator[tuple[dict[str, int], list[Row]]]) -> None:
         self._windows = windows
         self.cursor, self._window = next(windows)
 
@@ -184,7 +182,7 @@ class Shard:
         return self._window[index - self.cursor["row"]]
 
 
-def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> list[int]:
+def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> Sequence[int]:
     """The keyed permutation of the n rows of one window."""
     key = np.uint64(seed % 2**64)
     for number in (0, epoch, shard, first):

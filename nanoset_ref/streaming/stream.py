@@ -1,4 +1,4 @@
-"""TokenStream: text tokenised while training, in the rows a token file would have.
+"""TokenStream: text tokenised while training, in the rows a token file would have; and a DataLoader for it.
 
 Position p of an epoch holds row p of the text, as preprocessing and a Nanoset in sequential order would give it; ranks
 share positions as `nanoset_ref.schedule` says. This holds for any number of ranks and workers and any micro-batch size.
@@ -14,28 +14,38 @@ share positions as `nanoset_ref.schedule` says. This holds for any number of ran
 4. `shuffle_buffer` = M rows of a shard are gathered and given out in an order keyed by (seed, epoch, shard, first row).
 5. The state is the epoch and the count. Cursors, one per shard, only save time: a resume encodes one document and at
    most M rows again. Without a cursor the text is encoded from its beginning, with the same result.
+
+Every batch of a TokenStreamDataLoader brings along the cursors of its worker, so a resume with any number of ranks,
+workers and any micro-batch size goes on at once. torchdata's StatefulDataLoader works with a TokenStream as well; it
+keeps a state per worker instead and needs as many ranks and workers as before.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import xxhash
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from nanoset_ref.collator import Batch, DataCollatorForCLM
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import PathLike
-from nanoset_ref.schedule import Schedule, worker_item
-from nanoset_ref.streaming.packed import Row, Shard, StreamOptions, windows
-from nanoset_ref.streaming.resumable import Resumable, State, at_least, worker_and_workers
+from nanoset_ref.rows import SampleBlock
+from nanoset_ref.schedule import worker_item
+from nanoset_ref.streaming.packed import Cursor, Row, Shard, StreamOptions, windows
+from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
 from nanoset_ref.text import TextSource, open_text
-from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
 PROBE_DOCUMENTS = 64
-Cursors = dict[str, dict[str, int]]  # {shard: {"row", "epoch", "block", "document", "offset"}}
+NOT_IN_PLAN = ("micro_batch_size", "position_ids", "backend")  # they change neither the ids nor their order
+Collate = Callable[[list[Row]], Any]
 
 
 class TokenStream(Resumable):
@@ -46,7 +56,7 @@ class TokenStream(Resumable):
         tokenizer: a transformers tokenizer, or what `load_tokenizer` takes.
         sequence_length: S, in tokens.
         rank, world_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
-        start_from_epoch, consumed_train_samples: see `seek`.
+        start_from_epoch, consumed_train_samples: where to begin, see `seek`.
         **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, position_ids, append_eod, add_special_tokens,
             backend: the fields of `StreamOptions`, which explains them.
 
@@ -56,7 +66,7 @@ class TokenStream(Resumable):
     Raises:
         ValueError: an argument out of its range; while reading, a text too short for one row or with too few blocks.
         TypeError: an option that does not exist.
-        TokenizerError, InputError, FileNotFoundError: see load_tokenizer and open_text.
+        TokenizerError, InputError, FileNotFoundError: see load_tokenizer, Encoder and open_text.
     """
 
     def __init__(
@@ -75,8 +85,6 @@ class TokenStream(Resumable):
         super().__init__(self.options.micro_batch_size, rank, world_size)
         self.source = text if isinstance(text, TextSource) else open_text(text)
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
-        if self.options.append_eod and self.tokenizer.eos_token_id is None:
-            raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none; pass append_eod=False")
         vocabulary = sorted(self.tokenizer.get_vocab().items())
         self.plan = {
             "text": [[os.path.basename(part.path), part.num_bytes] for part in self.source.parts],
@@ -84,77 +92,158 @@ class TokenStream(Resumable):
             "tokenizer": xxhash.xxh3_64_hexdigest(repr(vocabulary).encode()),
             **dataclasses.asdict(self.options),
         }
-        for irrelevant in ("micro_batch_size", "position_ids", "backend"):  # to the ids and their order
-            del self.plan[irrelevant]
-        self._encoder: tuple[int, Encoder] | None = None  # the process that made it, and the encoder
+        for name in NOT_IN_PLAN:
+            del self.plan[name]
+        self._encoders: dict[int, Encoder] = {}
         self.seek(start_from_epoch, consumed_train_samples)
 
     def seek(
         self,
         epoch: int = 0,
         consumed_train_samples: int = 0,
+        epoch_began_at: int = 0,
         cursors: Mapping[str, dict[str, int]] | None = None,
     ) -> None:
         """Let the next `for` begin at a count, with any number of ranks and workers.
 
         Args:
             epoch: from 0.
-            consumed_train_samples: rows of that epoch that all ranks together have had.
+            consumed_train_samples: rows that all ranks together have had, over all epochs.
+            epoch_began_at: that count when the epoch began.
             cursors: of a stream of the same plan, from any rank; they save time and change nothing else.
         """
         self.start: State = {
             "epoch": at_least(0, "epoch", epoch),
-            "consumed_train_samples": at_least(0, "consumed_train_samples", consumed_train_samples),
+            "epoch_began_at": at_least(0, "epoch_began_at", epoch_began_at),
+            "consumed_train_samples": at_least(epoch_began_at, "consumed_train_samples", consumed_train_samples),
             "cursors": dict(cursors or {}),
         }
         self.restart(epoch)
 
-    @property
-    def cursors(self) -> Cursors:
-        """Where the shards that this process (with workers: this worker) has read stand."""
-        return self.state_dict()["cursors"]
-
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
         # `taken` counts the rows that this worker has made since the count
-        start = self.start if epoch == self.start["epoch"] else {}
-        return {"consumed_train_samples": 0, "cursors": {}, **start, "taken": 0}
+        start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
+        return {**start, "epoch": epoch, "taken": 0}
 
     def read(self, place: State) -> Iterator[Row]:
-        cursors = place["cursors"] = dict(place["cursors"])
-        schedule = Schedule(dp_size=self.world_size, micro_batch_size=self.micro_batch_size)
+        begin = place["consumed_train_samples"] - place["epoch_began_at"]
         worker, workers = worker_and_workers()
         shards: dict[int, Shard] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            position = schedule.position_at(place["consumed_train_samples"], self.rank, item)
+            position, last_of_group = (
+                self.schedule.position_at(begin, rank, item) for rank in (self.rank, self.world_size - 1)
+            )
             index, number = divmod(position, self.options.shards)
             if number not in shards:
                 shards[number] = self._open(number, index, place)
             row = shards[number].row(index)
-            last_of_group = position - self.rank + self.world_size - 1
             if row is None or not (self.options.repeat or shards[number].row(last_of_group)):
                 return  # the last group of ranks is not complete
             place["taken"] = taken + 1
-            cursors[str(number)] = shards[number].cursor
+            place["cursors"] = {**place["cursors"], str(number): shards[number].cursor}
             yield row
 
     def encoder(self) -> Encoder:
         """This process's encoder. A parent's threads do not survive a fork: a worker makes its own, without any."""
-        if self._encoder is None or self._encoder[0] != os.getpid():
+        process = os.getpid()
+        if process not in self._encoders:
             if get_worker_info() is not None:
                 os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
-            options = {name: getattr(self.options, name) for name in ("backend", "append_eod", "add_special_tokens")}
-            probe = [document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)]
-            self._encoder = os.getpid(), Encoder(self.tokenizer, probe=probe, **options)
-        return self._encoder[1]
+            self._encoders = {
+                process: Encoder(
+                    self.tokenizer,
+                    backend=self.options.backend,
+                    add_special_tokens=self.options.add_special_tokens,
+                    append_eod=self.options.append_eod,
+                    probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
+                )
+            }
+        return self._encoders[process]
 
     def _open(self, number: int, index: int, place: State) -> Shard:
         """A shard, opened at the latest known place from which row `index` lies ahead."""
-        endless = self.options.repeat
-        cursor = place["cursors"].get(str(number))
-        if not cursor or cursor["row"] > index or not (endless or cursor["epoch"] == place["epoch"]):
-            cursor = {"epoch": 0 if endless else place["epoch"]}
-        return Shard(windows(self.source, self.encoder(), self.options, number, **cursor))
+        epoch = 0 if self.options.repeat else place["epoch"]
+        cursor = Cursor(**place["cursors"].get(str(number), {"epoch": epoch}))
+        if cursor.row > index or not (self.options.repeat or cursor.epoch == epoch):
+            cursor = Cursor(epoch=epoch)
+        return Shard(windows(self.source, self.encoder(), self.options, number, cursor))
 
     def __getstate__(self) -> State:
-        return {**vars(self), "_encoder": None}
+        return {**vars(self), "_encoders": {}}
+
+
+class TokenStreamDataLoader(DataLoader[Any]):
+    """The batches of a TokenStream, whole ones only.
+
+    Args:
+        stream: its micro_batch_size is the batch size.
+        collate_fn: rows to a batch, in the worker; a DataCollatorForCLM, for example.
+        **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not persistent_workers:
+            they would keep their place when an epoch begins.
+
+    Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
+    """
+
+    def __init__(self, stream: TokenStream, collate_fn: Collate = default_collate, **options: Any) -> None:
+        options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
+        super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
+        self.stream, self._start = stream, dict(stream.start)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        start = self._start
+        self.stream.seek(**start)
+        for batch, cursors in super().__iter__():
+            start["consumed_train_samples"] += self.stream.schedule.micro_step_size
+            start["cursors"] = start["cursors"] | cursors
+            yield batch
+        self._start = next_epoch(start)
+
+    def state_dict(self) -> State:
+        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: good on every rank, JSON.
+
+        consumed_train_samples counts the rows that all ranks together have had delivered, over all epochs, as a
+        NanosetDataLoader's does.
+        """
+        return {**self._start, "plan": self.stream.plan}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue after what `state` counts, with any number of ranks and workers.
+
+        Raises:
+            PlanMismatch: the state of another text, tokenizer or order.
+            ValueError: not a state of such a loader.
+        """
+        self._start = check_state(state, self.state_dict())
+        del self._start["plan"]
+
+
+def next_epoch(start: State) -> State:
+    """Where the epoch begins that follows the one of `start`."""
+    consumed = start["consumed_train_samples"]
+    return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
+
+
+def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: list[Row]) -> tuple[Any, State]:
+    """A batch, and where the stream of this process stands after it.
+
+    A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
+    """
+    return collate_fn(rows), stream.state_dict()["cursors"]
+
+
+class PositionIdsCollator:
+    """A DataCollatorForCLM for rows with position ids, which tell it where documents begin.
+
+    Args:
+        collator: what it says about documents is added to the batch; without `documents` "position_ids", int64 [B, S],
+            go where the input ids go.
+    """
+
+    def __init__(self, collator: DataCollatorForCLM) -> None:
+        documents = collator.documents or DocumentOptions(reset_position_ids=True)
+        self.collator = dataclasses.replace(collator, documents=documents)
+
+    def __call__(self, rows: list[Row]) -> Batch:
+        ids, positions = (np.stack([row[name] for row in rows]) for name in ("input_ids", "position_ids"))
+        return self.collator(SampleBlock(ids, lambda: positions == 0))

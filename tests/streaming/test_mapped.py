@@ -75,7 +75,7 @@ def test_not_in_memory_asks_an_adapter_that_can_index(tmp_path):
     assert list(MapDataset(None, Indexed(4, plus=1), keep_in_memory=False)) == [1, 2, 3, 4]
     (tmp_path / "a.txt").write_text("a\nb\n")
     assert list(MapDataset(None, LinesAdapter(None, tmp_path / "a.txt"), keep_in_memory=False)) == ["a", "b"]
-    with pytest.raises(ValueError, match="Scaled has no __len__ and __getitem__"):
+    with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
         MapDataset(None, Scaled(4), keep_in_memory=False)
 
 

@@ -19,10 +19,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref.collator import DataCollatorForCLM
-from nanoset_ref.dataloader import PlanMismatch
+from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
-from nanoset_ref.streaming.packed import packed_rows, window_order
+from nanoset_ref.streaming.packed import window_order
 from nanoset_ref.text import open_text, parts
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
@@ -120,22 +121,15 @@ def test_any_layout_delivers_the_same_rows_in_the_same_order(
     assert [row for group in zip(*ranks, strict=True) for row in group] == order[start : start + whole]
 
 
-def test_windows_are_shuffled_differently_in_every_window_and_epoch():
-    orders = [
-        tuple(window_order(50, *key)) for key in ((1, 0, 0, 0), (1, 0, 0, 50), (1, 1, 0, 0), (2, 0, 0, 0), (1, 0, 1, 0))
-    ]
-    assert len(set(orders)) == 5
+def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
+    orders = {tuple(window_order(50, *key)) for key in itertools.product((1, 2), (0, 1), (0, 1), (0, 50))}
+    assert len(orders) == 16
     assert all(sorted(order) == list(range(50)) for order in orders)
-    assert tuple(window_order(50, 1, 0, 0, 0)) == orders[0]
-
-
-def test_each_epoch_has_its_own_shuffle_and_the_same_rows(paths):
     stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20)
     first, second = ids(stream), ids(stream)
     assert first != second
     assert sorted(first) == sorted(second)
     assert ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20, start_from_epoch=1)) == second
-    assert ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20, seed=7)) != first
 
 
 def test_position_ids_begin_again_in_each_document(paths):
@@ -155,21 +149,20 @@ def test_position_ids_begin_again_in_each_document(paths):
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
 def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, block_bytes):
     monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
-    source, encoder = open_text(paths), Encoder(TOKENIZER, append_eod=True, backend="hf")
-    expected = rows_of(tokens_of(LENGTHS), 4)
-    packed = list(packed_rows(source.blocks(), encoder, 4))
-    assert ids(row for _, row in packed) == expected
-    cursors = [cursor for cursor, _ in packed]
-    assert len({cursor.block for cursor in cursors}) > 5
-    assert max(cursor.offset for cursor in cursors) > 30
-    for k, cursor in enumerate(cursors):
-        seen = spy(encoder)
-        again = list(packed_rows(source.blocks(), encoder, 4, cursor))
-        assert [cursor for cursor, _ in again] == cursors[k:]
-        assert ids(row for _, row in again) == expected[k:]
-        documents = [document for block in source.blocks() for document in block.documents()]
-        place = [(b, d.number) for b, block in enumerate(source.blocks()) for d in block.documents()].index(cursor[:2])
-        assert seen == [document.text for document in documents[place:]]
+    whole = ids(TokenStream(paths, TOKENIZER, 4))
+    texts = [document.text for document in open_text(paths).documents()]
+    # the tokens up to the end of each document
+    ends = list(itertools.accumulate(len(text.split()) + 1 for text in texts))
+    begun = TokenStream(paths, TOKENIZER, 4)
+    cursors = [begun.state_dict()["cursors"]["0"] for _ in begun]
+    assert len({cursor["block"] for cursor in cursors}) > 5
+    assert max(cursor["offset"] for cursor in cursors) > 30
+    for row, cursor in enumerate(cursors):
+        again = TokenStream(paths, TOKENIZER, 4)
+        again.seek(0, row, cursors={"0": cursor})
+        seen = spy(again.encoder())
+        assert ids(again) == whole[row:]
+        assert seen == texts[sum(end <= 4 * row for end in ends) :]
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
@@ -279,20 +272,16 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
     options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "repeat": True, "backend": "hf"}
     stream = TokenStream(paths, TOKENIZER, 3, **options)
     assert ids(stream, 50) == expected[1:100:2]
-    assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
+    assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
 
 
-def test_repeat_begins_the_text_again_and_several_shards_can_do_nothing_else(paths):
+def test_repeat_begins_the_text_again(paths):
     once = rows_of(tokens_of(LENGTHS), 4)
     assert ids(TokenStream(paths, TOKENIZER, 4, repeat=True), 2 * len(once) + 3) == once + once + once[:3]
-    with pytest.raises(ValueError, match="shards=2 end at different times.*pass repeat=True"):
-        TokenStream(paths, TOKENIZER, 4, shards=2)
     shuffled = ids(TokenStream(paths, TOKENIZER, 4, repeat=True, shuffle_buffer=20), 2 * len(once))
     first, second = shuffled[: len(once)], shuffled[len(once) :]
     assert sorted(first) == sorted(second) == sorted(once)
     assert first != second
-    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
-        TokenStream(paths, TOKENIZER, 4, shufle=1)
 
 
 def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
@@ -308,49 +297,71 @@ def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
     assert taken + ids(again) == ids(stream)
     assert len(seen) == 20
     moved = TokenStream(paths, TOKENIZER, 10)
-    moved.seek(0, 100, state["cursors"])
+    moved.seek(0, 100, cursors=state["cursors"])
     assert ids(moved) == ids(stream)[100:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
 def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
-    stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=2)
-    loader = TokenStreamDataLoader(stream, ids, num_workers=2)
+    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=2), ids, num_workers=2)
     taken = list(itertools.islice(loader, 5))
     state = loader.state_dict()
     assert (state["consumed_train_samples"], state["cursors"]["0"]["row"]) == (10, 9)
     assert taken + list(loader) == list(loader)
-    state = loader.state_dict()
-    assert (state["epoch"], state["consumed_train_samples"]) == (2, 0)
+    assert loader.state_dict()["epoch"] == 2
 
 
-def test_wrong_arguments_and_foreign_states_say_what_is_right(paths, tmp_path):
+def test_the_count_is_that_of_a_nanoset_over_all_epochs(paths):
+    rows = ids(TokenStream(paths, TOKENIZER, 3))
+    stream = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3), ids)
+    nanoset = NanosetDataLoader(rows, ResumableBatchSampler(len(rows), 1), collate_fn=list)
+    for batches in (None, None, 5):
+        assert list(itertools.islice(stream, batches)) == list(itertools.islice(nanoset, batches))
+        count = stream.state_dict()["consumed_train_samples"]
+        assert count == nanoset.state_dict()["consumed_train_samples"]
+    assert count == 2 * len(rows) + 5
+    again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3), ids)
+    again.load_state_dict(stream.state_dict())
+    assert next(iter(again)) == [rows[5]]
+
+
+def test_wrong_arguments_say_what_is_right(paths, tmp_path):
     stream = TokenStream(paths, TOKENIZER, 4)
     for name, value in (("sequence_length", 0), ("micro_batch_size", 0), ("shards", 0), ("shuffle_buffer", -1)):
-        with pytest.raises(ValueError, match=f"{name} must be at least"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least"):
             TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
-    with pytest.raises(ValueError, match="consumed_train_samples must be at least 0"):
-        stream.seek(0, -1)
-    with pytest.raises(PlanMismatch, match="sequence_length: saved 4, now 5"):
-        TokenStream(paths, TOKENIZER, 5).load_state_dict(stream.state_dict())
-    with pytest.raises(PlanMismatch, match="tokenizer"):
-        loader = TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4))
-        loader.load_state_dict(TokenStreamDataLoader(stream).state_dict())
-    for state in ({}, None, [], 1.5):
-        for loader in (stream, TokenStreamDataLoader(stream)):
-            with pytest.raises(ValueError, match="not a state"):
-                loader.load_state_dict(state)
-    with pytest.raises(ValueError, match="or from a count: TokenStreamDataLoader"):
-        TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2).load_state_dict(stream.state_dict())
-    with pytest.raises(ValueError, match="has fewer blocks"):
+    for wrong in ({"consumed_train_samples": -1}, {"epoch_began_at": 5}, {"epoch": 1.5}):
+        with pytest.raises(ValueError, match="must be an integer of at least"):
+            stream.seek(**wrong)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+        TokenStream(paths, TOKENIZER, 4, shufle=1)
+    with pytest.raises(ValueError, match="shards=2 end at different times.*pass repeat=True"):
+        TokenStream(paths, TOKENIZER, 4, shards=2)
+    with pytest.raises(ValueError, match="too few blocks"):
         ids(TokenStream(paths[0], TOKENIZER, 4, shards=2, repeat=True), 2)
-    with pytest.raises(ValueError, match="persistent workers"):
+    with pytest.raises(TypeError, match="persistent_workers"):
         TokenStreamDataLoader(stream, num_workers=1, persistent_workers=True)
     without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
-    with pytest.raises(TokenizerError, match="append_eod=False"):
-        TokenStream(paths, without, 4)
+    with pytest.raises(TokenizerError, match="append_eod needs an EOS token"):
+        ids(TokenStream(paths, without, 4))
     assert EOS not in [token for row in ids(TokenStream(paths, without, 4, append_eod=False)) for token in row]
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
+
+
+def test_foreign_states_are_refused(paths):
+    stream = TokenStream(paths, TOKENIZER, 4)
+    loader = TokenStreamDataLoader(stream)
+    for own in (stream, loader):
+        for state in ({}, None, [], 1.5, {**own.state_dict(), "consumed_train_samples": "1"}):
+            with pytest.raises(ValueError, match="not a state"):
+                own.load_state_dict(state)
+    for other, difference in (
+        (TokenStream(paths, TOKENIZER, 5), "sequence_length: saved 4, now 5"),
+        (TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2), "world_size: saved 1, now 2"),
+        (TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4)), "tokenizer"),
+    ):
+        with pytest.raises(PlanMismatch, match=difference):
+            other.load_state_dict((loader if isinstance(other, DataLoader) else stream).state_dict())
 
 
 def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
