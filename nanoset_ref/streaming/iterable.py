@@ -106,12 +106,15 @@ class IterableDataset(Resumable):
         first_line = place["line"]
         for line in self._lines(place["part"], first_line):
             element = self.adapter.preprocess_line(line) if self.do_preprocessing else line
-            several = isinstance(element, GeneratorType)
-            if several and skips and not self._expands:
+            if not isinstance(element, GeneratorType):
+                place["line"] += 1
+                yield element
+                continue
+            if skips and not self._expands:
                 name = type(self.adapter).__name__
                 raise ValueError(f"start_from_step counts lines here; write {name}.preprocess_line with yield")
             number = 0
-            for number, piece in enumerate(element if several else (element,), 1):
+            for number, piece in enumerate(element, 1):
                 if number > place["within"]:
                     place["within"] = number
                     yield piece
@@ -134,8 +137,8 @@ class IterableDataset(Resumable):
         own, last = (rounds.share(0, size, rank)[part] for rank in (self.rank, self.world_size - 1))
         if can_index(self.adapter):
             length = len(self.adapter)  # type: ignore[arg-type]
-            for start in range(line * size, length - last, size):
-                yield self.adapter[start + own]  # type: ignore[index]
+            for place in range(line * size + own, length - last + own, size):
+                yield self.adapter[place]  # type: ignore[index]
             self._dropped[0] = rounds.slot(length).dp_rank
             return
         elements = islice(iter(self.adapter), line * size, None)

@@ -64,12 +64,12 @@ class LateTwins(Twins):
         return (piece for piece in (line * 10, line * 10 + 1))
 
 
-class Scaled(Adapter):
+class Scaled(Numbers):
     """factor * 0, factor * 1, ...; ready ones are larger by `plus`."""
 
     def __init__(self, count, factor=1, plus=0):
-        super().__init__()
-        self.count, self.factor, self.plus = count, factor, plus
+        super().__init__(count)
+        self.factor, self.plus = factor, plus
 
     def __iter__(self):
         return (k * self.factor for k in range(self.count))

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 from unittest import mock
 
+import datasets
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import plain
 from nanoset_ref.dataloader import PlanMismatch
-from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, LinesAdapter
+from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, JSONLinesAdapter
 
 CASES = [f"t{number:02}" for number in range(16)]
 
@@ -229,20 +230,13 @@ def test_it_keeps_the_resume_contract(workers, make, options):
 
 
 def test_every_source_is_dealt_alike(tmp_path):
-    import datasets
-
-    (tmp_path / "a.txt").write_text("".join(f"{k}\n" for k in range(31)))
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {k}}}\n' for k in range(31)))
     rows = datasets.Dataset.from_dict({"n": list(range(31))})
-    sources = [
-        (LinesAdapter(None, tmp_path / "a.txt"), int),
-        (HuggingFaceAdapter(None, rows), lambda row: row["n"]),
-        (HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3)), lambda row: row["n"]),
-    ]
-    expected = list(range(1, 30, 2))
-    for adapter, number in sources:
+    adapters = JSONLinesAdapter(None, tmp_path / "a.jsonl"), HuggingFaceAdapter(None, rows)
+    for adapter in (*adapters, HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3))):
         dataset = IterableDataset(hparams(), adapter, rank=1, world_size=2)
         loader = DataLoader(dataset, 1, num_workers=2, collate_fn=list)
-        assert [number(element) for (element,) in loader] == expected
+        assert [element["n"] for (element,) in loader] == list(range(1, 30, 2))
 
 
 def test_wrong_arguments_say_what_is_right():

@@ -5,29 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from resume_contract import check_resume_contract
-from stream_parts import Scaled
+from stream_parts import Indexed, Scaled
 from torch.utils.data import DataLoader
 
 from nanoset_ref.dataloader import NanosetDataLoader
 from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.streaming import (
-    CompressedDataset,
-    CompressedDictionary,
-    LinesAdapter,
-    MapDataset,
-    StackDataset,
-)
-
-
-class Indexed(Scaled):
-    def __iter__(self):
-        raise AssertionError("nobody needs to iterate over an adapter with an index")
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return index * self.factor
+from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, MapDataset, StackDataset
 
 
 def test_golden_map_and_stack(golden):
@@ -71,10 +54,8 @@ def test_an_index_error_inside_preprocess_line_is_not_the_end_of_the_dataset():
         MapDataset(None, Broken(3))[0]
 
 
-def test_not_in_memory_asks_an_adapter_that_can_index(tmp_path):
-    assert list(MapDataset(None, Indexed(4, plus=1), keep_in_memory=False)) == [1, 2, 3, 4]
-    (tmp_path / "a.txt").write_text("a\nb\n")
-    assert list(MapDataset(None, LinesAdapter(None, tmp_path / "a.txt"), keep_in_memory=False)) == ["a", "b"]
+def test_not_in_memory_asks_an_adapter_that_can_index():
+    assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
         MapDataset(None, Scaled(4), keep_in_memory=False)
 

@@ -5,7 +5,6 @@ import itertools
 import json
 
 import datasets
-import numpy as np
 import pytest
 import torch
 import zstandard
@@ -21,12 +20,13 @@ from transformers import PreTrainedTokenizerFast
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import PositionIdsCollator, TokenStream, TokenStreamDataLoader
 from nanoset_ref.streaming.packed import window_order
 from nanoset_ref.text import open_text, parts
-from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.tokens import TokenFileWriter
+from nanoset_ref.tokenise.encode import Encoder, TokenizerError
+from nanoset_ref.tokens import TokenFile
 
 EOS = 0
 
@@ -71,22 +71,16 @@ def test_rows_overlap_by_one_and_documents_end_with_eos(paths, length):
 
 
 def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
-    tokenizer = load_tokenizer(real_data / "gpt2")
     for name, workers in (("wikitext2-valid", 2), ("shakespeare", 0)):
-        source = real_data / f"{name}.jsonl"
-        encoder = Encoder(tokenizer, append_eod=True)
-        with TokenFileWriter(tmp_path / f"{name}.npy", dtype=encoder.dtype) as writer:
-            for chunk in encoder.stream(document.text for document in open_text(source).documents()):
-                writer.write(*chunk)
-        nanoset = Nanoset(tmp_path / f"{name}.npy", None, 512, 1)
-        tokens = nanoset.files[0].tokens
-        expected = np.stack([tokens[k * 512 : k * 512 + 513] for k in range(nanoset.dataset_lengths[0])])
-        stream = TokenStream(source, tokenizer, 512, micro_batch_size=8)
-        collator = DataCollatorForCLM(512, 0, 0, 0)
-        whole = list(TokenStreamDataLoader(stream, collator, num_workers=workers))
-        assert np.array_equal(torch.cat([batch["input_ids"] for batch in whole]), expected[: len(whole) * 8, :-1])
-        assert np.array_equal(torch.cat([batch["label_ids"] for batch in whole]), expected[: len(whole) * 8, 1:])
+        source, file = real_data / f"{name}.jsonl", tmp_path / f"{name}_input_ids.npy"
+        preprocess(source, tmp_path / name, real_data / "gpt2", append_eod=True, progress=False)
+        expected = torch.tensor(rows_of(TokenFile(file).tokens.tolist(), 512))
+        assert len(expected) == Nanoset(file, None, 512, 1).dataset_lengths[0]
+        stream = TokenStream(source, real_data / "gpt2", 512, micro_batch_size=8)
+        whole = list(TokenStreamDataLoader(stream, DataCollatorForCLM(512, 0, 0, 0), num_workers=workers))
         assert len(whole) == len(expected) // 8
+        for name, rows in (("input_ids", expected[:, :-1]), ("label_ids", expected[:, 1:])):
+            assert torch.equal(torch.cat([batch[name] for batch in whole]), rows[: len(whole) * 8])
 
 
 @settings(deadline=None, max_examples=40)
@@ -163,34 +157,28 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
         seen = spy(again.encoder())
         assert ids(again) == whole[row:]
         assert seen == texts[sum(end <= 4 * row for end in ends) :]
+    again.seek(0, 9, cursors={"0": cursors[20]})
+    assert ids(again) == whole[9:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(parts, "BLOCK_BYTES", 120)
-    texts = [document.text for document in open_text(paths).documents()]
+    rows = datasets.Dataset.from_dict({"text": [document.text for document in open_text(paths).documents()]})
     lines = "".join(path.read_text() for path in paths).encode()
-    source = tmp_path / f"text.jsonl.{kind}"
-    if kind == "gz":
-        source.write_bytes(gzip.compress(lines))
-    elif kind == "zst":
-        source.write_bytes(zstandard.compress(lines))
-    elif kind == "parquet":
-        source = tmp_path / "text.parquet"
-        datasets.Dataset.from_dict({"text": texts}).to_parquet(source, batch_size=4)
+    source = tmp_path / {"gz": "text.jsonl.gz", "zst": "text.jsonl.zst"}.get(kind, f"text.{kind}")
+    if kind == "parquet":
+        rows.to_parquet(source, batch_size=4)
+    elif kind == "dataset":
+        rows.save_to_disk(source)
     else:
-        datasets.Dataset.from_dict({"text": texts}).save_to_disk(source)
-    expected = rows_of(tokens_of(LENGTHS), 4)
+        source.write_bytes({"gz": gzip, "zst": zstandard}[kind].compress(lines))
     for shuffle_buffer in (0, 5):
-        stream = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
-        whole = ids(stream)
-        assert sorted(whole) == sorted(expected)
-        begun = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        begun, again = (TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2))
         taken = ids(begun, 33)
         assert begun.state_dict()["cursors"]["0"]["block"] > 1
-        again = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
         again.load_state_dict(begun.state_dict())
-        assert taken + ids(again) == whole
+        assert taken + ids(again) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
 
 
 # ---- resume
@@ -251,26 +239,21 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, worker
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
     blocks = [[document.text for document in block.documents()] for block in open_text(paths).blocks()]
-    shards = 4
     packed = []
-    for shard in range(shards):
-        texts = [text_ for block in blocks[shard::shards] for text_ in block]
-        tokens = [token for text_ in texts for token in [*map(int, text_.split()), EOS]]
-        packed.append(rows_of(tokens, 3))
-    endless = zip(*(itertools.cycle(rows) for rows in packed), strict=True)
-    expected = [row for rows in itertools.islice(endless, 60) for row in rows]
-    assert ids(TokenStream(paths, TOKENIZER, 3, shards=shards, repeat=True), 240) == expected
-    for size, batch, workers in ((2, 1, 2), (3, 2, 0), (1, 2, 2)):
+    for shard in range(4):
+        texts = [text for block in blocks[shard::4] for text in block]
+        tokens = [token for text in texts for token in [*map(int, text.split()), EOS]]
+        packed.append(itertools.cycle(rows_of(tokens, 3)))
+    expected = [row for rows in itertools.islice(zip(*packed, strict=True), 60) for row in rows]
+    for size, batch, workers in ((1, 1, 0), (2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
-            options = {"rank": rank, "world_size": size, "shards": shards, "repeat": True, "backend": "hf"}
+            options = {"rank": rank, "world_size": size, "shards": 4, "repeat": True, "backend": "hf"}
             stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=batch, **options)
             loader = TokenStreamDataLoader(stream, collate_fn=ids, num_workers=workers)
-            batches = itertools.islice(loader, 60 // size // batch)
-            ranks.append([row for batch_ in batches for row in batch_])
+            ranks.append([row for rows in itertools.islice(loader, 60 // size // batch) for row in rows])
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
-    options = {"micro_batch_size": 1, "rank": 1, "world_size": 2, "shards": shards, "repeat": True, "backend": "hf"}
-    stream = TokenStream(paths, TOKENIZER, 3, **options)
+    stream = TokenStream(paths, TOKENIZER, 3, rank=1, world_size=2, shards=4, repeat=True)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
 
@@ -282,23 +265,6 @@ def test_repeat_begins_the_text_again(paths):
     first, second = shuffled[: len(once)], shuffled[len(once) :]
     assert sorted(first) == sorted(second) == sorted(once)
     assert first != second
-
-
-def test_a_resume_with_cursors_does_not_encode_the_text_again(tmp_path):
-    paths = write_text(tmp_path, [30] * 100)
-    stream = TokenStream(paths, TOKENIZER, 10)
-    taken = ids(stream, 250)
-    state = stream.state_dict()
-    # document 80 is line 160: every other line is blank
-    assert state["cursors"] == {"0": {"row": 249, "epoch": 0, "block": 0, "document": 160, "offset": 10}}
-    again = TokenStream(paths, TOKENIZER, 10)
-    again.load_state_dict(state)
-    seen = spy(again.encoder())
-    assert taken + ids(again) == ids(stream)
-    assert len(seen) == 20
-    moved = TokenStream(paths, TOKENIZER, 10)
-    moved.seek(0, 100, cursors=state["cursors"])
-    assert ids(moved) == ids(stream)[100:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
 def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):

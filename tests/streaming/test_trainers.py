@@ -2,9 +2,11 @@
 
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,24 +18,16 @@ from nanoset_ref.streaming import IterableDataset, MapDataset, TokenStream, Toke
 
 LIGHTNING = """
 import json, sys, warnings
+from pathlib import Path
 from types import SimpleNamespace
 warnings.simplefilter("ignore")
-from pathlib import Path
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from nanoset_ref.streaming import Adapter
 from nanoset_ref.streaming.datamodule import SuperDataModule
+from stream_parts import ByEpoch
 
 folder = Path(sys.argv[1])
-
-class Numbers(Adapter):
-    def __iter__(self):
-        return iter(range(49))
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-    def preprocess_line(self, line):
-        return float(line + 1000 * self.epoch)
 
 class Model(LightningModule):
     def __init__(self):
@@ -41,8 +35,8 @@ class Model(LightningModule):
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.seen = []
     def training_step(self, batch, index):
-        self.seen.append([int(x) for x in batch])
-        return ((self.weight - batch.mean()) ** 2).sum()
+        self.seen.append(batch.tolist())
+        return ((self.weight - batch.double().mean()) ** 2).sum()
     def validation_step(self, batch, index):
         pass
     def configure_optimizers(self):
@@ -51,25 +45,23 @@ class Model(LightningModule):
 def fit(start=None, steps=9, keeps=False):
     model = Model()
     hparams = SimpleNamespace(batch_size=3, num_workers=int(sys.argv[2]), iterable=True)
-    module = SuperDataModule(hparams, Numbers(), Numbers())
     keep = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
     trainer = Trainer(
         max_steps=steps, accumulate_grad_batches=2, accelerator="cpu", devices=2, strategy="ddp", logger=False,
         callbacks=[keep] if keeps else [], enable_checkpointing=keeps, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0,
     )
-    trainer.fit(model, module, ckpt_path=start and folder / f"step={start}.ckpt")
+    checkpoint = start and folder / f"step={start}.ckpt"
+    trainer.fit(model, SuperDataModule(hparams, ByEpoch(49), ByEpoch(49)), ckpt_path=checkpoint)
     if steps < 9:
         trainer.save_checkpoint(folder / "step=after 7.ckpt")
-    at = [trainer.global_step, trainer.current_epoch]
-    return model.global_rank, {"seen": model.seen, "weight": model.weight.item(), "at": at}
+    return model.global_rank, {"seen": model.seen, "weight": model.weight.item(), "steps": trainer.global_step}
 
 if __name__ == "__main__":
-    results = {"None": fit(keeps=True)}
+    rank, whole = fit(keeps=True)
     fit(steps=7)
-    results |= {str(start): fit(start) for start in (3, 4, 6, "after 7")}
-    rank = results["None"][0]
-    (folder / f"{rank}.json").write_text(json.dumps({start: result for start, (_, result) in results.items()}))
+    results = {start: fit(start)[1] for start in (3, 4, 6, "after 7")}
+    (folder / f"{rank}.json").write_text(json.dumps({"whole": whole, **results}))
 """
 
 
@@ -77,23 +69,21 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(LIGHTNING)
     workers = 2 if multiprocessing.get_start_method() == "fork" else 0  # others begin too slowly, epoch after epoch
-    command = [sys.executable, script, tmp_path, str(workers)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command, environment = [sys.executable, script, tmp_path, str(workers)], {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         results = json.loads((tmp_path / f"{rank}.json").read_text())
-        whole = results.pop("None")
+        whole = results.pop("whole")
         dataset = IterableDataset(SimpleNamespace(batch_size=3), Numbers(49), rank=rank, world_size=2)
         epoch = list(DataLoader(dataset, 3, num_workers=workers, collate_fn=list))
         assert len(epoch) == 8  # four steps of two batches
-        assert whole["at"][0] == 9
-        epochs = [[[number + 1000 * turn for number in batch] for batch in epoch] for turn in range(3)]
-        assert whole["seen"] == sum(epochs, [])[:18]
-        after = results.pop("after 7")  # saved when `fit` had returned: Lightning has counted that epoch as done
-        assert (after["seen"], after["weight"], after["at"][0]) == (whole["seen"][14:], whole["weight"], 9)
-        for start, resumed in results.items():  # in the first epoch, at its end, in the second one
-            assert resumed["seen"] == whole["seen"][2 * int(start) :]
-            assert {**resumed, "seen": whole["seen"]} == whole
+        epochs = [[[number + 100 * turn for number in batch] for batch in epoch] for turn in range(3)]
+        assert (whole["seen"], whole["steps"]) == (sum(epochs, [])[:18], 9)
+        # in the first epoch, at its end, in the second one, and when `fit` had returned and counted its epoch as done
+        for start, done_steps in (("3", 3), ("4", 4), ("6", 6), ("after 7", 7)):
+            assert results[start] == {**whole, "seen": whole["seen"][2 * done_steps :]}
 
 
 def test_the_data_module_makes_map_and_iterable_loaders():
@@ -111,6 +101,9 @@ def test_the_data_module_makes_map_and_iterable_loaders():
         SuperDataModule(SimpleNamespace())
     assert SuperDataModule(sizes).val_dataloader() == []
     module = SuperDataModule(SimpleNamespace(batch_size=4, iterable=True), Numbers(43), collate_fn=list)
+    for wrong in ({}, None, [], 1.5):
+        with pytest.raises(ValueError, match="not a state"):
+            module.load_state_dict(wrong)
     module.load_state_dict({"epoch": 2, "batches": 9})
     assert module.state_dict() == {"epoch": 2, "batches": 9}
     assert list(module.train_dataloader()) == [[36, 37, 38, 39], [40, 41, 42]]
