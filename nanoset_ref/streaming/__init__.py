@@ -5,7 +5,7 @@ from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFor
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
 from nanoset_ref.streaming.packed import StreamOptions
-from nanoset_ref.streaming.stream import PositionIdsCollator, TokenStream, TokenStreamDataLoader
+from nanoset_ref.streaming.stream import TokenStream, TokenStreamDataLoader
 
 __all__ = [
     "Adapter",
@@ -18,7 +18,6 @@ __all__ = [
     "JSONLinesAdapter",
     "LinesAdapter",
     "MapDataset",
-    "PositionIdsCollator",
     "StackDataset",
     "StreamOptions",
     "TokenStream",

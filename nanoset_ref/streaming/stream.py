@@ -33,8 +33,7 @@ import numpy as np
 import xxhash
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.collator import Batch, DataCollatorForCLM
-from nanoset_ref.documents import DocumentOptions
+from nanoset_ref.collator import Collator
 from nanoset_ref.files import PathLike
 from nanoset_ref.rows import SampleBlock
 from nanoset_ref.schedule import worker_item
@@ -44,8 +43,8 @@ from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
 PROBE_DOCUMENTS = 64
+Collate = Callable[[Any], Any]
 NOT_IN_PLAN = ("micro_batch_size", "position_ids", "backend")  # they change neither the ids nor their order
-Collate = Callable[[list[Row]], Any]
 
 
 class TokenStream(Resumable):
@@ -150,15 +149,10 @@ class TokenStream(Resumable):
         if process not in self._encoders:
             if get_worker_info() is not None:
                 os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
-            self._encoders = {
-                process: Encoder(
-                    self.tokenizer,
-                    backend=self.options.backend,
-                    add_special_tokens=self.options.add_special_tokens,
-                    append_eod=self.options.append_eod,
-                    probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
-                )
-            }
+            names = ("backend", "append_eod", "add_special_tokens")
+            options = {name: getattr(self.options, name) for name in names}
+            probe = [document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)]
+            self._encoders = {process: Encoder(self.tokenizer, probe=probe, **options)}
         return self._encoders[process]
 
     def _open(self, number: int, index: int, place: State) -> Shard:
@@ -178,14 +172,17 @@ class TokenStreamDataLoader(DataLoader[Any]):
 
     Args:
         stream: its micro_batch_size is the batch size.
-        collate_fn: rows to a batch, in the worker; a DataCollatorForCLM, for example.
+        collate_fn: rows to a batch, in the worker. A DataCollatorForCLM, or any other `Collator`, learns from a stream
+            with position_ids where documents begin, and adds the fields that its `documents` asks for.
         **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not persistent_workers:
             they would keep their place when an epoch begins.
 
     Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
     """
 
-    def __init__(self, stream: TokenStream, collate_fn: Collate = default_collate, **options: Any) -> None:
+    def __init__(
+        self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any] = default_collate, **options: Any
+    ) -> None:
         options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
         super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
         self.stream, self._start = stream, dict(stream.start)
@@ -224,26 +221,12 @@ def next_epoch(start: State) -> State:
     return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
 
 
-def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: list[Row]) -> tuple[Any, State]:
+def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
     """A batch, and where the stream of this process stands after it.
 
     A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
-    return collate_fn(rows), stream.state_dict()["cursors"]
-
-
-class PositionIdsCollator:
-    """A DataCollatorForCLM for rows with position ids, which tell it where documents begin.
-
-    Args:
-        collator: what it says about documents is added to the batch; without `documents` "position_ids", int64 [B, S],
-            go where the input ids go.
-    """
-
-    def __init__(self, collator: DataCollatorForCLM) -> None:
-        documents = collator.documents or DocumentOptions(reset_position_ids=True)
-        self.collator = dataclasses.replace(collator, documents=documents)
-
-    def __call__(self, rows: list[Row]) -> Batch:
+    if stream.options.position_ids and isinstance(collate_fn, Collator):
         ids, positions = (np.stack([row[name] for row in rows]) for name in ("input_ids", "position_ids"))
-        return self.collator(SampleBlock(ids, lambda: positions == 0))
+        rows = SampleBlock(ids, lambda: positions == 0)
+    return collate_fn(rows), stream.state_dict()["cursors"]

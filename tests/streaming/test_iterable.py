@@ -180,26 +180,23 @@ def test_epochs_are_counted_with_and_without_workers(workers, persistent):
 
 @pytest.mark.parametrize(("workers", "make"), [(0, Numbers), (1, Indexed), (2, Twins), (4, Numbers)])
 def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers, make):
-    def loader():
+    def loader(state=None):
         dataset = IterableDataset(hparams(2), make(23), rank=1, world_size=2)
         prefetch = 8 if workers == 2 else None  # batches made ahead are not counted
-        return StatefulDataLoader(dataset, 2, num_workers=workers, prefetch_factor=prefetch, collate_fn=list)
+        new = StatefulDataLoader(dataset, 2, num_workers=workers, prefetch_factor=prefetch, collate_fn=list)
+        if state is not None:
+            new.load_state_dict(json.loads(json.dumps(state)))
+        return new
 
     whole = list(loader())
-    for done, stop in ((0, 0), (0, 3), (1, 1)):
+    for epochs, stop in ((0, 0), (0, 3), (1, 1)):
         first = loader()
-        for _ in range(done):
-            assert list(first) == whole
+        assert [list(first) for _ in range(epochs)] == [whole] * epochs
         taken = list(itertools.islice(first, stop)) if stop else []
-        state = json.loads(json.dumps(first.state_dict()))
-        second = loader()
-        second.load_state_dict(state)
-        rest = itertools.islice(second, 1)
-        taken += list(rest)
-        third = loader()
-        third.load_state_dict(second.state_dict())
-        assert taken + list(third) == whole
-        assert list(third) == whole
+        second = loader(first.state_dict())
+        taken += list(itertools.islice(second, 1))
+        third = loader(second.state_dict())
+        assert taken + list(third) == list(third) == whole
 
 
 def test_a_plain_loop_can_be_resumed_too():
