@@ -77,7 +77,7 @@ def preprocess(
     Raises:
         FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
     """
-    path, name = Path(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
+    path, tokenizer = Path(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
     if not (add_special_tokens or append_eod) and is_main_rank():
         logger.warning(NO_SEPARATOR)
 
@@ -85,24 +85,19 @@ def preprocess(
         return TokenFileWriter(
             path,
             dtype=encoder.dtype,
+            overwrite=overwrite,
+            tokenizer=tokenizer,
             vocab_size=encoder.vocab_size,
-            tokenizer=name,
             eos_token_id=encoder.eos_token_id,
             appended_eod=append_eod,
             added_special_tokens=add_special_tokens,
-            overwrite=overwrite,
         )
 
-    return tokenise(
-        partial(open_text, input, column=column, split=split, on_error=on_error, config=dataset_config),
-        EncoderConfig(
-            tokenizer=name, backend=backend, add_special_tokens=add_special_tokens, append_eod=append_eod
-        ),
-        open_sink,
-        path,
-        workers=workers,
-        progress=progress,
+    source = partial(open_text, input, column=column, split=split, on_error=on_error, config=dataset_config)
+    config = EncoderConfig(
+        tokenizer=tokenizer, backend=backend, add_special_tokens=add_special_tokens, append_eod=append_eod
     )
+    return tokenise(source, config, open_sink, path, workers=workers, progress=progress)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
@@ -117,10 +112,8 @@ def report(counts: Counts | None, *, output_prefix: PathLike, **options: Any) ->
 def print_counts(output: str, counts: Counts | None) -> None:
     if counts is None:
         return
-    print(
-        f"{output}: {counts.documents:,} documents, {counts.tokens:,} tokens "
-        f"in {counts.seconds:.1f} s ({counts.backend} backend)"
-    )
+    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
+    print(f"{output}: {what} ({counts.backend} backend)")
     for kind, number in counts.skipped.items():
         print(f"skipped {number:,}: {kind}")
 

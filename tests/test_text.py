@@ -51,27 +51,20 @@ def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lin
     assert sum(block.num_bytes for block in blocks) == source.num_bytes == len(content)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst"])
-def test_plain_gzip_and_zstd_give_the_same_documents(tmp_path, monkeypatch, suffix):
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
+def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(parts_module, "BLOCK_BYTES", 100)
-    content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
+    path = write_lines(tmp_path / f"a{suffix}", TEXTS)
+    content = path.read_bytes()
     half = len(content) // 2  # two members, two frames: as files put together with cat
-    pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(suffix[-4:].lstrip("nl"), bytes)
-    path = tmp_path / f"a{suffix}"
-    path.write_bytes(pack(content[:half]) + pack(content[half:]))
-    source = open_text(path)
-    assert texts_of(source) == TEXTS
-    assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
-    assert len(list(source.blocks())) > 1
-
-
-def test_parquet_by_row_groups(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
+    if pack := {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}.get(path.suffix):
+        path.write_bytes(pack(content[:half]) + pack(content[half:]))
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
     source = pickle.loads(pickle.dumps(open_text(path)))  # as a worker process gets it
     assert texts_of(source) == TEXTS
     assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
-    assert len(list(source.blocks())) == 8
+    assert len(list(source.blocks())) > 1
 
 
 def test_a_saved_dataset_and_its_splits(tmp_path, monkeypatch):
@@ -89,11 +82,10 @@ def test_a_saved_dataset_and_its_splits(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"name one of its splits \['train', 'test'\], got None"):
         open_text(tmp_path / "two")
     with pytest.raises(InputError, match=r"no column 'body'; the columns here are \['text'\]"):
-        open_text(tmp_path / "one", column="body")
+        texts_of(open_text(tmp_path / "one", column="body"))
 
 
 def test_a_folder_with_a_split_is_loaded_as_a_dataset(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -104,7 +96,7 @@ def test_a_folder_with_a_split_is_loaded_as_a_dataset(tmp_path, monkeypatch):
 
 
 def test_folders_globs_and_lists_have_one_order(tmp_path):
-    for name in ("b.jsonl", "a.json", "deep/c.jsonl", ".hidden.jsonl", "readme.txt"):
+    for name in ("b.jsonl", "a.json", "deep/c.jsonl", ".hidden.jsonl", ".ipynb_checkpoints/a.jsonl", "readme.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_lines(tmp_path / name, [name])
     assert texts_of(open_text(tmp_path)) == ["a.json", "b.jsonl", "deep/c.jsonl"]
@@ -158,7 +150,7 @@ def test_inputs_that_are_none(tmp_path):
         ("empty.jsonl", InputError, "the input is empty"),
         ("a.csv", InputError, "unknown kind of file; known are .json, "),
         ("b.jsonl", FileNotFoundError, "no such file"),
-        ("nothing", FileNotFoundError, "the folder holds no file ending in .json"),
+        ("nothing", FileNotFoundError, "no file matches; known kinds are .json, "),
         ("*.jsonl.gz", FileNotFoundError, "no file matches"),
     ]:
         with pytest.raises(error, match=message):
@@ -167,7 +159,7 @@ def test_inputs_that_are_none(tmp_path):
         open_text("nobody/has-this-dataset")
     with pytest.raises(InputError, match="no splits other than 'train', got 'test'"):
         open_text(tmp_path / "empty.jsonl", split="test")
-    with pytest.raises(InputError, match="list of inputs is empty"):
+    with pytest.raises(InputError, match="an empty list: the input is empty"):
         open_text([])
     with pytest.raises(ValueError, match='must be "raise" or "skip"'):
         open_text(tmp_path / "a.jsonl", on_error="ignore")
@@ -192,40 +184,22 @@ def test_a_truncated_or_damaged_archive_is_named(tmp_path, suffix):
             texts_of(open_text(path))
 
 
-def test_a_parquet_file_that_is_none_or_lacks_the_column(tmp_path):
+def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": []}, schema=pa.schema([("text", pa.string())])), path)  # as Spark leaves them
+    pq.write_table(pa.table({"text": ["b"]}), tmp_path / "b.parquet")
+    assert texts_of(open_text(tmp_path)) == ["b"]
     path.write_bytes(b"hello")
     with pytest.raises(InputError, match=r"a.parquet: not a readable Parquet file"):
         texts_of(open_text(path))
-    pq.write_table(pa.table({"body": ["a"], "text": [None]}), path)
+    for value, kind in ((None, "NoneType"), (b'{"text": "inner"}', "bytes")):
+        pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
+        with pytest.raises(DocumentError, match=rf"a.parquet:1: column 'text' must hold a string, got {kind}"):
+            texts_of(open_text(path))
     with pytest.raises(InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"):
         texts_of(open_text(path, column="x"))
-    with pytest.raises(DocumentError, match=r"a.parquet:1: column 'text' must hold a string, got NoneType"):
-        texts_of(open_text(path))
-
-
-def test_parquet_without_rows_and_of_bytes(tmp_path):
-    schema = pa.schema([("text", pa.string())])
-    pq.write_table(pa.table({"text": []}, schema=schema), tmp_path / "a.parquet")  # as Spark leaves them
-    pq.write_table(pa.table({"text": ["b"]}, schema=schema), tmp_path / "b.parquet")
-    assert texts_of(open_text(tmp_path)) == ["b"]
-    pq.write_table(pa.table({"text": pa.array([b'{"text": "inner"}'])}), tmp_path / "c.parquet")
-    with pytest.raises(DocumentError, match="c.parquet:1: column 'text' must hold a string, got bytes"):
-        texts_of(open_text(tmp_path / "c.parquet"))
-
-
-def test_a_damaged_page_of_parquet_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    content[60:200] = b"\xff" * 140
-    path.write_bytes(content)
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
     with pytest.raises(InputError, match=r"a\.parquet: row group 0 cannot be read"):
         texts_of(open_text(path))
-
-
-def test_what_is_hidden_is_no_data(tmp_path):
-    write_lines(tmp_path / "a.jsonl", ["a"])
-    (tmp_path / ".ipynb_checkpoints").mkdir()
-    write_lines(tmp_path / ".ipynb_checkpoints/a-checkpoint.jsonl", ["a"])
-    assert texts_of(open_text(tmp_path)) == ["a"]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -16,15 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from nanoset_ref.text import InputError, open_text
-from nanoset_ref.text import parts as parts_module
-from nanoset_ref.tokenise import EncoderConfig, JobError, Ranks, tokenise
+from nanoset_ref.tokenise import EncoderConfig, JobError, jobs, tokenise
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
-from nanoset_ref.tokenise.work import Share
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
 
@@ -60,8 +55,17 @@ def corpus(tmp_path):
     return folder
 
 
-def config(golden, **options):
-    return EncoderConfig(tokenizer=str(golden / "tokenizer"), **options)
+@pytest.fixture
+def job(golden, corpus, tmp_path):
+    """Tokenise the corpus, or another input, into a ListSink; returns the counts."""
+
+    def run(sink=None, input=corpus, on_error="raise", target="target", workers=1, progress=None, **options):
+        config = EncoderConfig(tokenizer=str(golden / "tokenizer"), **{"backend": "hf", **options})
+        source = partial(open_text, input, on_error=on_error)
+        open_sink = sink if callable(sink) else partial(list_sink, into=ListSink() if sink is None else sink)
+        return tokenise(source, config, open_sink, tmp_path / target, workers=workers, progress=progress)
+
+    return run
 
 
 def expected(encoder, texts=TEXTS):
@@ -69,172 +73,109 @@ def expected(encoder, texts=TEXTS):
     return [one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-# ------------------------------------------------------------------------------------------------ shares
-
-
-def rank_of(rank, size):
-    ranks = Ranks()
-    ranks.rank, ranks.size = rank, size
-    return ranks
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(size=st.integers(1, 40), block_bytes=st.integers(100, 3000))
-def test_shares_of_any_number_of_ranks_are_the_whole_in_order(corpus, size, block_bytes):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "BLOCK_BYTES", block_bytes)
-        source = open_text(corpus)
-        shares = [[block.begin for block in source.blocks(rank, size)] for rank in range(size)]
-        assert sum(shares, []) == [block.begin for block in source.blocks()]
-        texts = [one.text for rank in range(size) for block in source.blocks(rank, size) for one in block.documents()]
-    assert texts == TEXTS
-
-
-def test_what_ranks_hand_over_is_what_one_process_encodes(corpus, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 500)
-    source, sink = open_text(corpus), ListSink()
-    for rank in range(5):
-        share = Share(rank_of(rank, 5), source, encoder, shown=False)
-        share.hand_over(tmp_path / str(rank))
-        with pytest.raises(FileExistsError):  # another process with this rank
-            share.hand_over(tmp_path / str(rank))
-        for ids, lengths in share.handed_over(tmp_path / str(rank)):
-            sink.write(ids, lengths)
-    assert sink == expected(encoder)
-
-
-def test_the_progress_moves_inside_a_huge_document(encoder, tmp_path, monkeypatch):
+def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_CHARS", 5_000)
-    monkeypatch.setattr(encoder, "_cutter", StretchCutter(encoder.tokenizer.backend_tokenizer, 1_000))
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["x", "some words " * 10_000, "y"]))
-    source, seen = open_text(path), []
-    share = Share(Ranks(), source, encoder, shown=True)
-    monkeypatch.setattr(share._bar, "update", lambda n: seen.append(n))
-    assert len(list(share.encoded())) < len(seen)
+    monkeypatch.setattr("nanoset_ref.tokenise.encode.StretchCutter", partial(StretchCutter, stretch_chars=1_000))
+    path, texts = tmp_path / "a.jsonl", ["x", "some words " * 10_000, "y"]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    seen = []
+
+    class Bar(jobs.tqdm):
+        def update(self, n=1):
+            super().update(n)
+            seen.append(self.n)
+
+    monkeypatch.setattr(jobs, "tqdm", Bar)
+    sink = ListSink()
+    job(sink, input=path, progress=True)
+    assert sink == expected(encoder, texts)
     assert len(seen) > 10
     assert seen == sorted(seen)
-    assert seen[len(seen) // 2] < 0.8 * source.num_bytes
-    assert seen[-1] == source.num_bytes
-
-
-# ------------------------------------------------------------------------------------------------ jobs
+    assert seen[len(seen) // 2] < 0.8 * path.stat().st_size
+    assert seen[-1] == path.stat().st_size
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_local_workers_give_what_one_process_gives(corpus, encoder, golden, tmp_path, workers):
+def test_workers_give_what_one_process_gives(job, corpus, encoder, tmp_path, workers):
     (corpus / "b.jsonl").write_text('{"text": "ok"}\nnot json\n{"body": 1}\n{"text": 2}\nnot json\n')
     sink = ListSink()
-    counts = tokenise(
-        partial(open_text, corpus, on_error="skip"),
-        config(golden, backend="hf", append_eod=True),
-        partial(list_sink, into=sink),
-        tmp_path / "target",
-        workers=workers,
-    )
-    texts = [*TEXTS[:100], "ok", *TEXTS[100:]]
-    assert sink == [[*ids, 2] for ids in expected(encoder, texts)]
+    counts = job(sink, on_error="skip", append_eod=True, workers=workers)
+    assert sink == [[*ids, 2] for ids in expected(encoder, [*TEXTS[:100], "ok", *TEXTS[100:]])]
     assert sink.complete
-    assert counts.documents == 301
-    assert counts.tokens == sum(map(len, sink))
+    assert (counts.documents, counts.tokens, counts.backend) == (301, sum(map(len, sink)), "hf")
     assert counts.skipped == {"invalid JSON": 2, "missing column": 1, "not a string": 1}
-    assert counts.backend == "hf"
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_an_error_of_a_local_worker_ends_the_job_with_its_message(corpus, golden, tmp_path):
-    (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')
-    sink = ListSink()
-    with pytest.raises(InputError, match=r"c.jsonl:2: not JSON"):
-        tokenise(
-            partial(open_text, corpus),
-            config(golden, backend="hf"),
-            partial(list_sink, into=sink),
-            tmp_path / "target",
-            workers=2,
-        )
-    assert not sink.complete
-    assert multiprocessing.active_children() == []
-    assert os.listdir(tmp_path) == ["corpus"]
+def children():
+    """The processes that this one has started and not yet waited for."""
+    return [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
 
 
-def test_a_killed_local_worker_ends_the_job_at_once(corpus, golden, tmp_path, monkeypatch):
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(job, corpus, tmp_path, monkeypatch, killed):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_DOCUMENTS", 5)  # work for both workers
+    sink, before = ListSink(), children()
 
     def kill():
-        while not (children := multiprocessing.active_children()):
+        while not (started := set(children()) - set(before)):
             time.sleep(0.01)
-        os.kill(children[0].pid, signal.SIGKILL)
+        os.kill(started.pop(), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
-    killer.start()
-    sink = ListSink()
-    with pytest.raises(JobError, match=r"worker \d \(pid \d+\) was killed by SIGKILL amid its work; nothing was"):
-        tokenise(
-            partial(open_text, corpus), config(golden), partial(list_sink, into=sink), tmp_path / "target", workers=2
-        )
-    killer.join()
+    if killed:
+        killer.start()
+        error, message = JobError, r"worker \d \(pid \d+\) died amid its work .*; nothing was written"
+    else:
+        (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')
+        error, message = InputError, r"c.jsonl:2: not JSON"
+    with pytest.raises(error, match=message):
+        job(sink, workers=2)
     assert not sink.complete
-    assert multiprocessing.active_children() == []
+    assert not set(children()) - set(before)
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_two_jobs_on_one_target_collide_and_on_two_do_not(corpus, golden, tmp_path):
-    work = partial(tokenise, partial(open_text, corpus), config(golden, backend="hf"))
-
+def test_two_jobs_on_one_target_collide_and_on_two_do_not(job, tmp_path):
     @contextmanager
     def while_another_job_runs(encoder):
         with pytest.raises(JobError, match=r"another job is writing .*target; wait for it or choose another output"):
-            work(partial(list_sink, into=ListSink()), tmp_path / "target")
-        work(partial(list_sink, into=ListSink()), tmp_path / "target_2")
+            job()
+        job(target="target_2")
         yield ListSink()
 
-    work(while_another_job_runs, tmp_path / "target")
+    job(while_another_job_runs)
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_what_a_dead_job_left_is_removed_by_the_next_and_links_are_not_followed(corpus, golden, tmp_path):
-    (tmp_path / ".target.job.lock").touch()
-    (tmp_path / ".target.job.3.ids").write_bytes(b"old")
-    (tmp_path / ".target.job.link").symlink_to(corpus)
-    seen = []
-
-    @contextmanager
-    def look(encoder):
-        seen.extend(sorted(os.listdir(tmp_path)))
-        yield ListSink()
-
-    tokenise(partial(open_text, corpus), config(golden), look, tmp_path / "target")
-    assert seen == [".target.job.lock", "corpus"]
-    assert os.listdir(tmp_path) == ["corpus"]
+def test_the_lock_of_a_dead_job_is_taken_over_and_links_are_not_followed(job, corpus, tmp_path):
+    for leave in (Path.touch, lambda path: path.symlink_to(corpus / "a.jsonl")):
+        leave(tmp_path / ".target.job")
+        job()
+        assert os.listdir(tmp_path) == ["corpus"]
     assert len(os.listdir(corpus)) == 3
 
 
-def test_an_input_without_documents_is_an_error(golden, tmp_path):
+@pytest.mark.parametrize(("content", "reason"), [("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")])
+def test_an_input_without_documents_is_an_error(job, tmp_path, content, reason):
     path = tmp_path / "a.jsonl"
-    for content, reason in [("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")]:
-        path.write_text(content)
-        with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
-            tokenise(
-                partial(open_text, path, on_error="skip"),
-                config(golden),
-                partial(list_sink, into=ListSink()),
-                tmp_path / "target",
-            )
+    path.write_text(content)
+    with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
+        job(input=path, on_error="skip")
 
 
-def test_a_full_disk_is_named(corpus, golden, tmp_path):
+def test_a_full_disk_is_named(job):
     class FullSink(ListSink):
         def write(self, ids, lengths):
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match=r"No space left on device: '.*'"):
-        tokenise(partial(open_text, corpus), config(golden), partial(list_sink, into=FullSink()), tmp_path / "target")
+    with pytest.raises(OSError, match=r"No space left on device: '.*target'"):
+        job(FullSink())
 
 
-def test_the_number_of_workers_is_checked(tmp_path):
+def test_the_number_of_workers_is_checked(job):
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
-        tokenise(open_text, None, None, tmp_path / "target", workers=0)
+        job(workers=0)
 
 
 # ------------------------------------------------------------------------------------------------ kills
@@ -297,8 +238,8 @@ def start(golden, tmp_path):
 def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, golden, tmp_path, number):
     arguments = [str(tmp_path / "big.jsonl"), str(tmp_path / "out" / "a"), str(golden / "tokenizer")]
     process, word = start(sys.executable, "-c", PROGRAM, *arguments)
-    wait_until(lambda: len(processes_with(word)) >= 4)  # itself, the tracker of multiprocessing, two workers
-    wait_until((tmp_path / "out" / ".a_input_ids.npy.job.lock").exists)
+    wait_until(lambda: len(processes_with(word)) >= 3)  # itself and two workers
+    wait_until((tmp_path / "out" / ".a_input_ids.npy.job").exists)
     time.sleep(0.5)
     for pid in processes_with(word):
         mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -313,8 +254,8 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, gold
         assert not os.listdir(tmp_path / "out")
 
 
-@pytest.mark.parametrize("moment", ["at its start", "at work"])
-def test_ranks_end_with_a_killed_launcher_and_the_port_is_free_again(start, golden, tmp_path, moment):
+@pytest.mark.parametrize("killed", ["the launcher at its start", "the launcher at work", "a rank at work"])
+def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(start, golden, tmp_path, killed):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -323,8 +264,13 @@ def test_ranks_end_with_a_killed_launcher_and_the_port_is_free_again(start, gold
     program += f" --tokenizer-name-or-path {golden}/tokenizer --input"
     process, word = start(sys.executable, *program.split(), str(tmp_path / "big.jsonl"))
     wait_until(lambda: len(processes_with(word)) >= 3)
-    if moment == "at work":
-        wait_until((tmp_path / "out" / ".a_input_ids.npy.job.1.ids").exists)
+    if killed.endswith("at work"):
+        wait_until((tmp_path / "out" / ".a_input_ids.npy.job").exists)
+        time.sleep(1)
+    if killed.startswith("a rank"):
+        ranks = [pid for pid in processes_with(word) if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(ranks[0], signal.SIGKILL)
+        assert "error: " in process.communicate(timeout=60)[1]
     process.kill()
     wait_until(lambda: not processes_with(word), 10)
     small = tmp_path / "small.jsonl"

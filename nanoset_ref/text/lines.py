@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+MAKE_LINES = "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
+
 
 class InputError(ValueError):
     """The input as a whole cannot be used: nothing matches, unknown kind of file, missing column, damaged file."""
@@ -37,11 +39,11 @@ def text_of_line(line: bytes, column: str) -> str | None:
             return None
         record = _parsed_slowly(line)
     if not isinstance(record, dict):
-        what = f"every line must be one JSON object, got a {type(record).__name__}{_hint(line)}"
+        what = f"every line must be one JSON object, got a {type(record).__name__}; {MAKE_LINES}"
         raise DocumentError("not an object", what)
     if column not in record:
         raise DocumentError("missing column", f"no column {column!r}; the columns here are {list(record)}")
-    return checked_text(record[column], column)
+    return text_of_value(record[column], column)
 
 
 def _parsed_slowly(line: bytes) -> Any:
@@ -52,16 +54,11 @@ def _parsed_slowly(line: bytes) -> Any:
         raise DocumentError("invalid UTF-8", what) from None
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else error
-        what = f"not JSON ({reason}); every line must be one JSON object{_hint(line)}"
+        what = f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
         raise DocumentError("invalid JSON", what) from None
 
 
-def _hint(line: bytes) -> str:
-    is_array = line.lstrip().startswith(b"[")
-    return "; a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl" if is_array else ""
-
-
-def checked_text(value: Any, column: str) -> str:
+def text_of_value(value: Any, column: str) -> str:
     """`value`, if it is a string that has a UTF-8 form."""
     if not isinstance(value, str):
         raise DocumentError("not a string", f"column {column!r} must hold a string, got {type(value).__name__}")

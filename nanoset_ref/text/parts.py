@@ -1,4 +1,4 @@
-"""The kinds of input, each a sequence of blocks: what a process reads at a time.
+"""The kinds of input, each a sequence of blocks: what is read at a time.
 
 1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its range: it skips the
    rest of its predecessor's last line and reads its own last line to the end. Nothing is scanned ahead.
@@ -11,22 +11,21 @@ A line lies in memory whole. Line numbers are counted only when there is somethi
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from nanoset_ref.text.lines import DocumentError, InputError, checked_text, text_of_line
+from nanoset_ref.text.lines import DocumentError, InputError, text_of_line, text_of_value
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, out of a compressed file: a few kilobytes can unpack to as many gigabytes
-OnError = Literal["raise", "skip"]
-Piece = tuple[int, int, Callable[[], Iterable[Any]], Callable[[], int]]
 PACKED = {".gz": "gzip", ".zst": "zstd"}
+SUFFIXES = (*(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)), ".parquet")
+OnError = Literal["raise", "skip"]
 
 
 class Document(NamedTuple):
@@ -38,7 +37,7 @@ class Document(NamedTuple):
 
     @property
     def where(self) -> str:
-        return f"{self.block.path}:{self.block.first() + self.number}"
+        return f"{self.block.part.path}:{self.block.first() + self.number}"
 
 
 @dataclass
@@ -46,17 +45,12 @@ class Block:
     """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
 
     Attributes:
-        begin: the bytes of the part before it.
-        num_bytes: on disk, of the whole block, roughly (for progress).
-        rows: reads it. first: the number of its first row, from 1. text_of: the text of a row.
+        num_bytes: on disk, roughly (for progress).
+        rows: reads it. first: the number of its first row, from 1.
         skipped: what `on_error="skip"` has left out so far, counted by kind.
     """
 
-    path: str
-    column: str
-    on_error: OnError
-    text_of: Callable[[Any, str], str | None]
-    begin: int
+    part: TextPart
     num_bytes: int
     rows: Callable[[], Iterable[Any]]
     first: Callable[[], int]
@@ -64,11 +58,12 @@ class Block:
 
     def documents(self) -> Iterator[Document]:
         """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
+        text_of, column = type(self.part).text_of, self.part.column
         for number, row in enumerate(self.rows()):
             try:
-                text = self.text_of(row, self.column)
+                text = text_of(row, column)
             except DocumentError as error:
-                if self.on_error == "raise":
+                if self.part.on_error == "raise":
                     raise DocumentError(error.kind, error.what, Document("", self, number).where) from None
                 self.skipped[error.kind] += 1
             else:
@@ -77,28 +72,29 @@ class Block:
 
 
 @dataclass(frozen=True)
-class TextPart(ABC):
+class TextPart:
     """One file or dataset; `num_bytes` on disk."""
 
     path: str
     num_bytes: int
-    text_of: ClassVar[Callable[[Any, str], str | None]] = checked_text
+    column: str
+    on_error: OnError
+    text_of: ClassVar[Callable[[Any, str], str | None]] = text_of_value
 
-    def blocks(self, column: str, on_error: OnError) -> Iterator[Block]:
-        """Its blocks in order."""
-        for begin, end, rows, first in self._pieces(column):
-            yield Block(self.path, column, on_error, type(self).text_of, begin, end - begin, rows, first)
+    def blocks(self) -> Iterator[Block]:
+        """Its blocks in order. Raises InputError where there is no such column."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _pieces(self, column: str) -> Iterator[Piece]:
-        """Of each block (first byte, end, its rows, the number of the first one)."""
-
-    def _pieces_of_rows(self, sizes: list[int], values: Callable[[int], Iterable[Any]]) -> Iterator[Piece]:
+    def _blocks_of(self, sizes: Sequence[int], values: Callable[[int], Iterable[Any]]) -> Iterator[Block]:
         """Blocks of `sizes` rows, the k-th of which `values(k)` reads; each has its share of the bytes."""
-        ends = list(accumulate(sizes, initial=0))
-        for k, (before, after) in enumerate(pairwise(ends)):
-            begin, end = (self.num_bytes * row // max(1, ends[-1]) for row in (before, after))
-            yield begin, end, partial(values, k), partial(int, before + 1)
+        first, total = 1, sum(sizes) or 1
+        for k, size in enumerate(sizes):
+            yield Block(self, self.num_bytes * size // total, partial(values, k), partial(int, first))
+            first += size
+
+    def _require_column(self, existing: Sequence[str]) -> None:
+        if self.column not in existing:
+            raise InputError(f"{self.path}: no column {self.column!r}; the columns here are {list(existing)}")
 
 
 class LineFile(TextPart):
@@ -106,10 +102,10 @@ class LineFile(TextPart):
 
     text_of = text_of_line
 
-    def _pieces(self, column: str) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[Block]:
         for begin in range(0, self.num_bytes, BLOCK_BYTES):
             end = min(begin + BLOCK_BYTES, self.num_bytes)
-            yield begin, end, partial(self._lines, begin, end), partial(self._number, begin)
+            yield Block(self, end - begin, partial(self._lines, begin, end), partial(self._number, begin))
 
     def _lines(self, begin: int, end: int) -> Iterator[bytes]:
         """The lines whose first byte is in [begin, end)."""
@@ -129,7 +125,7 @@ class PackedFile(TextPart):
 
     text_of = text_of_line
 
-    def _pieces(self, column: str) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[Block]:
         import pyarrow
 
         file = pyarrow.OSFile(self.path)
@@ -138,9 +134,8 @@ class PackedFile(TextPart):
             unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(self.path).suffix])
             stream = io.BufferedReader(unpacked, BLOCK_BYTES)
             while lines := self._some_lines(stream, first):
-                end = file.tell()
-                yield begin, end, lines.copy, partial(int, first)
-                first, begin = first + len(lines), min(end, self.num_bytes - 1)
+                yield Block(self, file.tell() - begin, lines.copy, partial(int, first))
+                first, begin = first + len(lines), file.tell()
         except OSError as error:
             raise InputError(f"{self.path}: damaged after line {first - 1}: {error}") from None
 
@@ -159,7 +154,7 @@ class PackedFile(TextPart):
 class ParquetFile(TextPart):
     """A column of a Parquet file."""
 
-    def _pieces(self, column: str) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[Block]:
         import pyarrow
         from pyarrow import parquet
 
@@ -167,17 +162,16 @@ class ParquetFile(TextPart):
             file = parquet.ParquetFile(self.path)
         except (pyarrow.ArrowInvalid, OSError) as error:
             raise InputError(f"{self.path}: not a readable Parquet file: {error}") from None
-        require_column(column, file.schema_arrow.names, self.path)
+        self._require_column(file.schema_arrow.names)
 
         def values(group: int) -> Iterator[Any]:
             try:
-                for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
+                for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[self.column]):
                     yield from batch.column(0).to_pylist()
             except (pyarrow.ArrowException, OSError) as error:
                 raise InputError(f"{self.path}: row group {group} cannot be read: {error}") from None
 
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        return self._pieces_of_rows(sizes, values)
+        return self._blocks_of([file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)], values)
 
 
 @dataclass(frozen=True)
@@ -186,14 +180,18 @@ class RowDataset(TextPart):
 
     dataset: Any = field(repr=False)
 
-    def _pieces(self, column: str) -> Iterator[Piece]:
-        texts = self.dataset.select_columns([column]).with_format(None)
+    def blocks(self) -> Iterator[Block]:
+        self._require_column(self.dataset.column_names)
+        texts = self.dataset.select_columns([self.column]).with_format(None)
         step = max(1, BLOCK_BYTES * len(texts) // max(1, self.num_bytes))
-        sizes = [min(step, len(texts) - begin) for begin in range(0, len(texts), step)]
-        return self._pieces_of_rows(sizes, lambda k: texts[k * step : (k + 1) * step][column])
+        begins = range(0, len(texts), step)
+        sizes = [min(step, len(texts) - begin) for begin in begins]
+        return self._blocks_of(sizes, lambda k: texts[begins[k] : begins[k] + step][self.column])
 
 
-def require_column(column: str, existing: Sequence[str], path: str) -> None:
-    """Raise InputError, naming what there is, if the column is missing."""
-    if column not in existing:
-        raise InputError(f"{path}: no column {column!r}; the columns here are {list(existing)}")
+def file_part(path: str, column: str, on_error: OnError) -> TextPart:
+    """A file by its name."""
+    if not path.endswith(SUFFIXES):
+        raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+    kinds = {".parquet": ParquetFile} | dict.fromkeys(PACKED, PackedFile)
+    return kinds.get(Path(path).suffix, LineFile)(path, os.path.getsize(path), column, on_error)

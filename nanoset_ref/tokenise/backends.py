@@ -4,7 +4,8 @@
     gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
     slow        a transformers tokenizer without a fast form, called as it is
 
-The first two work without the interpreter lock. Each can be sent to another process.
+The first two work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
+other is encoded. Each can be sent to another process.
 """
 
 from __future__ import annotations
@@ -20,22 +21,26 @@ from numpy.typing import NDArray
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 
 
-def threads() -> int:
-    """How many threads the tokenizer libraries use: RAYON_NUM_THREADS, else the cores this process may run on."""
+def threads(processes: int = 1) -> int:
+    """How many threads the tokenizer libraries use in each of so many processes on this machine.
+
+    RAYON_NUM_THREADS, or else the process's share of the cores that this one may run on.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(os.environ.get("RAYON_NUM_THREADS") or cores)
+    return int(os.environ.get("RAYON_NUM_THREADS") or max(1, cores // processes))
 
 
 class Slow:
     """A tokenizer written in Python."""
 
     name = "slow"
+    at_once = 1  # batches
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
 
     def encode(self, texts: list[str]) -> Ragged:
-        lists = self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        lists = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return _ragged(lists, map(len, lists))
 
 
@@ -43,13 +48,14 @@ class Fast(Slow):
     """A Rust tokenizer, as the transformers tokenizer that holds it has set it up."""
 
     name = "hf"
+    at_once = 2
 
     def encode(self, texts: list[str]) -> Ragged:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return _ragged((encoding.ids for encoding in encodings), map(len, encodings))
 
 
-class Gigatoken(Slow):
+class Gigatoken(Fast):
     """The gigatoken library; loads what the other two take."""
 
     name = "gigatoken"
@@ -66,7 +72,7 @@ class Gigatoken(Slow):
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gigatoken, (self._tokenizer,)
+        return Gigatoken, (self.tokenizer,)
 
 
 def _ragged(lists: Iterable[Sequence[int]], lengths: Iterable[int]) -> Ragged:

@@ -14,8 +14,8 @@ front of a lone space or line feed (no white space beside it) and only where two
 
 Where a cut fails the stretch grows to the next candidate. Only BPE over pre-tokenizers that look at their neighbourhood
 is cut. Every other tokenizer encodes its documents whole: Unigram, WordPiece, dropout, end-of-word suffixes, a
-pre-tokenizer of fixed lengths, a regular expression that pairs quotation marks or brackets. Limit: a home-made
-expression that pairs other things far apart is not recognised.
+pre-tokenizer of fixed lengths, a regular expression that pairs quotation marks or brackets, special tokens of over 64
+characters. Limit: a home-made expression that pairs other things far apart is not recognised.
 
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary at the first of them.
 """
@@ -25,7 +25,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
-from itertools import islice
+from functools import cached_property
+from itertools import islice, pairwise
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -44,64 +45,61 @@ class StretchCutter:
 
     def __init__(self, tokenizer: Tokenizer, stretch_chars: int = STRETCH_CHARS) -> None:
         self._tokenizer, self._stretch_chars = tokenizer, stretch_chars
-        self._is_safe = _is_plain_bpe(tokenizer.model) and _looks_near(tokenizer.pre_tokenizer)
-        before_merges = (tokenizer.normalizer, tokenizer.pre_tokenizer)
-        self._byte_level = any(part and b'"ByteLevel"' in part.__getstate__() for part in before_merges)
-        self._joined = {separator: self._precede(separator) for separator in " \n"}
-        special = tokenizer.get_added_tokens_decoder().values()
-        self._width = max(WINDOW_CHARS, *(2 * len(token.content) for token in special))
 
     def __call__(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the stretches of `text` in order, each with whether it is the last; all of it if no cut is safe."""
         begin = 0
-        while self._is_safe and (cut := self._next_cut(text, begin + self._stretch_chars)):
+        while len(text) - begin >= 2 * self._stretch_chars and (cut := self._next_cut(text, begin)):
             end, begin_of_next = cut
             yield text[begin:end], False
             begin = begin_of_next
         yield text[begin:], True
 
-    def _next_cut(self, text: str, start: int) -> tuple[int, int] | None:
-        """(end of the left stretch, beginning of the right one) for the first safe cut at or after `start`."""
-        candidates = SEPARATOR.finditer(text, start, len(text) - self._stretch_chars)
+    def _next_cut(self, text: str, begin: int) -> tuple[int, int] | None:
+        """(end of the left stretch, beginning of the right one) for the first safe cut of text[begin:]."""
+        if not self._can_be_cut:
+            return None
+        candidates = SEPARATOR.finditer(text, begin + self._stretch_chars, len(text) - self._stretch_chars)
         for match in islice(candidates, MOST_CANDIDATES):
             cut = match.start()
-            left, right = text[max(0, cut - self._width) : cut], text[cut : cut + self._width]
-            if self._last_character(left) in self._joined[match.group()]:
+            left, right = text[max(0, cut - WINDOW_CHARS) : cut], text[cut : cut + WINDOW_CHARS]
+            if self._is_joined(left, match.group()):
                 continue
-            whole, before, kept, dropped = map(self._ids, (left + right, left, right, right[1:]))
-            if whole == before + kept:
+            whole, before = self._ids(left + right), self._ids(left)
+            if whole == before + self._ids(right):
                 return cut, cut
-            if right[0] == " " and whole == before + dropped:
+            if match.group() == " " and whole == before + self._ids(right[1:]):
                 return cut, cut + 1
         return None
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
-    def _precede(self, separator: str) -> set[str]:
-        """The characters that precede a separator inside some token, and "" for no character.
+    @cached_property
+    def _can_be_cut(self) -> bool:
+        model = self._tokenizer.model
+        others = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+        is_plain = isinstance(model, BPE) and not any(getattr(model, name) for name in others)
+        special = self._tokenizer.get_added_tokens_decoder().values()
+        fit = all(2 * len(token.content) <= WINDOW_CHARS for token in special)
+        return is_plain and fit and _looks_near(self._tokenizer.pre_tokenizer)
 
-        Tokens of a byte-level vocabulary spell a space "\u0120" and a line feed "\u010a", others a space "\u2581".
+    @cached_property
+    def _neighbours(self) -> set[tuple[str, str]]:
+        """All characters that follow each other in some token."""
+        return set(pairwise("\0".join(self._tokenizer.get_vocab(with_added_tokens=False))))
+
+    def _is_joined(self, left: str, separator: str) -> bool:
+        """Whether some token holds the last character of `left` and the separator behind it.
+
+        A byte-level vocabulary spells a space "\u0120" and a line feed "\u010a", another a space "\u2581". That one
+        vocabulary is asked for all spellings costs a few cuts and is always safe.
         """
-        spelled = self._in_vocabulary(separator) if self._byte_level else {" ": "[\u2581 ]"}.get(separator, separator)
-        tokens = "\0".join(self._tokenizer.get_vocab(with_added_tokens=False))
-        return {"", *re.findall(f"(?s)(.)(?={spelled})", tokens)}
-
-    def _last_character(self, left: str) -> str:
-        """The last character of a text as the vocabulary spells it."""
         normalizer = self._tokenizer.normalizer
-        last = (normalizer.normalize_str(left) if normalizer else left)[-1:]
-        return self._in_vocabulary(last) if self._byte_level else last
-
-    def _in_vocabulary(self, character: str) -> str:
-        """How a byte-level vocabulary spells the last byte of a character."""
-        spelled = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(character)
-        return "".join(part for part, _ in spelled)[-1:]
-
-
-def _is_plain_bpe(model: Any) -> bool:
-    others = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
-    return isinstance(model, BPE) and not any(getattr(model, name) for name in others)
+        plain = (normalizer.normalize_str(left) if normalizer else left)[-1:] + separator
+        ((in_bytes, _),) = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(plain)
+        spellings = (plain, plain.replace(" ", "\u2581"), in_bytes)
+        return any(tuple(f"\0{spelling}"[-2:]) in self._neighbours for spelling in spellings)
 
 
 def _looks_near(pre_tokenizer: Any) -> bool:

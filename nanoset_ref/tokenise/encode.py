@@ -4,8 +4,8 @@ The backend "auto" takes gigatoken if it gives the same ids as hf (see `backends
 every special token, else hf. Special tokens are worked out once, as what the tokenizer puts before and after every
 text, and set there by us: `tokenizer(texts)` builds masks, lists and warnings nobody reads and is a quarter slower.
 
-Threads, or other processes, encode a few batches ahead while the caller reads and writes. Long documents are encoded
-in stretches (see `cutting`).
+Threads encode a few batches ahead, or let other processes do it, while the caller reads and writes. Long documents are
+encoded in stretches (see `cutting`).
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow, threads
+from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow
 from nanoset_ref.tokenise.cutting import StretchCutter
-from nanoset_ref.tokenise.processes import Workers
 from nanoset_ref.tokens import token_dtype_for
 
-BATCH_CHARS = 1 << 22
+BATCH_CHARS = 1 << 21
 BATCH_DOCUMENTS = 1 << 14
-LONG_CHARS = 1 << 16
-AHEAD = 2
+PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
+PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
 Backend = Literal["auto", "hf", "gigatoken"]
-Batch = tuple[list[str], list[bool]]  # documents or stretches; for each, whether its document ends with it
+Encode = Callable[[list[str]], Ragged]
+Batch = list[tuple[str, bool]]  # documents or stretches; for each, whether its document ends with it
 logger = logging.getLogger(__name__)
 
 
@@ -102,8 +102,14 @@ class Encoder:
         if append_eod:
             self._append_eod()
         self.library = Fast(tokenizer.backend_tokenizer) if tokenizer.is_fast else Slow(tokenizer)
+        self._cut = StretchCutter(tokenizer.backend_tokenizer) if tokenizer.is_fast else None
         if backend != "hf":
-            self._try_gigatoken(probe, required=backend == "gigatoken")
+            try:
+                self.library = self._gigatoken(probe)
+            except TokenizerError as error:
+                if backend == "gigatoken":
+                    raise TokenizerError(f"gigatoken cannot be used: {error}; use --backend hf") from error
+                logger.info("gigatoken is not used: %s", error)
         logger.info("tokenizing with the %s backend", self.backend)
 
     @property
@@ -120,10 +126,9 @@ class Encoder:
     def stream(
         self,
         texts: Iterable[str],
-        *,
-        workers: Workers | None = None,
-        advance: Callable[[int, int], None] = lambda characters, tokens: None,
-    ) -> Iterator[Ragged]:
+        helpers: Sequence[Encode] = (),
+        advance: Callable[[int], None] = lambda characters: None,
+    ) -> Generator[Ragged]:
         """Encode batch after batch, a few ahead; yields (ids, lengths) of whole documents in order.
 
         1. Gather stretches of documents until a batch is full, and hand it to an encoding thread.
@@ -132,59 +137,54 @@ class Encoder:
 
         Args:
             texts: any number of texts with a UTF-8 form; read a few batches ahead.
-            workers: processes that encode with this encoder's library; None: this one.
-            advance: called with the characters and ids of every batch that is done, inside a long document too.
+            helpers: what encodes, each one batch at a time, as this encoder's library does, which is the default.
+            advance: called with the characters of every batch that is done, inside a long document too.
         """
         begun: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-        for (stretches, is_last), (ids, lengths) in self._encoded(texts, workers):
-            ends = np.cumsum(lengths)[np.array(is_last)]
+        for batch, (ids, lengths) in self._encoded(texts, helpers or [self.library.encode] * self.library.at_once):
+            ends = np.cumsum(lengths)[[last for _, last in batch]]
             if ends.size:
                 before = sum(map(len, begun))
                 whole = np.concatenate([*begun, ids[: ends[-1]]])
                 yield self._finished(whole, np.diff(ends, prepend=-before))
                 begun, ids = [], ids[ends[-1] :]
             begun.append(ids)
-            advance(sum(map(len, stretches)), int(lengths.sum()))
+            advance(sum(len(stretch) for stretch, _ in batch))
 
-    def _encoded(self, texts: Iterable[str], workers: Workers | None) -> Iterator[tuple[Batch, Ragged]]:
-        """Batches with their ids, in order; without threads where there is one core, or Python, and they take turns."""
-        encode, ahead, batch_chars = self.library.encode, AHEAD, BATCH_CHARS
-        if workers:
-            encode, ahead, batch_chars = workers.encode, workers.count, BATCH_CHARS // 4
-        elif threads() == 1 or self.backend == Slow.name:
-            yield from ((batch, encode(batch[0])) for batch in self._batches(texts, batch_chars))
-            return
-        pool = ThreadPoolExecutor(ahead, "encode")
+    def _encoded(self, texts: Iterable[str], helpers: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
+        """Batches with their ids, in order."""
+        idle: SimpleQueue[Encode] = SimpleQueue()
+        for helper in helpers:
+            idle.put(helper)
+
+        def encode(batch: Batch) -> Ragged:
+            helper = idle.get()
+            try:
+                return helper([stretch for stretch, _ in batch])
+            finally:
+                idle.put(helper)
+
         coming: deque[tuple[Batch, Future[Ragged]]] = deque()
-        try:
-            for batch in self._batches(texts, batch_chars):
-                coming.append((batch, pool.submit(encode, batch[0])))
-                if len(coming) > ahead:
-                    batch, future = coming.popleft()
-                    yield batch, future.result()
+        with ThreadPoolExecutor(len(helpers), "encode") as pool:
+            for batch in self._batches(texts):
+                coming.append((batch, pool.submit(encode, batch)))
+                if len(coming) > 2 * len(helpers):
+                    done, future = coming.popleft()
+                    yield done, future.result()
             yield from ((batch, future.result()) for batch, future in coming)
-        finally:
-            pool.shutdown(cancel_futures=True)  # an interrupt waits for the batches under way only
 
-    @cached_property
-    def _cutter(self) -> StretchCutter:
-        return StretchCutter(self.tokenizer.backend_tokenizer)
-
-    def _batches(self, texts: Iterable[str], batch_chars: int) -> Iterator[Batch]:
-        stretches: list[str] = []
-        is_last: list[bool] = []
+    def _batches(self, texts: Iterable[str]) -> Iterator[Batch]:
+        batch: Batch = []
         size = 0
         for text in texts:
-            is_long = len(text) >= LONG_CHARS and self.tokenizer.is_fast
-            for stretch, last in self._cutter(text) if is_long else ((text, True),):
-                stretches.append(stretch)
-                is_last.append(last)
-                size += len(stretch)
-                if size >= batch_chars or len(stretches) >= BATCH_DOCUMENTS:
-                    yield stretches, is_last
-                    stretches, is_last, size = [], [], 0
-        if stretches:
-            yield stretches, is_last
+            for stretch in self._cut(text) if self._cut else [(text, True)]:
+                batch.append(stretch)
+                size += len(stretch[0])
+                if size >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:
+                    yield batch
+                    batch, size = [], 0
+        if batch:
+            yield batch
 
     def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
         """Check the ids, set prefix and suffix."""
@@ -227,25 +227,15 @@ class Encoder:
         else:
             self.suffix.append(self.eos_token_id)
 
-    def _try_gigatoken(self, probe: Sequence[str], *, required: bool) -> None:
-        """Take gigatoken if it is there, loads the tokenizer and gives the ids that the present library gives."""
-        specials = list(self.tokenizer.get_added_vocab())[:100]
-        probe = [*probe, *PROBE, *(form.format(token) for token in specials for form in PROBE_SPECIAL)]
+    def _gigatoken(self, probe: Iterable[str]) -> Gigatoken:
+        """The library, if it is there, loads the tokenizer and gives the ids that the present one gives."""
+        special = list(self.tokenizer.get_added_vocab())[:100]
+        texts = [*probe, *PROBE, *(form.format(token) for token in special for form in PROBE_SPECIAL)]
         try:
-            found = Gigatoken(self.tokenizer.backend_tokenizer if self.tokenizer.is_fast else self.tokenizer)
-            same = all(map(np.array_equal, found.encode(probe), self.library.encode(probe)))
-            reason = "" if same else "it gives other ids than the tokenizer itself on texts of this corpus"
-        except ImportError:
-            reason = "it is not installed (pip install gigatoken)"
+            found = Gigatoken(self.library.tokenizer)
+            same = all(map(np.array_equal, found.encode(texts), self.library.encode(texts)))
         except Exception as error:  # its errors are its own
-            reason = " ".join(f"it cannot load this tokenizer: {error}".split())
-        if not reason:
-            self.library = found
-        elif required:
-            raise TokenizerError(f"the gigatoken backend cannot be used: {reason}; use --backend hf")
-        else:
-            logger.info("gigatoken is not used: %s", reason)
-
-
-PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
-PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
+            raise TokenizerError(f"{type(error).__name__}: {error}") from error
+        if not same:
+            raise TokenizerError("it gives other ids than the tokenizer itself on texts of this corpus")
+        return found

@@ -1,51 +1,38 @@
-"""The engine: text in, token ids out, by any number of workers and always the same result.
+"""The engine: text in, token ids out, by any number of processes and always the same result.
 
-1. The input is an ordered list of blocks of about a MiB (see `text`). Each rank of torchrun takes a contiguous share of
-   them, the same number of bytes for all; without torchrun rank 0 is alone and takes everything.
-2. A rank reads its share, gathers documents into batches, and has them encoded by threads or by `workers` processes.
-   The batches come back in order.
-3. Rank 0 writes what comes into the sink: a token file, a `.bin/.idx` pair, rows of a chunk. The others write the ids
-   into a hidden file beside the target, and the lengths of the documents into another.
-4. Rank 0 waits for rank 1, 2, ... and copies their files into the sink in this order.
+1. This process (under torchrun: rank 0) reads the text, gathers documents into batches and has them encoded: by
+   threads, by `workers` processes, or by the other ranks.
+2. The ids come back in order, and it writes them into the sink: a token file, a `.bin/.idx` pair, rows of a chunk.
 
-    shares        0: a b c    1: d e    2: f g h
-    sink          a b c                 written by rank 0 as it goes
-    files                     d e       f g h
-    sink          a b c       d e       f g h
-
-Nothing in memory grows with the input. The ids of all ranks but the first take their room on disk twice until the end.
-The rejected alternative, shared counters by which ranks claim blocks one by one, evens out slow ranks, but took a table
-of blocks, a protocol for the end of each file, and 3 times the code.
+Nothing in memory grows with the input. Reading is the limit: some 300 MB of text per second, as much as twenty
+processes of the tokenizers library encode. The rejected alternative, a share of the input for each rank, has no such
+limit, but took a second copy of the ids on disk, files that all nodes must see, and a protocol to join them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from nanoset_ref.files import lock
 from nanoset_ref.text import InputError, TextSource
-from nanoset_ref.tokenise.backends import Ragged
-from nanoset_ref.tokenise.encode import Backend, Encoder, load_tokenizer
-from nanoset_ref.tokenise.processes import JobError, Workers, use_cores
+from nanoset_ref.tokenise.encode import Backend, Encode, Encoder, load_tokenizer
+from nanoset_ref.tokenise.helpers import JobError, help_along, started_helpers, tell
 from nanoset_ref.tokenise.ranks import Ranks
-from nanoset_ref.tokenise.work import Share
 
-PROBE_DOCUMENTS, PROBE_CHARS = 2000, 1 << 18
-logger = logging.getLogger(__name__)
+PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,126 +82,93 @@ def tokenise(
     """Tokenise a source into a sink, in this process, with `workers` local processes, or with the ranks of torchrun.
 
     Args:
-        open_source: makes the source; called once, and by each rank of torchrun.
+        open_source: makes the source; called in one process only, as `open_sink` is.
         config: the tokenizer and what to do with it.
-        open_sink: called with the Encoder before the work begins, in one process only. An exception leaves the sink by
-            its `__exit__`, which is to leave no output behind.
-        target: what the job is about, usually the file that the sink writes: the job's hidden files stand beside it.
+        open_sink: called with the Encoder before the work begins. An exception leaves the sink by its `__exit__`, which
+            is to leave no output behind.
+        target: what the job is about, usually the file that the sink writes: the job's lock stands beside it.
         workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
         progress: show a bar; None: if standard error is a terminal.
 
     Returns:
-        Counts; None in the ranks of torchrun other than 0, once their share is done.
+        Counts; None in the ranks of torchrun other than 0.
 
     Raises:
         InputError, DocumentError, TokenizerError: as in `text` and `encode`, and if there is no document at all.
         JobError: another job works on the same target, or a worker died. StoppedError: another rank has failed.
     """
     ranks = Ranks()
-    if workers < 1 or (workers > 1 and ranks.size > 1):
+    if workers < 1 or (workers > 1 and ranks.others):
         raise ValueError(f"workers must be at least 1, and under torchrun 1, for its ranks work; got {workers}")
-    if ranks.size > 1:
-        use_cores(int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size)))
-    target = Path(os.path.abspath(target))
-    with ranks.one_fails_all(), _errors_name(target.parent):
-        if ranks.rank:
-            _help(ranks, open_source, config, target)
-            return None
-        with _only_job(target), ExitStack() as stack:
-            source = open_source()
-            encoder = config.build(_probe(source) if config.backend != "hf" else ())
-            sink = stack.enter_context(open_sink(encoder))
-            ranks.publish("plan", json.dumps([encoder.backend, repr(source)]))
-            start = time.monotonic()
-            processes = stack.enter_context(Workers(encoder.library, workers)) if workers > 1 else None
-            share = Share(ranks, source, encoder, progress)
-            written: Counter[str] = Counter()
-            for ids, lengths in _all_shares(ranks, share, processes, target):
-                sink.write(ids, lengths)
-                written.update(documents=len(lengths), tokens=len(ids))
-            if not written["documents"]:
-                reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in share.skipped.items())
-                raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
-            return Counts(
-                **written,
-                skipped=dict(share.skipped),
-                backend=encoder.backend,
-                seconds=time.monotonic() - start,
-            )
+    if ranks.rank:
+        help_along(ranks.others[0].connection)
+        return None
+    with ranks.one_fails_all(), _only_job(Path(os.path.abspath(target))):
+        source = open_source()
+        texts = islice(source.documents(), PROBE_DOCUMENTS) if config.backend != "hf" else ()
+        encoder = config.build(document.text[:PROBE_CHARS] for document in texts)
+        with open_sink(encoder) as sink, started_helpers(workers if workers > 1 else 0) as started:
+            helpers = [*started, *ranks.others]
+            tell(helpers, encoder.library)
+            encoders: list[Encode] = [helper.encode for helper in helpers]
+            if ranks.others:
+                encoders.append(encoder.library.encode)  # as all ranks do
+            counts = _work(source, encoder, encoders, sink, None if progress is None else not progress)
+    tell(ranks.others, None)
+    return counts
 
 
-def _all_shares(ranks: Ranks, share: Share, processes: Workers | None, target: Path) -> Iterator[Ragged]:
-    """The documents of rank 0, then those of the others in their order, each as soon as it is done."""
-    yield from share.encoded(processes)
-    for rank in range(1, ranks.size):
-        share.skipped += Counter(json.loads(ranks.wait_for(f"rank {rank}")))
-        yield from share.handed_over(_beside(target, str(rank)))
+def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Sink, hidden: bool | None) -> Counts:
+    """Read, encode and write all documents, with a bar over the bytes of the input."""
+    start = time.monotonic()
+    skipped: Counter[str] = Counter()
+    read, done = Counter(bytes=0, characters=0), Counter(documents=0, tokens=0)
 
+    def texts() -> Iterator[str]:
+        for block in source.blocks():
+            read["bytes"] += block.num_bytes
+            for document in block.documents():
+                read["characters"] += len(document.text)
+                yield document.text
+            skipped.update(block.skipped)
 
-def _help(ranks: Ranks, open_source: Callable[[], TextSource], config: EncoderConfig, target: Path) -> None:
-    """What a rank other than 0 does."""
-    backend, expected = json.loads(ranks.wait_for("plan"))
-    source = open_source()
-    if not _beside(target, "lock").exists():
-        raise JobError(f"rank {ranks.rank} does not see {target.parent} as rank 0 does; all nodes must see the output")
-    if repr(source) != expected:
-        raise JobError(f"rank {ranks.rank} sees another input than rank 0 (other files or other sizes)")
-    encoder = dataclasses.replace(config, backend="gigatoken" if backend == "gigatoken" else "hf").build()
-    share = Share(ranks, source, encoder, shown=False)
-    share.hand_over(_beside(target, str(ranks.rank)))
-    ranks.publish(f"rank {ranks.rank}", json.dumps(share.skipped))
+    def advance(characters: int) -> None:  # inside a long document, too
+        read["encoded"] += characters
+        bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
+
+    bar = tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True)
+    with bar, closing(encoder.stream(texts(), encoders, advance)) as batches:
+        for ids, lengths in batches:
+            sink.write(ids, lengths)
+            done.update(documents=len(lengths), tokens=len(ids))
+            rates = (count / (time.monotonic() - start) for count in done.values())
+            bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
+    if not done["documents"]:
+        reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
+        raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
+    return Counts(**done, skipped=dict(skipped), backend=encoder.backend, seconds=time.monotonic() - start)
 
 
 @contextlib.contextmanager
 def _only_job(target: Path) -> Iterator[None]:
-    """Be the one live job on a target: hold its lock, and remove the hidden files that a killed one has left.
+    """Be the one live job on a target, by the lock of a hidden file beside it, and let errors of writing name a place.
 
     Raises:
         JobError: another live job has it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with open(_beside(target, "lock"), "a") as file:
-        try:
-            locked = lock(file)
-        except OSError:
-            logger.warning("%s: this filesystem has no locks; do not start two jobs with one output", file.name)
-            locked = True
-        if not locked or not os.fstat(file.fileno()).st_nlink:  # another job has it, or has just removed it
+    path = target.with_name(f".{target.name}.job")
+    with open(path, "a") as file:
+        is_locked = True
+        with suppress(OSError):  # a filesystem without locks: two jobs with one output go unnoticed
+            is_locked = lock(file)
+        if not is_locked or not os.fstat(file.fileno()).st_nlink:  # another job has it, or has just removed it
             raise JobError(f"another job is writing {target}; wait for it or choose another output")
-        _remove_files(target, but=file.name)
         try:
             yield
-        finally:
-            _remove_files(target)
-
-
-def _remove_files(target: Path, but: str = "") -> None:
-    for entry in list(os.scandir(target.parent)):
-        if entry.name.startswith(_beside(target, "").name) and entry.path != but:
-            os.unlink(entry)
-
-
-def _beside(target: Path, name: str) -> Path:
-    """A hidden file of the job on a target."""
-    return target.with_name(f".{target.name}.job.{name}")
-
-
-@contextlib.contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Let an error of writing, such as "No space left on device", say where; a plain `write` does not know."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
+        except OSError as error:
+            if error.errno and not error.filename:  # a plain `write` on a full disk does not know it
+                error.filename = str(target)
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _probe(source: TextSource) -> Iterator[str]:
-    """The first texts of the corpus."""
-    size = 0
-    for document in islice(source.documents(), PROBE_DOCUMENTS):
-        yield document.text[:PROBE_CHARS]
-        size += len(document.text)
-        if size > PROBE_CHARS:
-            return
+        finally:
+            path.unlink(missing_ok=True)

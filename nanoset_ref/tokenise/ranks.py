@@ -1,109 +1,83 @@
-"""What the ranks of torchrun tell each other: what to do, that they are alive, and that one has failed.
+"""The ranks of torchrun: rank 0 decides and is helped by the others.
 
-They speak through the store of torchrun's agent, over as many nodes as the job has, with no process group and no
-collectives. The store ends with the agent, and so do the ranks (see `launcher`): no later job can join this one.
+They find each other through the store of torchrun's agent, over as many nodes as the job has; from then on a connection
+joins rank 0 with each other rank. A rank that dies closes its connection, so the others end, too, within moments. All
+end with their launcher (see `launcher`): no later job can join this one.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from itertools import count
+from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 from nanoset_ref.launcher import under_torchrun
-from nanoset_ref.tokenise.processes import JobError
+from nanoset_ref.tokenise.backends import threads
+from nanoset_ref.tokenise.helpers import Helper, StoppedError, receive, tell
 
-PATIENCE_S = 300.0
-CALLS = count()  # of this process
-
-
-class StoppedError(JobError):
-    """Another rank failed, and has said why; this one has nothing to say."""
-
-    reported_elsewhere = True
+WHERE = "nanoset_ref/where"
 
 
 class Ranks:
-    """The ranks of one torchrun job during one call; alone, rank 0 of 1. Every rank makes the same calls in order."""
+    """The ranks of one torchrun job; alone, rank 0 of 1. Every rank makes the same calls in the same order."""
 
     def __init__(self) -> None:
-        self.rank, self.size, self._store = 0, 1, None
-        if under_torchrun():
-            self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            self._store = _store_of_call()
-
-    def publish(self, key: str, value: str) -> None:
-        """Tell the other ranks."""
-        self._ask("set", key, value)
-
-    def wait_for(self, key: str) -> str:
-        """What another rank has published, once it has.
-
-        Raises:
-            StoppedError: a rank has failed.
-            JobError: the ranks that were at work gave no sign of life for five minutes.
-        """
-        last, since = 0, time.monotonic()
-        while not self._ask("check", [key]):
-            signs = self.beat(0)
-            if signs != last:
-                last, since = signs, time.monotonic()
-            elif signs and time.monotonic() - since > PATIENCE_S:
-                raise JobError(f"nothing heard for {PATIENCE_S:.0f} s of {key}: a rank or its node is gone")
-            time.sleep(0.05)
-        return self._ask("get", key).decode()
-
-    def beat(self, signs: int = 1) -> int:
-        """Give a sign of life, return how many there were. Raises StoppedError if a rank has failed."""
-        if self._ask("check", ["failed"]):
-            raise StoppedError
-        return self._ask("add", "signs", signs)
+        self.rank = int(os.environ["RANK"]) if under_torchrun() else 0
+        self.others = _others(self.rank) if under_torchrun() else []  # of rank 0; for the others: rank 0
 
     @contextmanager
     def one_fails_all(self) -> Iterator[None]:
-        """Tell all ranks if this one fails."""
+        """Stop the others if rank 0 fails."""
         try:
             yield
-        except BaseException as error:
-            if not isinstance(error, StoppedError):
-                with suppress(StoppedError):  # the store may be what failed
-                    self.publish("failed", "")
+        except BaseException:
+            tell(self.others, StoppedError())
             raise
 
     def agree(self, decide: Callable[[], str]) -> str:
         """Rank 0 decides, and all ranks get its answer. Raises StoppedError in the others if it fails."""
         if self.rank:
-            return self.wait_for("answer")
+            return receive(self.others[0].connection)
         with self.one_fails_all():
             answer = decide()
-        self.publish("answer", answer)
+        tell(self.others, answer)
         return answer
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        if self._store is None:
-            return None
-        from torch.distributed import DistError
-
-        try:
-            return getattr(self._store, method)(*arguments)
-        except DistError as error:
-            raise StoppedError(f"the store of the job is gone, and with it rank 0 or its node ({error})") from error
 
 
 @cache
-def _store() -> Any:
-    """The store that torchrun set up."""
+def _others(rank: int) -> list[Helper]:
+    """Join rank 0 with the others, once in each process, and share the cores of a machine out among its ranks."""
     from torch.distributed.rendezvous import rendezvous
 
-    return next(rendezvous("env://", timeout=timedelta(minutes=5)))[0]
+    store, _, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
+    os.environ["RAYON_NUM_THREADS"] = str(threads(int(os.environ.get("LOCAL_WORLD_SIZE", size))))
+    if rank == 0:
+        key = secrets.token_hex()
+        with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
+            store.set(WHERE, f"{listener.address[1]} {key}")
+            connections = [_tuned(listener.accept()) for _ in range(1, size)]
+        return [Helper(connection.recv(), connection) for connection in connections]
+    while not store.check([WHERE]):
+        time.sleep(0.05)
+    port, key = store.get(WHERE).decode().split()
+    connection = _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
+    connection.send(f"rank {rank}")
+    return [Helper("rank 0", connection)]
 
 
-def _store_of_call() -> Any:
-    from torch.distributed.distributed_c10d import PrefixStore
-
-    return PrefixStore(f"nanoset_ref/{next(CALLS)}", _store())
+def _tuned(connection: Any) -> Connection:
+    """Messages leave at once, and a node that is gone is noticed after some minutes."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as handle:
+        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    return connection
