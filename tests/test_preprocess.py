@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 
@@ -13,13 +12,6 @@ from nanoset_ref.formats import verify
 from nanoset_ref.preprocess import main, preprocess
 from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
-
-
-@pytest.fixture(autouse=True)
-def _keep_the_signal_handler():
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture

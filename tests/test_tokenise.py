@@ -164,16 +164,13 @@ def test_an_input_without_documents_is_an_error(job, tmp_path, content, reason):
         job(input=path, on_error="skip")
 
 
-def test_a_full_disk_is_named(job):
+def test_a_full_disk_is_named_and_so_is_a_number_of_workers_that_is_none(job):
     class FullSink(ListSink):
         def write(self, ids, lengths):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"No space left on device: '.*target'"):
         job(FullSink())
-
-
-def test_the_number_of_workers_is_checked(job):
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
         job(workers=0)
 

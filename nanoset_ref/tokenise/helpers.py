@@ -19,7 +19,12 @@ from typing import Any, NamedTuple
 
 from nanoset_ref.tokenise.backends import Ragged, threads
 
-PROGRAM = "import sys; from nanoset_ref.tokenise.helpers import serve; serve(int(sys.argv[1]))"
+PROGRAM = """
+import sys
+sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
+from nanoset_ref.tokenise.helpers import serve
+serve(int(sys.argv[1]))
+"""
 
 
 class JobError(RuntimeError):
@@ -63,9 +68,9 @@ def started_helpers(count: int) -> Iterator[list[Helper]]:
         for number in range(count):
             ours, theirs = Pipe()
             end = theirs.fileno()
-            command = [sys.executable, "-P", "-c", PROGRAM, str(end)]
-            variables = {"PYTHONPATH": os.pathsep.join(sys.path), "RAYON_NUM_THREADS": str(threads(count))}
-            process = subprocess.Popen(command, env=os.environ | variables, pass_fds=[end], start_new_session=True)
+            command = [sys.executable, "-c", PROGRAM, str(end), *sys.path]
+            variables = os.environ | {"RAYON_NUM_THREADS": str(threads(count))}
+            process = subprocess.Popen(command, env=variables, pass_fds=[end], start_new_session=True)
             theirs.close()
             stack.callback(process.wait)
             stack.callback(process.terminate)
