@@ -3,6 +3,9 @@
 They find each other through the store of torchrun's agent, over as many nodes as the job has; from then on a connection
 joins rank 0 with each other rank. A rank that dies closes its connection, so the others end, too, within moments. All
 end with their launcher (see `launcher`): no later job can join this one.
+
+A connection opens only to those who know a key out of that store. Messages are pickled, as in torchrun's own rendezvous:
+a job trusts the network between its nodes.
 """
 
 from __future__ import annotations
