@@ -5,7 +5,7 @@
     slow        a transformers tokenizer without a fast form, called as it is
 
 The first two work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
-other is encoded. Each can be sent to another process.
+other is encoded. Another process makes its own from what `described` returns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 
@@ -39,6 +40,10 @@ class Slow:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
+    def described(self) -> tuple[str, str]:
+        """What `library` takes."""
+        return self.name, self.tokenizer.name_or_path
+
     def encode(self, texts: list[str]) -> Ragged:
         lists = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return _ragged(lists, map(len, lists))
@@ -49,6 +54,9 @@ class Fast(Slow):
 
     name = "hf"
     at_once = 2
+
+    def described(self) -> tuple[str, str]:
+        return self.name, self.tokenizer.to_str()
 
     def encode(self, texts: list[str]) -> Ragged:
         encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -71,8 +79,14 @@ class Gigatoken(Fast):
         offsets = np.asarray(ragged.layout.offsets.data)
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Gigatoken, (self.tokenizer,)
+
+def library(name: str, source: str) -> Slow:
+    """The library of a name: from the JSON of a tokenizer, or a folder or name on the Hub for "slow"."""
+    if name == "slow":
+        from transformers import AutoTokenizer
+
+        return Slow(AutoTokenizer.from_pretrained(source))
+    return {"hf": Fast, "gigatoken": Gigatoken}[name](Tokenizer.from_str(source))
 
 
 def _ragged(lists: Iterable[Sequence[int]], lengths: Iterable[int]) -> Ragged:

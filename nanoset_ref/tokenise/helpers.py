@@ -4,6 +4,8 @@ They are started here, or are the other ranks of torchrun. They end when their c
 killed process that it helps, and a killed helper is noticed at once. A `ProcessPoolExecutor` does the same work with
 named semaphores, which stay in shared memory when the whole group is killed, and its processes hold each other's pipes
 open after their parent has died.
+
+Messages are JSON, and the answer to a list of texts is two: lengths int64 [texts], and ids int32 back to back.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from nanoset_ref.tokenise.backends import Ragged, threads
+import numpy as np
+import orjson
 
+from nanoset_ref.tokenise.backends import Ragged, library, threads
+
+STOP = {"stop": True}  # no list of texts, and no answer
 PROGRAM = """
 import sys
 sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
@@ -46,18 +52,19 @@ class Helper(NamedTuple):
     def encode(self, texts: list[str]) -> Ragged:
         """As the library's `encode`, in that process. Raises JobError if it has ended."""
         try:
-            self.connection.send(texts)
-            return self.connection.recv()
+            self.connection.send_bytes(orjson.dumps(texts))
+            lengths, ids = self.connection.recv_bytes(), self.connection.recv_bytes()
         except (EOFError, OSError):
             what = "died amid its work (was it killed, for want of memory?); nothing was written"
             raise JobError(f"{self.name} {what}") from None
+        return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
 
 
 def tell(helpers: Iterable[Helper], message: Any) -> None:
     """Send all a message; that one has died is left to be found out by whoever needs it."""
     for helper in helpers:
         with suppress(OSError):
-            helper.connection.send(message)
+            helper.connection.send_bytes(orjson.dumps(message))
 
 
 @contextmanager
@@ -86,18 +93,20 @@ def serve(connection: int) -> None:
 
 def help_along(connection: Connection) -> None:
     """Receive the library, then encode what comes until None does. Raises StoppedError."""
-    library = receive(connection)
+    encode = library(*receive(connection)).encode
     while (texts := receive(connection)) is not None:
+        ids, lengths = encode(texts)
         with _stopped_with_the_other_end():
-            connection.send(library.encode(texts))
+            connection.send_bytes(lengths.tobytes())
+            connection.send_bytes(ids.astype(np.int32, copy=False).tobytes())
 
 
 def receive(connection: Connection) -> Any:
     """The next message. Raises StoppedError if that is what it says, or if the sender has ended."""
     with _stopped_with_the_other_end():
-        message = connection.recv()
-    if isinstance(message, StoppedError):
-        raise message
+        message = orjson.loads(connection.recv_bytes())
+    if message == STOP:
+        raise StoppedError
     return message
 
 

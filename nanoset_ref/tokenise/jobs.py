@@ -109,7 +109,7 @@ def tokenise(
         encoder = config.build(document.text[:PROBE_CHARS] for document in texts)
         with open_sink(encoder) as sink, started_helpers(workers if workers > 1 else 0) as started:
             helpers = [*started, *ranks.others]
-            tell(helpers, encoder.library)
+            tell(helpers, encoder.library.described())
             encoders: list[Encode] = [helper.encode for helper in helpers]
             if ranks.others:
                 encoders.append(encoder.library.encode)  # as all ranks do

@@ -4,8 +4,7 @@ They find each other through the store of torchrun's agent, over as many nodes a
 joins rank 0 with each other rank. A rank that dies closes its connection, so the others end, too, within moments. All
 end with their launcher (see `launcher`): no later job can join this one.
 
-A connection opens only to those who know a key out of that store. Messages are pickled, as in torchrun's own rendezvous:
-a job trusts the network between its nodes.
+A connection opens only to those who know a key out of that store, and nothing that comes over it is unpickled.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 from nanoset_ref.launcher import under_torchrun
 from nanoset_ref.tokenise.backends import threads
-from nanoset_ref.tokenise.helpers import Helper, StoppedError, receive, tell
+from nanoset_ref.tokenise.helpers import STOP, Helper, receive, tell
 
 WHERE = "nanoset_ref/where"
 
@@ -42,7 +41,7 @@ class Ranks:
         try:
             yield
         except BaseException:
-            tell(self.others, StoppedError())
+            tell(self.others, STOP)
             raise
 
     def agree(self, decide: Callable[[], str]) -> str:
@@ -67,13 +66,14 @@ def _others(rank: int) -> list[Helper]:
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(WHERE, f"{listener.address[1]} {key}")
             connections = [_tuned(listener.accept()) for _ in range(1, size)]
-        return [Helper(connection.recv(), connection) for connection in connections]
+        return [Helper(receive(connection), connection) for connection in connections]
     while not store.check([WHERE]):
         time.sleep(0.05)
     port, key = store.get(WHERE).decode().split()
     connection = _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
-    connection.send(f"rank {rank}")
-    return [Helper("rank 0", connection)]
+    lead = Helper("rank 0", connection)
+    tell([lead], f"rank {rank}")
+    return [lead]
 
 
 def _tuned(connection: Any) -> Connection:
