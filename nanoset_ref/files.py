@@ -37,31 +37,21 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         The open temporary. On a clean exit it is flushed, synced and renamed to `path`; on an exception it is removed.
 
     Raises:
-        ValueError: for another mode.
         FileNotFoundError: the folder of `path` does not exist.
     """
-    if mode not in ("wb", "w"):
-        raise ValueError(f'atomic_write takes mode "wb" or "w", got {mode!r}')
-    path = Path(path)
-    temporary, file = _open_temporary(path, mode)
-    try:
-        with file:
-            yield file
-            sync(file)
-            os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with atomic_write_set([path], overwrite=True, mode=mode) as (file,):
+        yield file
 
 
 @contextlib.contextmanager
-def atomic_write_set(paths: Sequence[PathLike], *, overwrite: bool = False) -> Iterator[list[IO[bytes]]]:
+def atomic_write_set(
+    paths: Sequence[PathLike], *, overwrite: bool = False, mode: str = "wb"
+) -> Iterator[list[IO[Any]]]:
     """Write files that belong together: a reader finds all of them, or no set at all.
 
     1. all are written to temporaries beside their targets, then flushed and synced: a full disk shows here, while an
        old set is still whole
-    2. the last of `paths` is what makes the set valid: an old one is removed first
+    2. the last of `paths` is what makes the set valid: of several files, an old last one is removed first
     3. the temporaries are renamed in the order of `paths`, so the new last one comes last
 
     A writer killed between 2 and 3 leaves an unfinished set without its last file; the next writer replaces it without
@@ -70,6 +60,7 @@ def atomic_write_set(paths: Sequence[PathLike], *, overwrite: bool = False) -> I
     Args:
         paths: the targets, in one or several existing folders.
         overwrite: whether a complete old set may be replaced.
+        mode: as in `atomic_write`.
 
     Yields:
         The open temporaries, in the order of `paths`.
@@ -79,33 +70,31 @@ def atomic_write_set(paths: Sequence[PathLike], *, overwrite: bool = False) -> I
         FileNotFoundError: a folder does not exist.
     """
     targets = [Path(path) for path in paths]
-    last = targets[-1]
-    if not overwrite:
-        _refuse_existing(last)
     with contextlib.ExitStack() as stack:
-        files = []
-        for target in targets:
-            temporary, file = _open_temporary(target, "wb")
-            stack.callback(temporary.unlink, missing_ok=True)
-            files.append(stack.enter_context(file))
+        _refuse_existing(targets[-1], overwrite)
+        files = [stack.enter_context(_temporary(target, mode)) for target in targets]
         yield files
+        # 1.
         for file in files:
             sync(file)
-        if not overwrite:
-            _refuse_existing(last)
-        last.unlink(missing_ok=True)
+        # 2.
+        _refuse_existing(targets[-1], overwrite)
+        if len(targets) > 1:
+            targets[-1].unlink(missing_ok=True)
+        # 3.
         for file, target in zip(files, targets, strict=True):
             os.replace(file.name, target)
     for folder in {target.parent for target in targets}:
         sync_folder(folder)
 
 
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists and is left unchanged; remove it, or ask for overwriting")
 
 
-def _open_temporary(path: Path, mode: str) -> tuple[Path, IO[Any]]:
+@contextlib.contextmanager
+def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     """A new, locked temporary beside `path`, after those that dead writers left there are gone."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
@@ -113,31 +102,26 @@ def _open_temporary(path: Path, mode: str) -> tuple[Path, IO[Any]]:
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        file = open(temporary, mode.replace("w", "x"), **text)  # noqa: SIM115 - the caller closes it
-        with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers
-            lock(file, wait=True)
-        if os.fstat(file.fileno()).st_nlink > 0:
-            return temporary, file
-        file.close()  # before it was locked, another writer took it for a leftover
+        with open(temporary, mode.replace("w", "x"), **text) as file:
+            with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers
+                lock(file, wait=True)
+            if os.fstat(file.fileno()).st_nlink == 0:
+                continue  # before it was locked, another writer took it for a leftover
+            try:
+                yield file
+            finally:
+                temporary.unlink(missing_ok=True)
+            return
 
 
-def remove_leftovers(path: PathLike) -> list[Path]:
-    """Remove the temporaries that dead writers of `path` left; those of live writers, and links and pipes, stay.
-
-    Returns:
-        The files that were removed.
-    """
-    path = Path(path)
-    removed = []
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporaries that dead writers of `path` left; those of live writers, and links and pipes, stay."""
     for entry in os.scandir(path.parent):
         named = entry.name.startswith(f".{path.name}.") and entry.name.endswith(".tmp")
-        if not (named and entry.is_file(follow_symlinks=False)):
-            continue
-        with contextlib.suppress(OSError), open(entry.path, "rb") as file:
-            if lock(file):
-                os.unlink(entry.path)
-                removed.append(Path(entry.path))
-    return removed
+        if named and entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(OSError), open(entry.path, "rb") as file:
+                if lock(file):
+                    os.unlink(entry.path)
 
 
 def lock(file: IO[Any], *, wait: bool = False) -> bool:
@@ -165,16 +149,12 @@ def read_json(path: PathLike) -> Any:
     """
     path = Path(path)
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is not a regular file")
-    if status.st_size > MAX_JSON_BYTES:
-        raise ValueError(f"{path} has {status.st_size} bytes; no JSON file of this package exceeds {MAX_JSON_BYTES}")
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON_BYTES:
+        raise ValueError(f"{path} is not a regular file of at most {MAX_JSON_BYTES} bytes")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ValueError(f"{path} is nested too deeply") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is not JSON, or nested too deeply: {error}") from error
 
 
 def checksum(path: PathLike) -> str:
@@ -184,6 +164,21 @@ def checksum(path: PathLike) -> str:
         while piece := file.read(1 << 22):
             digest.update(piece)
     return f"xxh3_128:{digest.hexdigest()}"
+
+
+def seal(text: str, *paths: PathLike) -> str:
+    """The content of a text and of files, as a `checksum`: what a set says about itself in its smallest part."""
+    content = "\n".join([text, *map(checksum, paths)])
+    return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"
+
+
+def identity(path: PathLike) -> tuple[int, int, int] | None:
+    """Size in bytes, time of the last change in nanoseconds, and inode: another file has another one; None: no file."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def sync(file: IO[Any]) -> None:

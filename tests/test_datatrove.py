@@ -10,10 +10,10 @@ import pytest
 
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import NanosetDataLoader
+from nanoset_ref.documents import position_ids, starts_after_eos
 from nanoset_ref.formats import (
     DataCollatorForCLMWithPositionIds,
     DatatroveFile,
-    DatatroveFolder,
     DatatroveNanoset,
     datatrove_files,
 )
@@ -40,28 +40,24 @@ def sha256(arrays, dtype=np.int64):
 
 
 def test_golden_reads_of_datatrove(golden):
+    """Files in the same order, and of each file the same samples and positions."""
     arrays = np.load(golden / "datatrove/datatrove.npz")
     reads = json.loads((golden / "datatrove/datatrove.json").read_text())["reads"]
     assert len(reads) == 14
     for read in reads:
-        options = {"filename_pattern": "*.ds", "recursive": False, "token_size": 2, **read["args"]}
-        folder = DatatroveFolder(golden / "datatrove" / read["folder"], read["seq_len"], **options)
-        assert len(folder) == read["len"]
-        assert [file.path.name for file in folder.files] == read["file_order"]
-        assert folder.file_lens == read["file_lens"]
-        order = range(len(folder))
-        if read["order"] != "sequential":
-            order = (
-                list(reversed(order)) if read["order"] == "backward" else np.random.RandomState(0).permutation(order)
-            )
-        for i in order:
-            sample = folder[i]
-            assert {key: str(value.dtype) for key, value in sample.items()} == read["dtypes"]
-            for key, value in sample.items():
-                np.testing.assert_array_equal(value, arrays[f"{read['id']}/{key}"][i])
-        for index in (len(folder), -1):
-            with pytest.raises(IndexError, match="there is no sample"):
-                folder[index]
+        options, length = read["args"], read["seq_len"]
+        positions, eos = options.pop("return_positions", False), options.pop("positions_from_eos_token_id", None)
+        files = datatrove_files(golden / "datatrove" / read["folder"], recursive=False, **options)
+        assert [file.path.name for file in files] == read["file_order"]
+        lengths = [file.num_samples(length) for file in files]
+        assert lengths == read["file_lens"] and sum(lengths) == read["len"]
+        nanoset = Nanoset(files, None, length, read["len"])
+        turns = [nanoset.order.positions(d, s)[0] for d, count in enumerate(lengths) for s in range(count)]
+        rows = nanoset.read(np.array(turns))
+        np.testing.assert_array_equal(rows, arrays[f"{read['id']}/input_ids"])
+        if positions:
+            starts = nanoset.starts(np.array(turns)) if eos is None else starts_after_eos(rows, eos)
+            np.testing.assert_array_equal(position_ids(starts), arrays[f"{read['id']}/positions"])
 
 
 def golden_cases(golden):
@@ -82,7 +78,7 @@ def golden_cases(golden):
 
 def test_golden_samples_of_nanotron(golden):
     for case, dataset, arrays in golden_cases(golden):
-        order = dataset.order._order
+        order = dataset.order.order
         assert order.dataset_lengths.tolist() == case["dataset_lengths"]
         assert len(dataset) == case["len"]
         datasets, samples = order[np.arange(len(dataset))]
@@ -129,13 +125,10 @@ def test_windows_disjoint_or_overlapping(tmp_path):
         ("disjoint", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 19]]),
         ("overlapping", [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12], [12, 13, 14, 15, 16]]),
     ):
-        folder = DatatroveFolder(tmp_path, 4, windows=windows, return_positions=True)
-        assert [folder[i]["input_ids"].tolist() for i in range(len(folder))] == expected
-        files = datatrove_files(tmp_path, windows=windows)
-        order = build_order("nanotron", [4], None, 4)
-        rows = Nanoset(files, None, 4, 4, order=order).read(np.arange(4))
-        assert [expected[order[k][1]] for k in range(4)] == rows.tolist()
-    assert [folder[i]["positions"].tolist() for i in (1, 2)] == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
+        dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
+        samples = sorted((dataset[k] for k in range(4)), key=lambda sample: sample["input_ids"][0])
+        assert [sample["input_ids"].tolist() for sample in samples] == expected
+    assert [sample["positions"].tolist() for sample in samples[1:3]] == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
@@ -143,8 +136,6 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
     write_ds(tmp_path / "x/0.ds", [70000, 70001, 70002], [3], np.uint32)
     write_ds(tmp_path / "x/1.ds", [1], [1], np.uint32)
     write_ds(tmp_path / "x/2.ds", [70003, 70004], [2], np.uint32)
-    folder = DatatroveFolder(tmp_path / "x", 1)
-    assert [folder[i]["input_ids"].tolist() for i in range(len(folder))] == [[70000, 70001], [70003, 70004]]
     dataset = DatatroveNanoset(str(tmp_path / "x"), None, 1, 6)  # one path is one folder
     assert sorted(dataset[k]["input_ids"].tolist() for k in range(6)) == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
 
@@ -194,7 +185,7 @@ def test_broken_folders_are_named(golden, tmp_path):
     with pytest.raises(TokenFileError, match="does not end with the 2338 tokens"):
         _ = DatatroveFile(path).document_offsets
     path.with_name(path.name + ".metadata").unlink()
-    with pytest.raises(TokenFileError, match="2 or 4 bytes.* got '3'"):
+    with pytest.raises(TokenFileError, match="the bytes of an id, got '3'"):
         DatatroveFile(path, token_size=3)
 
 

@@ -43,7 +43,8 @@ def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path
         [sys.executable, "-c", script, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout.readline() == b"writing\n"
-        assert remove_leftovers(target) == [], "the temporary of a live writer must stay"
+        remove_leftovers(target)
+        assert len(list(tmp_path.iterdir())) == 1, "the temporary of a live writer must stay"
         os.kill(writer.pid, signal.SIGKILL)
     leftover = [p.name for p in tmp_path.iterdir()]
     assert len(leftover) == 1 and leftover[0].startswith(".a.bin.")
@@ -54,7 +55,7 @@ def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path
 
 def test_a_writer_of_another_target_is_left_alone(tmp_path):
     (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"someone else's")
-    assert remove_leftovers(tmp_path / "a.bin") == []
+    remove_leftovers(tmp_path / "a.bin")
     assert (tmp_path / ".b.bin.1-deadbeef.tmp").exists()
 
 
@@ -63,11 +64,6 @@ def test_a_missing_folder_is_named(tmp_path):
         pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"),
         atomic_write(tmp_path / "nowhere" / "a.bin"),
     ):
-        pass
-
-
-def test_another_mode_is_refused(tmp_path):
-    with pytest.raises(ValueError, match='"wb" or "w", got \'a\''), atomic_write(tmp_path / "a", "a"):
         pass
 
 
@@ -84,7 +80,8 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
 
     def late(file, how):
         if not taken and how == fcntl.LOCK_EX:
-            taken.extend(remove_leftovers(tmp_path / "a"))
+            taken.extend(tmp_path.iterdir())
+            remove_leftovers(tmp_path / "a")
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", late)

@@ -1,6 +1,11 @@
 """The same documents in every format, and the choice of documents to hold out."""
 
+import errno
 import itertools
+import json
+import os
+import pickle
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import convert, open_tokens, split, verify
+from nanoset_ref.formats import convert, convert_parts, open_tokens, split, verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens
@@ -60,7 +65,7 @@ def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
     assert (tmp_path / "b.ds").read_bytes() == original.read_bytes()
     assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(original.name + ".index").read_bytes()
     ours, theirs = ((p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original))
-    assert ours.partition("\n")[2] == theirs.partition("\n")[2]
+    assert ours.split("\n")[1:3] == theirs.split("\n")[1:] and len(ours.split("\n")) == 4
 
 
 def test_a_ds_file_beside_a_token_file_of_its_name_is_itself(source, tmp_path):
@@ -120,7 +125,7 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
 
 def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch):
     monkeypatch.setattr(Tokens, "content_hash", lambda self: "something else")
-    with pytest.raises(TokenFileError, match="does not hold what was written"):
+    with pytest.raises(TokenFileError, match="do not hold what was written"):
         convert([source], tmp_path / "b.npy")
     assert not list(tmp_path.glob("b.*"))
 
@@ -163,10 +168,11 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy is no array of document boundaries"),
+        ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy is missing or holds no document boundaries"),
         ("b.ds.metadata", b"", "must begin with <tokenizer>"),
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),
         ("b.ds.index", None, r"has no manifest or index"),
+        ("b.ds.index", b"\x2e" + bytes(8), "does not end with the 46 tokens"),
     ],
 )
 def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, message):
@@ -178,14 +184,72 @@ def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, m
         verify(tmp_path / ("b.ds" if file.startswith("b") else "a_input_ids.npy"))
 
 
-def test_boundaries_of_another_order_are_refused(source, tmp_path):
-    path = source.path.with_suffix(".documents.npy")
-    offsets = np.load(path)
-    np.save(path, offsets[[0, 2, 3, 1, 4, 5]])
+@pytest.mark.parametrize("name", ["a_input_ids.npy", "b.ds"])
+def test_verify_finds_one_changed_byte_in_any_file_of_a_set(source, tmp_path, name):
+    convert([source], tmp_path / "b.ds")
+    assert "checksum" in verify(tmp_path / name)
+    for path in tmp_path.glob(f"{name[:8]}*"):
+        content = path.read_bytes()
+        for place, byte in enumerate(content):
+            path.write_bytes(content[:place] + bytes([byte ^ 1 << place % 8]) + content[place + 1 :])
+            with pytest.raises((ValueError, OSError)):
+                verify(tmp_path / name)
+        path.write_bytes(content + b"\0")
+        with pytest.raises(TokenFileError):
+            verify(tmp_path / name)
+        path.write_bytes(content)
+
+
+def test_boundaries_that_do_not_decrease_are_known(source):
+    """Also where an older manifest has no seal."""
+    path, manifest = source.path.with_suffix(".documents.npy"), source.path.with_suffix(".json")
+    np.save(path, np.load(path)[[0, 2, 3, 1, 4, 5]])
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"seal": None}))
     with pytest.raises(TokenFileError, match="must not decrease"):
         verify(source.path)
     with pytest.raises(TokenFileError, match=r"boundaries of a_input_ids\.npy; name that file"):
         open_tokens(path)
+
+
+@pytest.mark.parametrize("eos", [None, 2])
+def test_boundaries_that_others_wrote_are_checked_against_the_ids(golden, tmp_path, eos):
+    """datatrove leaves no checksum, but each document ends with an EOS."""
+    for path in (golden / "datatrove/plain").iterdir():
+        shutil.copy(path, tmp_path)
+    path, index = tmp_path / "00000_unshuffled.ds", tmp_path / "00000_unshuffled.ds.index"
+    assert "checksum" not in verify(path, eos_token_id=eos)
+    ends = np.fromfile(index, dtype="<u8")
+    ends[7] -= 1
+    index.write_bytes(ends.tobytes())
+    with pytest.raises(TokenFileError, match=f"the document that ends at {ends[7]} has no EOS id 2 there"):
+        verify(path, eos_token_id=eos)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source, tmp_path, suffix):
+    opened = convert([source], tmp_path / f"b{suffix}")
+    waiting, dataset = open_tokens(opened.path), pickle.dumps(Nanoset(opened, None, 4, 4))
+    assert as_lists(pickle.loads(pickle.dumps(opened))) == DOCUMENTS
+    convert([source], tmp_path / f"b{suffix}", overwrite=True)
+    for read in (lambda: pickle.loads(dataset), lambda: waiting.tokens, lambda: pickle.loads(pickle.dumps(opened))):
+        with pytest.raises(TokenFileError, match="was replaced or changed after it was opened"):
+            read()
+    assert opened.tokens[0] == 5, "what is mapped stays"
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
+def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypatch, suffix):
+    parts = {tmp_path / f"{name}{suffix}": [part] for name, part in zip("xy", split(source, 2), strict=True)}
+    convert_parts([source], parts)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert_parts([source], {path: [np.array([0])] for path in parts}, overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_bad_requests(source, tmp_path):
@@ -194,7 +258,7 @@ def test_bad_requests(source, tmp_path):
     with pytest.raises(ValueError, match=r"suffix must be one of .* got 'b\.parquet'"):
         convert([source], tmp_path / "b.parquet")
     convert([source], tmp_path / "there.bin")
-    with pytest.raises(FileExistsError, match="exists; remove it"):
+    with pytest.raises(FileExistsError, match="exists and is left unchanged"):
         convert([source], tmp_path / "there.bin")
     for dtype, suffix in (("float32", ".bin"), ("uint8", ".ds")):
         with pytest.raises(ValueError, match=rf"{dtype}$"):
@@ -234,13 +298,12 @@ def test_rows_are_not_torn_apart(tmp_path):
         writer.write_document(range(3))
         writer.write_document(range(5))
     source = open_tokens(tmp_path / "a.npy")
-    with pytest.raises(ValueError, match="cut into rows of 4 tokens"):
+    with pytest.raises(ValueError, match="tear rows of 4 tokens apart"):
         convert([source], tmp_path / "b.npy", chosen=[np.array([0])])
     assert open_tokens(convert([source], tmp_path / "b.npy").path).facts["row_length"] == 4
 
 
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
-    for module in ("tokens.view", "formats.conversion"):
-        monkeypatch.setattr(f"nanoset_ref.{module}.BLOCK_IDS", 3)
+    monkeypatch.setattr("nanoset_ref.tokens.view.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
     assert [ids.tolist() for ids, _ in source.blocks(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]

@@ -15,11 +15,10 @@ from nanoset_ref.files import atomic_write
 from nanoset_ref.formats import (
     Description,
     agreed_facts,
-    check_target,
     convert,
+    convert_parts,
     describe,
     open_tokens,
-    remove,
     split,
     verify,
     without_companions,
@@ -104,7 +103,7 @@ def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = N
     results = []
     for file in without_companions(files):
         try:
-            ok, detail = True, verify(unsaid.open(file), vocab_size)
+            ok, detail = True, verify(unsaid.open(file), vocab_size, unsaid.eos_token_id)
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
@@ -175,18 +174,11 @@ def split_file(
         overwrite: replace existing targets.
     """
     tokens = unsaid.open(source)
-    for target in (train, valid):
-        check_target(target, [tokens], overwrite=overwrite)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
     rest, chosen = split(tokens, int(held_out) if held_out.is_integer() else held_out, seed=seed)
-    written = [convert([tokens], train, chosen=[rest], overwrite=overwrite)]
-    try:
-        written.append(convert([tokens], valid, chosen=[chosen], overwrite=overwrite))
-    except BaseException:
-        remove(train)
-        raise
-    unsaid.show_written(*written)
+    parts = convert_parts([tokens], {train: [rest], valid: [chosen]}, overwrite=overwrite)
+    unsaid.show_written(*parts)
 
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 from .conversion import agreed_facts as agreed_facts
-from .conversion import check_target as check_target
 from .conversion import convert as convert
-from .conversion import remove as remove
+from .conversion import convert_parts as convert_parts
 from .conversion import split as split
 from .datatrove import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds
 from .datatrove import DatatroveFile as DatatroveFile
-from .datatrove import DatatroveFolder as DatatroveFolder
 from .datatrove import DatatroveNanoset as DatatroveNanoset
 from .datatrove import datatrove_files as datatrove_files
 from .description import Description as Description

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write_set
+from nanoset_ref.files import PathLike, atomic_write_set, seal
+from nanoset_ref.formats.datatrove import index_and_metadata
 from nanoset_ref.formats.opening import open_tokens
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
+from nanoset_ref.tokens import (
+    Block,
+    TokenFileError,
+    TokenFileWriter,
+    Tokens,
+    content_hash,
+    documents_path,
+    manifest_path,
+)
 
-BLOCK_IDS = 1 << 22  # ids that are hashed at once
+Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all
 Write = Callable[[NDArray[Any], NDArray[np.int64]], None]  # ids back to back, and the tokens of each document
 
 
@@ -26,7 +34,7 @@ def convert(
     target: PathLike,
     *,
     dtype: DTypeLike | None = None,
-    chosen: Sequence[NDArray[np.int64]] | None = None,
+    chosen: Chosen = None,
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> Tokens:
@@ -48,51 +56,63 @@ def convert(
             different vocabularies or windows, nothing to write, a source whose content has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
-    target = check_target(target, sources, overwrite=overwrite)
+    return convert_parts(sources, {target: chosen}, dtype=dtype, overwrite=overwrite, facts=facts)[0]
+
+
+def convert_parts(
+    sources: Sequence[Tokens],
+    parts: Mapping[PathLike, Chosen],
+    *,
+    dtype: DTypeLike | None = None,
+    overwrite: bool = False,
+    facts: dict[str, Any] | None = None,
+) -> list[Tokens]:
+    """As `convert`, into several targets, {target: chosen}: none appears or is replaced before all are written."""
+    if not sources:
+        raise ValueError("there is nothing to convert: give at least one source")
     width = np.dtype(dtype or sources[0].dtype)
     if width.kind not in "iu":
         raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    row = description.get("row_length")
-    if chosen is not None and row and any(np.any(np.diff(it.known_documents()) % row) for it in sources):
-        raise ValueError(
-            f"the source was cut into rows of {row} tokens, which a choice of documents would tear apart: "
-            "choose among its texts instead"
-        )
-    digest, sizes = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
-    with WRITERS[target.suffix](target, width, description, overwrite) as write:
-        for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
-            for ids, lengths in source.blocks(documents):
-                for start in range(0, len(ids), BLOCK_IDS):
-                    digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
-                sizes.append(lengths)
-                write(ids, lengths)
-    digest.update(np.cumsum(np.concatenate(sizes), dtype="<i8").data)
+    targets = [_checked_target(Path(target), sources) for target in parts]
+    for chosen in parts.values():
+        _check_choice(sources, chosen, description.get("row_length"))
+    with contextlib.ExitStack() as stack:
+        writes = [stack.enter_context(WRITERS[it.suffix](it, width, description, overwrite)) for it in targets]
+        written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writes, strict=True)]
     try:
-        written = open_tokens(target)
-        if written.content_hash() != digest.hexdigest():
-            raise TokenFileError(f"{target} does not hold what was written into it: the disk or the memory is faulty")
+        copies = [open_tokens(target) for target in targets]
+        if [copy.content_hash() for copy in copies] != written:
+            raise TokenFileError(f"{targets} do not hold what was written: the disk or the memory is faulty")
     except BaseException:
-        remove(target)
+        for target in targets:
+            _remove(target)
         raise
-    return written
+    return copies
 
 
-def check_target(target: PathLike, sources: Sequence[Tokens], *, overwrite: bool = False) -> Path:
-    """The target as a Path, if `convert` may write it; ValueError or FileExistsError, as there, if not."""
-    target = Path(target)
-    if not sources:
-        raise ValueError("there is nothing to convert: give at least one source")
+def _checked_target(target: Path, sources: Sequence[Tokens]) -> Path:
     if target.suffix not in WRITERS:
         raise ValueError(f"the target's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
-    if target.exists():
-        if any(target.samefile(source.path) for source in sources):
-            raise ValueError(f"{target} is read and cannot be written at the same time; give the target another name")
-        if not overwrite:
-            raise FileExistsError(f"{target} exists; remove it, or ask for overwriting")
+    if target.exists() and any(target.samefile(source.path) for source in sources):
+        raise ValueError(f"{target} is read and cannot be written at the same time; give the target another name")
     return target
+
+
+def _check_choice(sources: Sequence[Tokens], chosen: Chosen, row_length: int | None) -> None:
+    """Refuse to choose among documents that do not end where the rows of a file do."""
+    if chosen is not None and row_length and any(np.any(it.known_documents() % row_length) for it in sources):
+        raise ValueError(f"a choice of documents would tear rows of {row_length} tokens apart: choose among the texts")
+
+
+def _copied(sources: Sequence[Tokens], chosen: Chosen, write: Write) -> Iterator[Block]:
+    """Write the documents, and hand on what was written."""
+    for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
+        for ids, lengths in source.blocks(documents):
+            write(ids, lengths)
+            yield ids, lengths
 
 
 def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
@@ -103,13 +123,12 @@ def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
     """
     agreed: dict[str, Any] = {}
     for source in sources:
-        said = {name: value for name, value in source.facts.items() if value is not None and name != "checksum"}
-        for name, value in said.items():
+        for name, value in source.facts.items():
+            if name == "checksum" or value is None:
+                continue
             if agreed.setdefault(name, value) != value:
-                before = agreed[name]
-                raise ValueError(
-                    f"one file cannot hold both: {source.path} has {name}={value!r}, the others {before!r}"
-                )
+                both = f"{source.path} has {name}={value!r}, the others {agreed[name]!r}"
+                raise ValueError(f"one file cannot hold both: {both}")
     return agreed
 
 
@@ -129,7 +148,7 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
     """
     documents = len(source.known_documents()) - 1
     if isinstance(held_out, float) and not 0 < held_out < 1:
-        raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; give a whole number of documents")
+        raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; or give a whole number")
     count = round(held_out * documents) if isinstance(held_out, float) else held_out
     if not 0 < count < documents:
         raise ValueError(f"of {documents} documents, 1 to {documents - 1} can be held out; {held_out} asks for {count}")
@@ -168,12 +187,14 @@ def _datatrove(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrit
         ends.write((np.cumsum(lengths) + total).astype("<u8").data)
         total += len(ids)
 
-    with atomic_write_set([*_beside(path), path], overwrite=overwrite) as (ends, metadata, file):
+    with atomic_write_set([*index_and_metadata(path), path], overwrite=overwrite) as (ends, metadata, file):
         yield write
         if total == 0:
             raise TokenFileError(f"nothing was written to {path}: a token file holds at least one id")
-        tokenizer = facts.get("tokenizer") or "unknown"
-        metadata.write(f"{tokenizer}|{width.itemsize}\n{total}\n{_short(total)}".encode())
+        text = f"{facts.get('tokenizer') or 'unknown'}|{width.itemsize}\n{total}\n{_short(total)}"
+        file.flush()
+        ends.flush()
+        metadata.write(f"{text}\n{seal(text, file.name, ends.name)}".encode())
 
 
 def _short(count: float) -> str:
@@ -186,14 +207,12 @@ def _short(count: float) -> str:
 WRITERS = {".npy": _token_file, ".bin": _megatron, ".ds": _datatrove}
 
 
-def remove(target: Path) -> None:
-    """Remove what `convert` wrote: the ids first, so that no reader takes the rest for a file."""
-    for path in [target, *_beside(target)]:
+def _remove(target: Path) -> None:
+    """Remove a file that was written: the ids first, so that no reader takes the rest for a file."""
+    beside = {
+        ".npy": [documents_path(target), manifest_path(target)],
+        ".bin": [target.with_suffix(".idx")],
+        ".ds": index_and_metadata(target),
+    }
+    for path in [target, *beside[target.suffix]]:
         path.unlink(missing_ok=True)
-
-
-def _beside(target: Path) -> list[Path]:
-    """The files that belong to a file of ids."""
-    if target.suffix == ".ds":
-        return [Path(f"{target}.index"), Path(f"{target}.metadata")]
-    return [target.with_suffix(".idx")] if target.suffix == ".bin" else [documents_path(target), manifest_path(target)]

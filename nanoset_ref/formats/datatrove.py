@@ -2,10 +2,12 @@
 
     00000.ds            raw token ids, uint16 or uint32, little endian
     00000.ds.index      uint64 [documents], where each document ends, in tokens
-    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", then the number of tokens
+    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for people to read;
+                        in files of this package also a seal, the checksum of these lines and of the other two files
 
-A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder directly, one dataset per file; a
-`DatatroveNanoset` has one dataset per folder, as today's Nanotron. Both window conventions are there: "disjoint",
+A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
+file: its samples are those of datatrove's DatatroveFolderDataset. A `DatatroveNanoset` has one dataset per folder, as
+today's Nanotron. Both window conventions are there: "disjoint",
 datatrove's and today's Nanotron's, rows of S + 1 tokens that share none; and "overlapping", this package's, rows that
 share one token, so that every token is a label once. Nothing is converted or copied; datatrove itself is not needed for
 reading. Cost: 8 bytes per document where positions are asked for.
@@ -24,17 +26,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from torch.utils.data import Dataset
+from numpy.typing import NDArray
 
-from nanoset_ref.collator import TensorPointer
-from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos, starts_at_boundaries
-from nanoset_ref.files import PathLike
+from nanoset_ref.collator import Batch, TensorPointer, as_tensors
+from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
+from nanoset_ref.files import PathLike, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.rows import checked_number
-from nanoset_ref.tokens import TokenFileError, Tokens, Windows, count_ids
+from nanoset_ref.orders.base import BLOCK, Weights
+from nanoset_ref.tokens import TokenFileError, Tokens, Windows
 
 
 class DatatroveFile(Tokens):
@@ -51,23 +51,27 @@ class DatatroveFile(Tokens):
     """
 
     def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
-        self.path, self.windows = Path(path), windows
-        if not self.path.is_file():
-            raise FileNotFoundError(f"no .ds file at {self.path}; datatrove's DocumentTokenizer writes them")
-        size, tokenizer = str(token_size or 2), ""
-        metadata = Path(f"{self.path}.metadata")
-        if metadata.is_file():
-            tokenizer, _, size = metadata.read_text(encoding="utf-8").partition("\n")[0].rpartition("|")
-        self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"no .ds file at {path}; datatrove's DocumentTokenizer writes them")
+        self.index, self.metadata = index_and_metadata(path)
+        super().__init__(path, self.index, self.metadata)
+        self.windows = windows
+        tokenizer, _, size = self._metadata_text().partition("\n")[0].rpartition("|")
+        if not self.metadata.is_file():
+            size = str(token_size or 2)
         if size not in ("2", "4"):
             raise TokenFileError(
-                f"an id takes 2 or 4 bytes; {metadata} must begin with <tokenizer>|2 or |4, got {size!r}"
+                f"{self.metadata} must begin with <tokenizer>|2 or |4, the bytes of an id, got {size!r}"
             )
         if token_size not in (None, int(size)):
-            raise TokenFileError(f"{self.path}: token_size={token_size} contradicts {metadata.name}, which says {size}")
+            raise TokenFileError(f"{path}: token_size={token_size} contradicts {self.metadata.name}, which says {size}")
+        self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         # datatrove itself writes empty files, and counts no samples in them
-        self.num_tokens = count_ids(self.path, self.dtype) if self.path.stat().st_size else 0
+        self.num_tokens = self.count_ids() if self.path.stat().st_size else 0
+
+    def _metadata_text(self) -> str:
+        return self.metadata.read_bytes().decode(errors="replace") if self.metadata.is_file() else ""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -76,27 +80,41 @@ class DatatroveFile(Tokens):
     @cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
         """int64 [documents + 1], from the index; None without one."""
-        if not Path(f"{self.path}.index").is_file():
+        if not self.index.is_file():
             return None
-        ends = np.fromfile(f"{self.path}.index", dtype="<u8").astype(np.int64)
-        offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-        if offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
-            raise TokenFileError(f"{self.path}.index does not end with the {self.num_tokens} tokens of its file")
+        self.check_unchanged()
+        ends = np.fromfile(self.index, dtype="<u8").astype(np.int64)
+        offsets = np.append(0, ends)
+        whole = self.index.stat().st_size == ends.nbytes
+        if not whole or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
+            raise TokenFileError(f"{self.index} does not end with the {self.num_tokens} tokens of its file")
         return offsets
+
+    def check_content(self) -> bool:
+        """Compare the set with the seal that `convert` adds to its .metadata, behind what datatrove writes there."""
+        content = self._metadata_text()
+        text, _, found = content.rpartition("\n")
+        if content.count("\n") < 3 and "xxh3_128:" not in content:
+            return False
+        self.known_documents()
+        if found != seal(text, self.path, self.index):
+            raise TokenFileError(f"{self.path}, its index or its metadata has changed since they were written")
+        return True
 
     def num_samples(self, sequence_length: int) -> int:
         """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
         return 0 if self.num_tokens <= sequence_length else super().num_samples(sequence_length)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DatatroveFile, (self.path, self.windows, self.dtype.itemsize)
+
+def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
+    """What belongs to a .ds file: a.ds.index and a.ds.metadata."""
+    return Path(f"{path}.index"), Path(f"{path}.metadata")
 
 
 def datatrove_files(
     folder: PathLike,
     *,
     windows: Windows = "disjoint",
-    filename_pattern: str = "*.ds",
     recursive: bool = True,
     shuffle: bool = False,
     seed: int = 42,
@@ -107,59 +125,11 @@ def datatrove_files(
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted((Path(folder).rglob if recursive else Path(folder).glob)(filename_pattern), key=str)
+    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
-        raise FileNotFoundError(
-            f"{folder} holds no file {filename_pattern!r}; datatrove's DocumentTokenizer writes them"
-        )
+        raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
     order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
     return [DatatroveFile(paths[i], windows, token_size) for i in order]
-
-
-class DatatroveFolder(Dataset[dict[str, NDArray[np.int64]]]):
-    """The samples of a folder one after the other, as datatrove's DatatroveFolderDataset gives them.
-
-    Args:
-        data_folder: the folder. seq_len: S, in tokens; a sample is S + 1 ids.
-        return_positions: whether a sample has "positions" too: 0, 1, 2, ... from the beginning of each document.
-        positions_from_eos_token_id: documents end with this id; None: they end where the index says.
-        **files: of `datatrove_files`.
-
-    A sample is {"input_ids": int64 [S + 1], "positions": int64 [S + 1]}, read at any index in any order at the same
-    cost. An index outside [0, len) is an IndexError; datatrove's own error for a negative one is an OSError.
-    """
-
-    def __init__(
-        self,
-        data_folder: PathLike,
-        seq_len: int,
-        *,
-        return_positions: bool = False,
-        positions_from_eos_token_id: int | None = None,
-        **files: Any,
-    ) -> None:
-        self.files = datatrove_files(data_folder, **files)
-        self.seq_len, self.return_positions = seq_len, return_positions
-        self.positions_from_eos_token_id = positions_from_eos_token_id
-        self.file_lens = [file.num_samples(seq_len) for file in self.files]
-        self._ends = np.cumsum(self.file_lens)
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, item: int) -> dict[str, NDArray[np.int64]]:
-        checked_number(item, len(self), "sample")
-        which = int(np.searchsorted(self._ends, item, side="right"))
-        file, eos = self.files[which], self.positions_from_eos_token_id
-        begin = (item - int(self._ends[which]) + self.file_lens[which]) * file.stride(self.seq_len)
-        row = file.tokens[begin : begin + self.seq_len + 1].astype(np.int64)
-        if not self.return_positions:
-            return {"input_ids": row}
-        if eos is None:
-            starts = starts_at_boundaries(file.known_documents(), np.array([begin]), len(row))
-        else:
-            starts = starts_after_eos(row[None], eos)
-        return {"input_ids": row, "positions": position_ids(starts)[0]}
 
 
 class FolderOrder(Order):
@@ -175,31 +145,37 @@ class FolderOrder(Order):
     name = "folders"
 
     def __init__(self, order: Order, file_lengths: Sequence[Sequence[int]]) -> None:
-        super().__init__([length for folder in file_lengths for length in folder], None, len(order), order.random_seed)
-        self._order = order
-        self._folder_of = np.repeat(np.arange(len(file_lengths)), [len(folder) for folder in file_lengths])
+        shares = order.dataset_weights / np.maximum(order.dataset_lengths, 1)
+        lengths = [length for folder in file_lengths for length in folder]
+        weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
+        super().__init__(lengths, weights, len(order), order.random_seed)
+        self.order = order
         self._begins = np.cumsum(self.dataset_lengths) - self.dataset_lengths
         self._folder_begins = np.cumsum(order.dataset_lengths) - order.dataset_lengths
-        share = order.dataset_weights / np.maximum(order.dataset_lengths, 1)
-        self.dataset_weights = share[self._folder_of] * self.dataset_lengths
 
     def _identity(self) -> dict[str, object]:
-        return {"order": self.name, "inner": self._order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
+        return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
+<<<<<<< HEAD
     def lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         folders, samples = self._order[positions]
+=======
+    def _lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        folders, samples = self.order[positions]
+>>>>>>> 8aed89d (Sets of files know each other: sealed boundaries and manifests, opened files known by size and inode, both parts of a split written before any appears)
         samples = samples + self._folder_begins[folders]
         files = np.searchsorted(self._begins, samples, side="right") - 1
         return files, samples - self._begins[files]
 
     def _positions(self, dataset: int, sample: int, until: int) -> NDArray[np.int64]:
-        folder = int(self._folder_of[dataset])
-        return self._order.positions(folder, sample + int(self._begins[dataset] - self._folder_begins[folder]), until)
+        sample += int(self._begins[dataset])
+        folder = int(np.searchsorted(self._folder_begins, sample, side="right")) - 1
+        return self.order.positions(folder, sample - int(self._folder_begins[folder]), until)
 
     def _counts(self, until: int) -> NDArray[np.int64]:
         counts = np.zeros_like(self._begins)
-        for start in range(0, until, 2**20):
-            counts += np.bincount(self[start : min(start + 2**20, until)][0], minlength=len(counts))
+        for start in range(0, until, BLOCK):
+            counts += np.bincount(self[start : min(start + BLOCK, until)][0], minlength=len(counts))
         return counts
 
 
@@ -220,7 +196,7 @@ class DatatroveNanoset(Nanoset):
     def __init__(
         self,
         dataset_folders: PathLike | Sequence[PathLike],
-        dataset_weights: ArrayLike | None,
+        dataset_weights: Weights | None,
         sequence_length: int,
         train_split_num_samples: int,
         random_seed: int = 1234,
@@ -231,13 +207,18 @@ class DatatroveNanoset(Nanoset):
     ) -> None:
         if isinstance(dataset_folders, (str, os.PathLike)):
             dataset_folders = [dataset_folders]
-        folders = [datatrove_files(it, **{"shuffle": True, "recursive": False} | files) for it in dataset_folders]
+        options: dict[str, Any] = {"shuffle": True, "recursive": False} | files
+        folders = [datatrove_files(folder, **options) for folder in dataset_folders]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
-        totals = [sum(folder) for folder in lengths]
-        inner = build_order(order, totals, dataset_weights, train_split_num_samples, random_seed)  # type: ignore[arg-type]
-        every = [file for folder in folders for file in folder]
-        outer = FolderOrder(inner, lengths)
-        super().__init__(every, None, sequence_length, train_split_num_samples, random_seed, order=outer)
+        inner = build_order(order, list(map(sum, lengths)), dataset_weights, train_split_num_samples, random_seed)
+        super().__init__(
+            [file for folder in folders for file in folder],
+            None,
+            sequence_length,
+            train_split_num_samples,
+            random_seed,
+            order=FolderOrder(inner, lengths),
+        )
         self.eos_token_id = eos_token_id
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
@@ -276,25 +257,24 @@ class DataCollatorForCLMWithPositionIds:
     cp_size: int = 1
     cp_rank: int = 0
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor | TensorPointer]:
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         feeds, judges = self.input_pp_rank, self.output_pp_rank
         home = {"input_ids": feeds, "position_ids": feeds, "label_ids": judges, "label_mask": judges}
-        batch: dict[str, torch.Tensor | TensorPointer] = {name: TensorPointer(rank) for name, rank in home.items()}
+        batch: Batch = {name: TensorPointer(rank) for name, rank in home.items()}
         if self.current_pp_rank not in (feeds, judges):
             return batch
-        rows, positions = (np.stack([example[key] for example in examples]) for key in ("input_ids", "positions"))
+        rows = np.stack([example["input_ids"] for example in examples]).astype(np.int64)
+        positions = np.stack([example["positions"] for example in examples])
         if rows.shape[1] != self.sequence_length + 1:
             raise ValueError(f"samples must have {self.sequence_length + 1} tokens, got {rows.shape[1]}")
         if not self.use_doc_masking:
             positions = np.tile(np.arange(rows.shape[1]), (len(rows), 1))
         width = self.sequence_length // self.cp_size
         mine = slice(self.cp_rank * width, (self.cp_rank + 1) * width)
-        rows = rows.astype(np.int64)
         fields = {
             "input_ids": rows[:, :-1][:, mine],
             "position_ids": positions[:, :-1],
             "label_ids": rows[:, 1:][:, mine],
             "label_mask": loss_mask(positions == 0)[:, mine],
         }
-        here = {name for name in home if home[name] == self.current_pp_rank}
-        return batch | {name: torch.from_numpy(fields[name]) for name in here}
+        return batch | as_tensors({name: fields[name] for name in home if home[name] == self.current_pp_rank})

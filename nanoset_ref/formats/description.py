@@ -18,6 +18,7 @@ from nanoset_ref.formats.opening import open_tokens
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAX_ID = 1 << 28  # a flag per id is kept up to the largest
+FEWEST = 8  # documents from which on an id that occurs once for each is no coincidence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,22 +83,20 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
         TokenFileError: document boundaries that are not known, or values that are no token ids.
     """
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
-    used = np.zeros(0, dtype=np.bool_)
+    offsets = file.known_documents()
+    lengths = np.diff(offsets)
+    used, eos_ids = np.zeros(0, dtype=np.bool_), 0
     seen: set[bytes] = set()
-    ending = eos_ids = duplicates = duplicate_tokens = 0
+    repeated = []
     for ids, sizes in file.blocks():
         used = _mark(used, ids, file)
-        ends = np.cumsum(sizes)
-        if eos is not None:
-            eos_ids += int(np.count_nonzero(ids == eos))
-            ending += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
-        for size, end in zip(sizes.tolist(), ends.tolist(), strict=True):
-            key = xxhash.xxh3_128_digest(np.ascontiguousarray(ids[end - size : end]).data)
-            if size and key in seen:
-                duplicates += 1
-                duplicate_tokens += size
+        eos_ids += int(np.count_nonzero(ids == eos))
+        for document in np.split(ids, np.cumsum(sizes)[:-1]):
+            key = xxhash.xxh3_128_digest(document.data)
+            if len(document) and key in seen:
+                repeated.append(len(document))
             seen.add(key)
-    lengths = np.diff(file.known_documents())
+    lasts = file.tokens[offsets[1:][lengths > 0] - 1]
     return Description(
         path=str(file.path),
         dtype=file.dtype.name,
@@ -113,9 +112,9 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
         largest_id=len(used) - 1,
         eos_token_id=eos,
         eos_share=None if eos is None else eos_ids / file.num_tokens,
-        documents_ending_in_eos=None if eos is None else ending,
-        duplicate_documents=duplicates,
-        duplicate_tokens=duplicate_tokens,
+        documents_ending_in_eos=None if eos is None else int(np.count_nonzero(lasts == eos)),
+        duplicate_documents=len(repeated),
+        duplicate_tokens=sum(repeated),
     )
 
 
@@ -138,12 +137,14 @@ def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
     return [(1 << b >> 1, (1 << b) - 1, counts[b]) for b in range(int(bins.min()), len(counts))]
 
 
-def verify(file: PathLike | Tokens, vocab_size: int | None = None) -> str:
+def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id: int | None = None) -> str:
     """Read a whole file, by its path or already opened, and check all that is known about it.
 
     1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
-    2. A token file's content has the checksum of its manifest.
+    2. Its set has the checksums that it holds. A .bin/.idx pair holds none.
     3. Every id lies in [0, vocab_size), as given or as the manifest says.
+    4. Every document ends with the EOS id, if the manifest says so or `eos_token_id` is given, or if the ids show it:
+       as many of them as there are documents, the last id among them, are this id.
 
     Returns:
         What was found, in one line.
@@ -153,17 +154,31 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None) -> str:
     """
     if not isinstance(file, Tokens):
         file = open_tokens(file)
-    file.check_content()
+    checksum = ", checksum as in the manifest" if file.check_content() else ""
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
-    end = np.inf if limit is None else limit
+    ids_said = f"ids below {limit:,}" if limit else "ids not negative (no vocabulary size known: give --vocab-size)"
+    of_last_id = 0
     for ids, _ in file.blocks():
-        if ids.min(initial=0) < 0 or ids.max(initial=0) >= end:
-            wrong = int(ids[(ids < 0) | (ids >= end)][0])
-            token = int(np.flatnonzero(file.tokens == wrong)[0])
+        wrong = ids[ids < 0] if limit is None else ids[(ids < 0) | (ids >= limit)]
+        if len(wrong):
+            token = int(np.flatnonzero(file.tokens == wrong[0])[0])
             vocabulary = "" if limit is None else f" of {limit} ids"
-            raise TokenFileError(f"{file.path}: token {token} has the id {wrong}, outside the vocabulary{vocabulary}")
-    checksum = ", checksum as in the manifest" if file.facts.get("checksum") else ""
-    ids_said = (
-        "ids not negative (no vocabulary size known: give --vocab-size)" if limit is None else f"ids below {limit:,}"
-    )
-    return f"{file.num_tokens:,} tokens in {len(file.known_documents()) - 1:,} documents, {ids_said}{checksum}"
+            raise TokenFileError(
+                f"{file.path}: token {token} has the id {wrong[0]}, outside the vocabulary{vocabulary}"
+            )
+        of_last_id += int(np.count_nonzero(ids == file.tokens[-1]))
+    offsets = file.known_documents()
+    _check_ends(file, np.unique(offsets[offsets > 0]), eos_token_id, of_last_id)
+    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {ids_said}{checksum}"
+
+
+def _check_ends(file: Tokens, ends: NDArray[np.int64], eos: int | None, of_last_id: int) -> None:
+    """The EOS id closes every document: as the file says, or as asked, or because the last id stands once for each."""
+    if "appended_eod" in file.facts:
+        eos = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
+    elif eos is None and of_last_id == len(ends) >= FEWEST:
+        eos = int(file.tokens[-1])
+    wrong = ends[:0] if eos is None else ends[file.tokens[ends - 1] != eos]
+    if len(wrong):
+        changed = "a boundary or an id has changed"
+        raise TokenFileError(f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos} there: {changed}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -35,25 +34,7 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
     if path.name.endswith(".documents.npy"):
         tokens = path.name.removesuffix(".documents.npy") + ".npy"
         raise TokenFileError(f"{path} holds the document boundaries of {tokens}; name that file instead")
-    file = TokenFile(path, token_dtype)
-    if file.manifest is not None or eos_token_id is None:
-        return file
-    return EosTokenFile(path, token_dtype, eos_token_id)
-
-
-class EosTokenFile(TokenFile):
-    """A token file without a manifest whose documents end with an id, which is searched for here."""
-
-    def __init__(self, path: PathLike, token_dtype: DTypeLike | None, eos_token_id: int) -> None:
-        super().__init__(path, token_dtype)
-        self.eos_token_id = eos_token_id
-        ends = self.tokens == eos_token_id
-        ends[-1] = True
-        self.document_offsets = np.concatenate([[0], np.flatnonzero(ends) + 1])
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"eos_token_id": self.eos_token_id, "appended_eod": bool(self.tokens[-1] == self.eos_token_id)}
+    return TokenFile(path, token_dtype, eos_token_id)
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:

@@ -72,6 +72,7 @@ class MMapIndexedDataset(Tokens):
         self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
         if not self.exists(path_prefix):
             raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
+        super().__init__(self.path, self.idx_path)
         self._read_index()
         if not mmap:
             self._descriptor = os.open(self.path, os.O_RDONLY)
@@ -174,11 +175,9 @@ class MMapIndexedDataset(Tokens):
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again."""
-        return MMapIndexedDataset, (self.path_prefix, self.mmap), self.fingerprint
-
-    def __setstate__(self, fingerprint: str) -> None:
-        require(self.fingerprint == fingerprint, f"{self.path} or its index was replaced since it was opened")
+        """A worker process opens the files again, but need not read them for the fingerprint."""
+        known = {"fingerprint": self.fingerprint, "opened": self.opened}
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), known
 
 
 @njit(cache=True, nogil=True)

@@ -8,27 +8,14 @@ A reader costs three system calls and no memory: the ids stay in the page cache.
 too, with the dtype given by the caller.
 """
 
-from nanoset_ref.tokens.manifest import (
-    Manifest,
-    TokenFileError,
-    Windows,
-    documents_path,
-    manifest_path,
-    token_dtype_for,
-)
-from nanoset_ref.tokens.reader import TokenFile
-from nanoset_ref.tokens.view import Tokens, count_ids
-from nanoset_ref.tokens.writer import TokenFileWriter
-
-__all__ = [
-    "Manifest",
-    "TokenFile",
-    "TokenFileError",
-    "TokenFileWriter",
-    "Tokens",
-    "Windows",
-    "count_ids",
-    "documents_path",
-    "manifest_path",
-    "token_dtype_for",
-]
+from nanoset_ref.tokens.manifest import Manifest as Manifest
+from nanoset_ref.tokens.manifest import TokenFileError as TokenFileError
+from nanoset_ref.tokens.manifest import Windows as Windows
+from nanoset_ref.tokens.manifest import documents_path as documents_path
+from nanoset_ref.tokens.manifest import manifest_path as manifest_path
+from nanoset_ref.tokens.manifest import token_dtype_for as token_dtype_for
+from nanoset_ref.tokens.reader import TokenFile as TokenFile
+from nanoset_ref.tokens.view import Block as Block
+from nanoset_ref.tokens.view import Tokens as Tokens
+from nanoset_ref.tokens.view import content_hash as content_hash
+from nanoset_ref.tokens.writer import TokenFileWriter as TokenFileWriter

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from nanoset_ref.files import PathLike, read_json
+from nanoset_ref.files import PathLike, read_json, seal
 
 FORMAT_VERSION = 1
 TOKEN_DTYPES = ("uint16", "int32")
@@ -47,6 +48,7 @@ class Manifest:
         windows: how samples are cut, "overlapping" or "disjoint" (see the top of this module).
         row_length: for "disjoint", the tokens per row (sequence_length + 1) the file was cut to; else None.
         format_version: 1.
+        seal: checksum of the other fields and of the file of document boundaries, None in manifests of older files.
     """
 
     dtype: str
@@ -61,24 +63,24 @@ class Manifest:
     windows: Windows = "overlapping"
     row_length: int | None = None
     format_version: int = FORMAT_VERSION
+    seal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format_version != FORMAT_VERSION:
-            raise TokenFileError(
-                f"format_version must be {FORMAT_VERSION}, got {self.format_version}; a newer nanoset_ref wrote it"
-            )
-        if self.dtype not in TOKEN_DTYPES:
-            raise TokenFileError(f"dtype must be one of {TOKEN_DTYPES}, got {self.dtype!r}")
-        if self.windows not in get_args(Windows):
-            raise TokenFileError(f"windows must be one of {get_args(Windows)}, got {self.windows!r}")
-        if (self.windows == "disjoint") != (self.row_length is not None):
-            raise TokenFileError(
-                f'row_length goes with windows="disjoint" and only with it, got {self.windows!r} and {self.row_length}'
-            )
+        allowed = {"format_version": (FORMAT_VERSION,), "dtype": TOKEN_DTYPES, "windows": get_args(Windows)}
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            name, value = field.name, getattr(self, field.name)
+            if name in allowed and value not in allowed[name]:
+                raise TokenFileError(f"{name} must be one of {allowed[name]}, got {value!r}")
             if "int" in field.type and value != field.default and not (isinstance(value, int) and value >= 0):
-                raise TokenFileError(f"{field.name} must be a non-negative integer, got {value!r}")
+                raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
+        if (self.windows == "disjoint") != (self.row_length is not None):
+            raise TokenFileError(f'row_length goes with windows="disjoint", got {self.windows!r}, {self.row_length}')
+
+    def sealed(self, documents: PathLike) -> bytes:
+        """The manifest as JSON, sealed together with the file of document boundaries."""
+        fields = dataclasses.asdict(self) | {"seal": None}
+        fields["seal"] = seal(json.dumps(fields), documents)
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

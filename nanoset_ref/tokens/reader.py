@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
-from nanoset_ref.tokens.view import Tokens, count_ids
+from nanoset_ref.tokens.view import Tokens
 
 KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
 
@@ -23,6 +23,7 @@ class TokenFile(Tokens):
         path: the file with the ids.
         token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a
             manifest it must agree.
+        eos_token_id: documents end with this id, in a file without a manifest; they are searched for when asked for.
 
     Attributes (beside those of `Tokens`):
         manifest: the Manifest, or None.
@@ -33,79 +34,76 @@ class TokenFile(Tokens):
             in the file.
     """
 
-    def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None) -> None:
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise FileNotFoundError(
-                f"no token file at {self.path}; nanoset_ref.preprocess writes one as <output-prefix>_input_ids.npy"
-            )
-        given = None if token_dtype is None else np.dtype(token_dtype).name
-        if given not in (None, *TOKEN_DTYPES):
-            raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {given}")
-        beside = manifest_path(self.path)
+    def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> None:
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
+        beside = manifest_path(path)
+        super().__init__(path, beside, documents_path(path))
+        self.eos_token_id = eos_token_id
         self.manifest = Manifest.read(beside) if beside.is_file() else None
+        given = None if token_dtype is None else np.dtype(token_dtype).name
         if self.manifest is None:
             name = given or "uint16"
-            self._refuse_numpy_header()
-            if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
-                raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
+            self._refuse_other_formats()
         else:
             name, self.windows = self.manifest.dtype, self.manifest.windows
+        if name not in TOKEN_DTYPES:
+            raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {name}")
         if given not in (None, name):
-            raise TokenFileError(
-                f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}; leave token_dtype out"
-            )
+            raise TokenFileError(f"{path}: token_dtype={given} contradicts the manifest, which says {name}")
         self.dtype = np.dtype(name).newbyteorder("<")
-        self.num_tokens = count_ids(self.path, self.dtype)
-        if self.manifest is not None and self.manifest.num_tokens != self.num_tokens:
-            raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} ids, its manifest {beside.name} says "
-                f"{self.manifest.num_tokens}: the file is truncated or not this manifest's; write it again"
-            )
+        self.num_tokens = self.count_ids()
+        said = self.num_tokens if self.manifest is None else self.manifest.num_tokens
+        if self.num_tokens != said:
+            raise TokenFileError(f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another")
 
-    def _refuse_numpy_header(self) -> None:
+    def _refuse_other_formats(self) -> None:
+        if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
+            raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
         with open(self.path, "rb") as file:
             if file.read(6) == b"\x93NUMPY":
-                raise TokenFileError(
-                    f"{self.path} begins with a NumPy header, but token files are raw ids; "
-                    f"convert it: np.load({self.path.name!r}).astype('<u2').tofile('raw_input_ids.npy')"
-                )
+                convert = f"np.load({self.path.name!r}).astype('<u2').tofile('raw_input_ids.npy')"
+                raise TokenFileError(f"{self.path} has a NumPy header, but token files are raw ids: {convert}")
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {} if self.manifest is None else {name: getattr(self.manifest, name) for name in KEPT_FACTS}
+        if self.manifest is not None:
+            return {name: getattr(self.manifest, name) for name in KEPT_FACTS}
+        if self.eos_token_id is None:
+            return {}
+        return {"eos_token_id": self.eos_token_id, "appended_eod": bool(self.tokens[-1] == self.eos_token_id)}
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """As `Tokens.document_offsets`, mapped at the first access; None without a manifest."""
+        """As `Tokens.document_offsets`, mapped or searched for at the first access."""
+        self.check_unchanged()
         if self.manifest is None:
-            return None
+            return None if self.eos_token_id is None else self._search_documents()
         path, shape = documents_path(self.path), (self.manifest.num_documents + 1,)
-        if not path.is_file():
-            raise TokenFileError(f"{path} is missing, though there is a manifest; copy it here as well")
         try:
             offsets = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise TokenFileError(f"{path} is no array of document boundaries; write the token file again") from error
+        except Exception as error:  # a damaged header gives errors of many types
+            raise TokenFileError(f"{path} is missing or holds no document boundaries ({error})") from error
         if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
-            raise TokenFileError(
-                f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}; it belongs to another token file"
-            )
+            right = f"int64 [{shape[0]}] from 0 to {self.num_tokens}"
+            raise TokenFileError(f"{path} must hold {right}; it belongs to another token file")
         return offsets
 
-    def stride(self, sequence_length: int) -> int:
-        """As `Tokens.stride`; a TokenFileError for another length than the file was cut to."""
-        if self.manifest is not None and self.manifest.row_length not in (None, sequence_length + 1):
-            raise TokenFileError(
-                f"{self.path} was cut into rows of {self.manifest.row_length} tokens: "
-                f"read it with sequence_length={self.manifest.row_length - 1}, not {sequence_length}"
-            )
-        return super().stride(sequence_length)
+    def _search_documents(self) -> NDArray[np.int64]:
+        ends = self.tokens == self.eos_token_id
+        ends[-1] = True
+        return np.concatenate([[0], np.flatnonzero(ends) + 1])
+
+    def check_content(self) -> bool:
+        """As `Tokens.check_content`; the manifest's seal speaks for the document boundaries and for itself."""
+        recorded = super().check_content()
+        if self.manifest is not None and self.manifest.seal is not None:
+            self.known_documents()
+            beside, documents = manifest_path(self.path), documents_path(self.path)
+            if beside.read_bytes() != self.manifest.sealed(documents):
+                raise TokenFileError(f"{beside} or {documents} has changed since both were written; copy them again")
+        return recorded
 
     def __repr__(self) -> str:
         documents = "" if self.manifest is None else f", {self.manifest.num_documents:,} documents"
         return f"TokenFile({str(self.path)!r}, {self.dtype.name}, {self.num_tokens:,} tokens{documents})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process maps the file again; a mapping itself must not travel, it would be copied."""
-        return TokenFile, (self.path, None if self.manifest else self.dtype)

@@ -1,14 +1,15 @@
 """One file of token ids, whatever its format: the ids, where its documents begin, and what is known about them.
 
 `TokenFile` (.npy and manifest), `megatron.MMapIndexedDataset` (.bin/.idx) and `formats.DatatroveFile` (.ds) are Tokens,
-so Nanosets, conversions and provenance read any of them.
+so Nanosets, conversions and provenance read any of them. Tokens know the files they opened: if one was replaced or
+changed since, whoever maps it or receives the object in another process gets an error, not other ids.
 """
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,41 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.files import checksum
+from nanoset_ref.files import PathLike, checksum, identity
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
+Block = tuple[NDArray[Any], NDArray[np.int64]]  # ids of documents back to back, and the tokens of each
 
 
 class Tokens(ABC):
     """Token ids on disk.
 
-    Attributes:
+    Args:
         path: the file that holds the ids, little endian, back to back from its first byte.
+        *beside: the other files of its set, which may be missing.
+
+    Attributes:
+        path: as given. opened: the `files.identity` of each file of the set.
         dtype: of an id. num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
         facts: what is known about the ids: those fields of a token file's manifest that survive a conversion
             (tokenizer, vocab_size, eos_token_id, ...), and "checksum" of the file's bytes where one is recorded.
     """
 
-    path: Path
     dtype: np.dtype[Any]
     num_tokens: int
     windows: Windows = "overlapping"
+
+    def __init__(self, path: PathLike, *beside: PathLike) -> None:
+        self.path = Path(path)
+        self.opened = {Path(part): identity(part) for part in (path, *beside)}
+
+    def check_unchanged(self) -> None:
+        """TokenFileError if a file of the set is another one than when it was opened, or has changed."""
+        for part, before in self.opened.items():
+            if identity(part) != before:
+                raise TokenFileError(f"{part} was replaced or changed after it was opened; build the dataset again")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -45,6 +60,7 @@ class Tokens(ABC):
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied."""
+        self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=self.dtype)
         return np.memmap(self.path, dtype=self.dtype, mode="r").view(np.ndarray)
@@ -58,29 +74,43 @@ class Tokens(ABC):
         """`document_offsets`, or a TokenFileError where they are not known."""
         offsets = self.document_offsets
         if offsets is None:
-            raise TokenFileError(
-                f"{self.path} has no manifest or index that tells its document boundaries; give the end-of-document id"
-            )
+            raise TokenFileError(f"{self.path} has no manifest or index with boundaries; give the end-of-document id")
         return offsets
 
+    def count_ids(self) -> int:
+        """Ids of `dtype` in the file; a TokenFileError if it is empty or not a whole number of ids."""
+        num_bytes = self.path.stat().st_size
+        if num_bytes == 0:
+            raise TokenFileError(f"{self.path} is empty: a token file holds at least one id; write it again")
+        if num_bytes % self.dtype.itemsize:
+            of_ids = f"the {self.dtype.itemsize} bytes of a {self.dtype.name} id: truncated, or another token_dtype"
+            raise TokenFileError(f"{self.path} has {num_bytes} bytes, not a multiple of {of_ids}")
+        return num_bytes // self.dtype.itemsize
+
     def stride(self, sequence_length: int) -> int:
-        """Tokens from the start of one sample to the next: S for overlapping windows, S + 1 for disjoint ones."""
+        """Tokens from the start of one sample to the next: S for overlapping windows, S + 1 for disjoint ones.
+
+        Raises:
+            TokenFileError: the file was cut into rows of another length.
+        """
+        row_length = self.facts.get("row_length")
+        if row_length not in (None, sequence_length + 1):
+            way_out = f"read it with sequence_length={row_length - 1}, not {sequence_length}"
+            raise TokenFileError(f"{self.path} was cut into rows of {row_length} tokens: {way_out}")
         return sequence_length + (self.windows == "disjoint")
 
     def num_samples(self, sequence_length: int) -> int:
         """Samples of S + 1 tokens in the file: (num_tokens - 1) // S for overlapping windows.
 
         Raises:
-            TokenFileError: the file is too short for a single sample.
+            TokenFileError: as `stride`; the file is too short for a single sample.
         """
         if self.num_tokens < sequence_length + 1:
-            raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
-                f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
-            )
+            needs = f"one sample of sequence_length={sequence_length} needs {sequence_length + 1}"
+            raise TokenFileError(f"{self.path} holds {self.num_tokens} tokens; {needs}: shorten it, or drop the file")
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length) + 1
 
-    def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
         """The documents in order, about 4 million ids at a time: ids back to back, and the tokens of each document.
 
         Args:
@@ -102,36 +132,36 @@ class Tokens(ABC):
                 ids = np.concatenate([self.tokens[offsets[d] : offsets[d + 1]] for d in part])
             yield ids, lengths[part]
 
-    def check_content(self) -> None:
-        """Compare the file's bytes with the recorded checksum, if there is one.
+    def check_content(self) -> bool:
+        """Compare the files of the set with the checksums they hold; whether they hold any.
 
         Raises:
             TokenFileError: they differ.
         """
-        if self.facts.get("checksum") not in (None, checksum(self.path)):
+        recorded = self.facts.get("checksum")
+        if recorded not in (None, checksum(self.path)):
             raise TokenFileError(f"{self.path}: the content has changed since its manifest was written; copy it again")
+        return recorded is not None
 
     def content_hash(self) -> str:
-        """xxh3_128 of the ids as int64 and of the boundaries: equal for equal documents in any format and dtype."""
-        digest = xxhash.xxh3_128()
-        for start in range(0, self.num_tokens, BLOCK_IDS):
-            digest.update(self.tokens[start : start + BLOCK_IDS].astype("<i8").data)
-        digest.update(np.ascontiguousarray(self.known_documents(), dtype="<i8").data)
-        return digest.hexdigest()
+        """As `content_hash` of all documents."""
+        return content_hash(self.blocks())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process maps the files again: a mapping itself must not travel, it would be copied."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("tokens", "document_offsets")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.check_unchanged()
 
 
-def count_ids(path: Path, dtype: np.dtype[Any]) -> int:
-    """Ids of `dtype` in a file of raw ids.
-
-    Raises:
-        TokenFileError: the file is empty, or not a whole number of ids.
-    """
-    num_bytes = path.stat().st_size
-    if num_bytes == 0:
-        raise TokenFileError(f"{path} is empty: a token file holds at least one id; run the preprocessing again")
-    if num_bytes % dtype.itemsize:
-        raise TokenFileError(
-            f"{path} has {num_bytes} bytes, not a multiple of the {dtype.itemsize} bytes of a {dtype.name} id: "
-            "it is truncated, or token_dtype is wrong"
-        )
-    return num_bytes // dtype.itemsize
+def content_hash(blocks: Iterable[Block]) -> str:
+    """xxh3_128 of ids as int64 and of the document boundaries: equal for equal documents in any format and dtype."""
+    digest, lengths = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
+    for ids, sizes in blocks:
+        lengths.append(sizes)
+        for start in range(0, len(ids), BLOCK_IDS):
+            digest.update(ids[start : start + BLOCK_IDS].astype("<i8").data)
+    digest.update(np.cumsum(np.concatenate(lengths), dtype="<i8").data)
+    return digest.hexdigest()

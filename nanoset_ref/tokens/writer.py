@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ class TokenFileWriter:
         except FileNotFoundError:
             pass
         except TokenFileError as error:
-            raise FileExistsError(f"{error}; one would replace it: remove it, or take another name") from error
+            raise FileExistsError(f"{error}; one would replace it: take another name") from error
         self._overwrite = overwrite
         self.num_tokens = 0
         self.num_documents = 0
@@ -81,7 +79,8 @@ class TokenFileWriter:
                 raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
             self._offsets.seek(0)
             self._write_offsets_header()
-            manifest.write(json.dumps(dataclasses.asdict(self._manifest()), indent=1).encode() + b"\n")
+            self._offsets.flush()
+            manifest.write(self._manifest().sealed(self._offsets.name))
 
     def write_document(self, ids: ArrayLike) -> None:
         """Append one document: integers [n]; n may be 0."""
@@ -99,11 +98,8 @@ class TokenFileWriter:
             raise TokenFileError(f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids")
         low, high = int(ids.min(initial=0)), int(ids.max(initial=0))
         if low < 0 or high >= self._limit:
-            raise TokenFileError(
-                f"{self.path}, documents from {self.num_documents} on: token id {low if low < 0 else high} is outside "
-                f"[0, {self._limit}), the range of the vocabulary and of {self.dtype.name}; the ids come from another "
-                "tokenizer, or a wider dtype is needed"
-            )
+            wrong = f"{self.path}, documents from {self.num_documents} on: token id {low if low < 0 else high}"
+            raise TokenFileError(f"{wrong} is outside [0, {self._limit}), the vocabulary and {self.dtype.name}")
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self._digest.update(data)
         self._ids.write(data)
