@@ -185,7 +185,7 @@ def test_broken_folders_are_named(golden, tmp_path):
     with pytest.raises(TokenFileError, match="does not end with the 2338 tokens"):
         _ = DatatroveFile(path).document_offsets
     path.with_name(path.name + ".metadata").unlink()
-    with pytest.raises(TokenFileError, match="the bytes of an id, got '3'"):
+    with pytest.raises(TokenFileError, match="bytes of an id>, got '3'"):
         DatatroveFile(path, token_size=3)
 
 

@@ -29,22 +29,14 @@ Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of d
 Write = Callable[[NDArray[Any], NDArray[np.int64]], None]  # ids back to back, and the tokens of each document
 
 
-def convert(
-    sources: Sequence[Tokens],
-    target: PathLike,
-    *,
-    dtype: DTypeLike | None = None,
-    chosen: Chosen = None,
-    overwrite: bool = False,
-    facts: dict[str, Any] | None = None,
-) -> Tokens:
+def convert(sources: Sequence[Tokens], target: PathLike, *, chosen: Chosen = None, **options: Any) -> Tokens:
     """Write documents, from one source or several one after another, into a .npy, .bin or .ds file, and prove it.
 
     Args:
         sources: what is copied, in this order.
         target: the file to write; its suffix says the format (.bin writes .idx too).
-        dtype: of the ids in the target; default: of the first source.
         chosen: for each source, the numbers of the documents to copy, int64, ascending; default: all.
+        dtype: of the ids in the target; default: of the first source.
         overwrite: whether an existing target may be replaced.
         facts: what is known about the ids (see `Tokens.facts`) where the sources do not say it.
 
@@ -56,7 +48,7 @@ def convert(
             different vocabularies or windows, nothing to write, a source whose content has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
-    return convert_parts(sources, {target: chosen}, dtype=dtype, overwrite=overwrite, facts=facts)[0]
+    return convert_parts(sources, {target: chosen}, **options)[0]
 
 
 def convert_parts(
@@ -76,9 +68,9 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    targets = [_checked_target(Path(target), sources) for target in parts]
-    for chosen in parts.values():
-        _check_choice(sources, chosen, description.get("row_length"))
+    targets = [Path(target) for target in parts]
+    for target, chosen in zip(targets, parts.values(), strict=True):
+        _refuse(target, chosen, sources, description.get("row_length"))
     with contextlib.ExitStack() as stack:
         writes = [stack.enter_context(WRITERS[it.suffix](it, width, description, overwrite)) for it in targets]
         written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writes, strict=True)]
@@ -93,16 +85,11 @@ def convert_parts(
     return copies
 
 
-def _checked_target(target: Path, sources: Sequence[Tokens]) -> Path:
+def _refuse(target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None) -> None:
     if target.suffix not in WRITERS:
         raise ValueError(f"the target's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
     if target.exists() and any(target.samefile(source.path) for source in sources):
         raise ValueError(f"{target} is read and cannot be written at the same time; give the target another name")
-    return target
-
-
-def _check_choice(sources: Sequence[Tokens], chosen: Chosen, row_length: int | None) -> None:
-    """Refuse to choose among documents that do not end where the rows of a file do."""
     if chosen is not None and row_length and any(np.any(it.known_documents() % row_length) for it in sources):
         raise ValueError(f"a choice of documents would tear rows of {row_length} tokens apart: choose among the texts")
 

@@ -60,9 +60,7 @@ class DatatroveFile(Tokens):
         if not self.metadata.is_file():
             size = str(token_size or 2)
         if size not in ("2", "4"):
-            raise TokenFileError(
-                f"{self.metadata} must begin with <tokenizer>|2 or |4, the bytes of an id, got {size!r}"
-            )
+            raise TokenFileError(f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}")
         if token_size not in (None, int(size)):
             raise TokenFileError(f"{path}: token_size={token_size} contradicts {self.metadata.name}, which says {size}")
         self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer

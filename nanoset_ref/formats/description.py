@@ -64,10 +64,8 @@ class Description:
             f"  vocabulary: {self.distinct_ids:,} different ids, the largest is {self.largest_id:,}",
         ]
         if self.eos_share is not None:
-            lines.append(
-                f"  EOS (id {self.eos_token_id}): {self.eos_share:.4%} of the tokens, "
-                f"at the end of {self.documents_ending_in_eos:,} documents"
-            )
+            closed = f"at the end of {self.documents_ending_in_eos:,} documents"
+            lines.append(f"  EOS (id {self.eos_token_id}): {self.eos_share:.4%} of the tokens, {closed}")
         lines.append(f"  duplicates: {self.duplicate_documents:,} documents, {self.duplicate_tokens:,} tokens")
         most = max(count for _, _, count in self.length_histogram)
         for first, last, count in self.length_histogram:
@@ -122,9 +120,7 @@ def _mark(used: NDArray[np.bool_], ids: NDArray[Any], file: Tokens) -> NDArray[n
     """The flags of the ids that occur, with those in `ids` set."""
     lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
     if lowest < 0 or highest >= MAX_ID:
-        raise TokenFileError(
-            f"{file.path} holds {ids.dtype.name} values {lowest} to {highest}, which are no token ids: another dtype?"
-        )
+        raise TokenFileError(f"{file.path} holds values {lowest} to {highest}, which are no token ids: another dtype?")
     used = np.pad(used, (0, max(highest + 1 - len(used), 0)))
     used[ids] = True
     return used

@@ -3,8 +3,8 @@
 The two ways to go on are compared over the same positions: [consumed, until). Each gives every token a number of
 readings; where the new plan reads a token more often than the saved one would have, it repeats it, where less often, it
 loses it. Counting is by stretches of tokens: the greatest length that fits a whole number of times into the samples'
-strides of both plans, so that plans of different sequence lengths can be compared. It costs a number per stretch and a
-look-up per position: seconds for a billion tokens.
+strides of both plans, so that plans of different sequence lengths can be compared. It costs a number per sample and per
+stretch, and a look-up per position: seconds for a billion tokens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     return {"consumed_train_samples": consumed, "plan": stage["plan"]}, stage["name"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class FileDifference:
     """What changes for one file, in tokens.
 
@@ -87,8 +87,8 @@ class Continuation:
             f"  {'file':<32} {'':<8}" + "".join(f" {name:>13}" for name in names),
         ]
         for it in self.files:
-            figures = (it.read_before, it.saved, it.new, it.repeated, it.again, it.lost)
-            lines.append(f"  {it.file[-32:]:<32} {it.status:<8}" + "".join(f" {figure:>13,}" for figure in figures))
+            file, status, *figures = dataclasses.astuple(it)
+            lines.append(f"  {file[-32:]:<32} {status:<8}" + "".join(f" {figure:>13,}" for figure in figures))
         return "\n".join(lines)
 
 
@@ -110,28 +110,20 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
     going_on, changed = saved.order(until), new.order(until)
     first = going_on.start.position if isinstance(going_on, StatelessOrder) else 0
     if isinstance(changed, StatelessOrder) and changed.start.position > consumed:
-        raise ValueError(
-            f"the new plan begins at position {changed.start.position}, the saved run had read up to {consumed}"
-        )
+        begins = f"the new plan begins at position {changed.start.position}"
+        raise ValueError(f"{begins}, the saved run had read up to {consumed}")
+    before = saved.readings(going_on, first, consumed)
+    as_saved = saved.readings(going_on, consumed, until)
+    as_new = new.readings(changed, consumed, until)
+    unit = math.gcd(*saved.strides, *new.strides)
     files = []
     for key, name in (saved.names | new.names).items():
-        unit = math.gcd(*saved.places(key).values(), *new.places(key).values())
-        before = saved.readings(going_on, key, first, consumed, unit)
-        as_saved = saved.readings(going_on, key, consumed, until, unit)
-        as_new = new.readings(changed, key, consumed, until, unit)
-        more = np.maximum(as_new - as_saved, 0)
-        files.append(
-            FileDifference(
-                file=name,
-                status="added" if key not in saved.names else "kept" if key in new.names else "dropped",
-                read_before=int(before.sum()) * unit,
-                saved=int(as_saved.sum()) * unit,
-                new=int(as_new.sum()) * unit,
-                repeated=int(more.sum()) * unit,
-                again=int(more[before > 0].sum()) * unit,
-                lost=int(np.maximum(as_saved - as_new, 0).sum()) * unit,
-            )
-        )
+        known, expected = saved.spread(before, key, unit), saved.spread(as_saved, key, unit)
+        found = new.spread(as_new, key, unit)
+        more = np.maximum(found - expected, 0)
+        status = "added" if key not in saved.names else "kept" if key in new.names else "dropped"
+        stretches = [known, expected, found, more, more[known > 0], np.maximum(expected - found, 0)]
+        files.append(FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches]))
     exact = all(it.repeated == it.lost == 0 for it in files)
     return Continuation(consumed_train_samples=consumed, until=until, exact=exact, files=files)
 
@@ -160,9 +152,9 @@ class _Plan:
         self._plan, length, files = plan, plan["sequence_length"], plan["files"]
         self._keys = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
         self.names = {key: file["name"] for key, file in zip(self._keys, files, strict=True)}
-        self._strides = [length + (file["windows"] == "disjoint") for file in files]
+        self.strides = [length + (file["windows"] == "disjoint") for file in files]
         self.lengths = [
-            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self._keys, self._strides, strict=True)
+            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self._keys, self.strides, strict=True)
         ]
 
     def order(self, num_samples: int) -> Order:
@@ -174,18 +166,20 @@ class _Plan:
             raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
         return order
 
-    def places(self, key: Key) -> dict[int, int]:
-        """The numbers under which the plan reads a file, more than one where it names a file twice; and its strides."""
-        return {number: self._strides[number] for number, other in enumerate(self._keys) if other == key}
-
-    def readings(self, order: Order, key: Key, start: int, stop: int, unit: int) -> NDArray[np.int64]:
-        """How often each stretch of `unit` tokens of a file is read in positions [start, stop)."""
-        edges = np.zeros(-(-key[1] // unit) + 1, dtype=np.int64)
-        places = self.places(key)
-        for first in range(start, stop if places else start, BLOCK):
+    def readings(self, order: Order, start: int, stop: int) -> list[NDArray[np.int64]]:
+        """For each file, how often each of its samples is read in positions [start, stop)."""
+        readings = [np.zeros(length, dtype=np.int64) for length in self.lengths]
+        for first in range(start, stop, BLOCK):
             datasets, samples = order[first : min(first + BLOCK, stop)]
-            for dataset, stride in places.items():
-                begins = samples[datasets == dataset] * (stride // unit)
-                np.add.at(edges, begins, 1)
-                np.add.at(edges, begins + stride // unit, -1)
-        return np.cumsum(edges)[:-1]
+            for dataset, counts in enumerate(readings):
+                counts += np.bincount(samples[datasets == dataset], minlength=len(counts))
+        return readings
+
+    def spread(self, readings: list[NDArray[np.int64]], key: Key, unit: int) -> NDArray[np.int64]:
+        """How often each stretch of `unit` tokens of a file is read, if its samples are that often."""
+        stretches = np.zeros(-(-key[1] // unit), dtype=np.int64)
+        for other, counts, stride in zip(self._keys, readings, self.strides, strict=True):
+            if other == key:
+                spread = np.repeat(counts, stride // unit)
+                stretches[: len(spread)] += spread
+        return stretches

@@ -23,8 +23,7 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         ValueError: no ids, an id that the file's dtype cannot hold, or a file without document boundaries.
     """
     starts, dtype = file.known_documents(), file.dtype
-    info = np.iinfo(dtype)
-    if len(ids) == 0 or min(ids) < info.min or max(ids) > info.max:
+    if len(ids) == 0 or min(ids) < 0 or max(ids) > np.iinfo(dtype).max:
         raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
     needle = np.asarray(ids, dtype=dtype).tobytes()
     found = []
@@ -68,20 +67,19 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     reach = max(len(words[0].encode()), len(words[-1].encode())) + 2  # no word has more tokens than bytes
     found = []
     for document, at in find(file, middle):
-        low = max(at - reach, 0)
-        end = min(starts[document + 1], starts[document] + low + 2 * reach + len(middle))
-        window = file.tokens[starts[document] + low : end].tolist()
-
-        def decode(count: int, window: list[int] = window) -> str:
-            return str(tokenizer.decode(window[:count], clean_up_tokenization_spaces=False))
-
-        begin = len(decode(at - low)) - len(words[0])
-        if begin < 0 or not decode(len(window)).startswith(text, begin):
-            continue
+        low, high = max(at - reach, 0), at + len(middle) + reach
+        window = file.tokens[starts[document] : starts[document + 1]][low:high].tolist()
         start, stop = at - low, at - low + len(middle)
-        while len(decode(start)) > begin:
+        begin = len(_decode(tokenizer, window[:start])) - len(words[0])
+        if begin < 0 or not _decode(tokenizer, window).startswith(text, begin):
+            continue
+        while len(_decode(tokenizer, window[:start])) > begin:
             start -= 1
-        while not decode(stop).startswith(text, begin):  # by length alone, half a character would count as one
+        while not _decode(tokenizer, window[:stop]).startswith(text, begin):  # by length, half a character would be one
             stop += 1
         found.append((document, low + start, low + stop))
     return sorted(found)
+
+
+def _decode(tokenizer: Any, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
