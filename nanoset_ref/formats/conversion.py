@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write_set, seal
-from nanoset_ref.formats.datatrove import index_and_metadata
+from nanoset_ref.files import PathLike
+from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
 from nanoset_ref.formats.opening import open_tokens
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens import (
-    Block,
-    TokenFileError,
-    TokenFileWriter,
-    Tokens,
-    content_hash,
-    documents_path,
-    manifest_path,
-)
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
+from nanoset_ref.tokens.view import Block, content_hash
 
 Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all
-Write = Callable[[NDArray[Any], NDArray[np.int64]], None]  # ids back to back, and the tokens of each document
 
 
 def convert(sources: Sequence[Tokens], target: PathLike, *, chosen: Chosen = None, **options: Any) -> Tokens:
@@ -72,8 +65,9 @@ def convert_parts(
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
     with contextlib.ExitStack() as stack:
-        writes = [stack.enter_context(WRITERS[it.suffix](it, width, description, overwrite)) for it in targets]
-        written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writes, strict=True)]
+        options: dict[str, Any] = {"dtype": width, "overwrite": overwrite, **description}
+        writers = [stack.enter_context(WRITERS[target.suffix](target, **options)) for target in targets]
+        written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writers, strict=True)]
     try:
         copies = [open_tokens(target) for target in targets]
         if [copy.content_hash() for copy in copies] != written:
@@ -94,11 +88,11 @@ def _refuse(target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length:
         raise ValueError(f"a choice of documents would tear rows of {row_length} tokens apart: choose among the texts")
 
 
-def _copied(sources: Sequence[Tokens], chosen: Chosen, write: Write) -> Iterator[Block]:
+def _copied(sources: Sequence[Tokens], chosen: Chosen, sink: Any) -> Iterator[Block]:
     """Write the documents, and hand on what was written."""
     for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
         for ids, lengths in source.blocks(documents):
-            write(ids, lengths)
+            sink.write(ids, lengths)
             yield ids, lengths
 
 
@@ -144,54 +138,17 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
-# ---- one writer per format: a context in which documents are written
+# ---- one writer per format: a context whose `write` takes documents
 
 
 @contextlib.contextmanager
-def _token_file(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
-    with TokenFileWriter(path, dtype=dtype, overwrite=overwrite, **facts) as writer:
-        yield writer.write
-
-
-@contextlib.contextmanager
-def _megatron(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
+def _megatron(path: Path, *, dtype: np.dtype[Any], overwrite: bool, **facts: Any) -> Iterator[Any]:
     with MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite) as builder:
-        yield builder.add_documents
+        yield SimpleNamespace(write=builder.add_documents)
         builder.finalize(path.with_suffix(".idx"))
 
 
-@contextlib.contextmanager
-def _datatrove(path: Path, dtype: np.dtype[Any], facts: dict[str, Any], overwrite: bool) -> Iterator[Write]:
-    if dtype.itemsize not in (2, 4):
-        raise ValueError(f"an id of a .ds file takes 2 or 4 bytes: uint16 or uint32, not {dtype.name}")
-    width, total = np.dtype(f"<u{dtype.itemsize}"), 0
-
-    def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        nonlocal total
-        if ids.min(initial=0) < 0 or ids.max(initial=0) > np.iinfo(width).max:
-            raise TokenFileError(f"{path}: ids {ids.min()} to {ids.max()} do not fit {width.name}; take a wider dtype")
-        file.write(np.ascontiguousarray(ids, dtype=width).data)
-        ends.write((np.cumsum(lengths) + total).astype("<u8").data)
-        total += len(ids)
-
-    with atomic_write_set([*index_and_metadata(path), path], overwrite=overwrite) as (ends, metadata, file):
-        yield write
-        if total == 0:
-            raise TokenFileError(f"nothing was written to {path}: a token file holds at least one id")
-        text = f"{facts.get('tokenizer') or 'unknown'}|{width.itemsize}\n{total}\n{_short(total)}"
-        file.flush()
-        ends.flush()
-        metadata.write(f"{text}\n{seal(text, file.name, ends.name)}".encode())
-
-
-def _short(count: float) -> str:
-    """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
-    thousands = (len(str(int(count))) - 1) // 3
-    count /= 1000**thousands
-    return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
-
-
-WRITERS = {".npy": _token_file, ".bin": _megatron, ".ds": _datatrove}
+WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _megatron, ".ds": DatatroveWriter}
 
 
 def _remove(target: Path) -> None:

@@ -34,7 +34,7 @@ from nanoset_ref.files import PathLike, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import BLOCK, Weights
-from nanoset_ref.tokens import TokenFileError, Tokens, Windows
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
 
 class DatatroveFile(Tokens):
@@ -102,6 +102,30 @@ class DatatroveFile(Tokens):
     def num_samples(self, sequence_length: int) -> int:
         """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
         return 0 if self.num_tokens <= sequence_length else super().num_samples(sequence_length)
+
+
+class DatatroveWriter(TokenFileWriter):
+    """Write a .ds file with its index and metadata, as TokenFileWriter writes a token file; ids of 2 or 4 bytes."""
+
+    def _beside(self) -> Sequence[Path]:
+        return index_and_metadata(self.path)
+
+    def _begin(self) -> None:
+        """The index has no header, and no 0."""
+
+    def _end(self) -> bytes:
+        tokenizer = self._description.get("tokenizer") or "unknown"
+        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{short(self.num_tokens)}"
+        self._ids.flush()
+        self._offsets.flush()
+        return f"{text}\n{seal(text, self._ids.name, self._offsets.name)}".encode()
+
+
+def short(count: float) -> str:
+    """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
+    thousands = (len(str(int(count))) - 1) // 3
+    count /= 1000**thousands
+    return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
 
 
 def index_and_metadata(path: PathLike) -> tuple[Path, Path]:

@@ -15,7 +15,5 @@ from nanoset_ref.tokens.manifest import documents_path as documents_path
 from nanoset_ref.tokens.manifest import manifest_path as manifest_path
 from nanoset_ref.tokens.manifest import token_dtype_for as token_dtype_for
 from nanoset_ref.tokens.reader import TokenFile as TokenFile
-from nanoset_ref.tokens.view import Block as Block
 from nanoset_ref.tokens.view import Tokens as Tokens
-from nanoset_ref.tokens.view import content_hash as content_hash
 from nanoset_ref.tokens.writer import TokenFileWriter as TokenFileWriter

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -34,18 +34,9 @@ class TokenFileWriter:
     """
 
     def __init__(self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any) -> None:
-        self.path = Path(path)
-        self.dtype = np.dtype(dtype).newbyteorder("<")
-        try:
-            Manifest.read(manifest_path(self.path))
-        except FileNotFoundError:
-            pass
-        except TokenFileError as error:
-            raise FileExistsError(f"{error}; one would replace it: take another name") from error
-        self._overwrite = overwrite
-        self.num_tokens = 0
-        self.num_documents = 0
-        self._description = description
+        self.path, self.dtype = Path(path), np.dtype(dtype).newbyteorder("<")
+        self.num_tokens = self.num_documents = 0
+        self._description, self._overwrite = description, overwrite
         self._digest = xxhash.xxh3_128()
         vocab_size = self._manifest().vocab_size  # a wrong description is an error now, not after hours
         limit = np.iinfo(self.dtype).max + 1
@@ -60,7 +51,7 @@ class TokenFileWriter:
             **self._description,
         )
 
-    def __enter__(self) -> TokenFileWriter:
+    def __enter__(self) -> Self:
         self._session = self._write_all()
         self._session.__enter__()
         return self
@@ -70,17 +61,41 @@ class TokenFileWriter:
 
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
-        paths = documents_path(self.path), manifest_path(self.path), self.path
-        with atomic_write_set(paths, overwrite=self._overwrite) as (self._offsets, manifest, self._ids):
-            self._write_offsets_header()
-            self._offsets.write(np.zeros(1, dtype="<i8").tobytes())
+        paths = [*self._beside(), self.path]
+        with atomic_write_set(paths, overwrite=self._overwrite) as (self._offsets, said, self._ids):
+            self._begin()
             yield
             if self.num_tokens == 0:
                 raise TokenFileError(f"nothing was written to {self.path}: a token file holds at least one id")
-            self._offsets.seek(0)
-            self._write_offsets_header()
-            self._offsets.flush()
-            manifest.write(self._manifest().sealed(self._offsets.name))
+            said.write(self._end())
+
+    # ---- what a format decides
+
+    def _beside(self) -> Sequence[Path]:
+        """The files of the document boundaries and of the description."""
+        beside = manifest_path(self.path)
+        try:
+            Manifest.read(beside)
+        except FileNotFoundError:
+            pass
+        except TokenFileError as error:
+            raise FileExistsError(f"{error}; one would replace it: take another name") from error
+        return documents_path(self.path), beside
+
+    def _begin(self) -> None:
+        """A .npy header, which NumPy pads so that the final number of documents takes the same room, and a 0."""
+        header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
+        np.lib.format.write_array_header_1_0(self._offsets, header)
+        self._offsets.write(bytes(8))
+
+    def _end(self) -> bytes:
+        """The description of what was written."""
+        self._offsets.seek(0)
+        self._begin()
+        self._offsets.flush()
+        return self._manifest().sealed(self._offsets.name)
+
+    # ---- writing
 
     def write_document(self, ids: ArrayLike) -> None:
         """Append one document: integers [n]; n may be 0."""
@@ -106,8 +121,3 @@ class TokenFileWriter:
         self._offsets.write((np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes())
         self.num_tokens += int(ids.size)
         self.num_documents += len(lengths)
-
-    def _write_offsets_header(self) -> None:
-        """A .npy header; NumPy pads it so that the final number of documents takes the same room."""
-        header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
-        np.lib.format.write_array_header_1_0(self._offsets, header)
