@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pickle
 import shutil
 
 import numpy as np
@@ -100,15 +99,8 @@ def test_golden_batches_of_nanotron(golden):
             sampler = ResumableBatchSampler(
                 len(dataset), loader["micro_batch_size"], loader["dp_rank"], dp_size, consumed
             )
-            collator = DataCollatorForCLMWithPositionIds(
-                case["sequence_length"],
-                0,
-                0,
-                0,
-                use_doc_masking=loader["use_doc_masking"],
-                cp_size=loader["context_parallel_size"],
-                cp_rank=loader["context_parallel_rank"],
-            )
+            options = loader["use_doc_masking"], loader["context_parallel_size"], loader["context_parallel_rank"]
+            collator = DataCollatorForCLMWithPositionIds(case["sequence_length"], 0, 0, 0, *options)
             batches = list(NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator))
             assert len(batches) == loader["num_batches"]
             for key, expected in loader["sha256"].items():
@@ -156,11 +148,6 @@ def test_an_order_over_folders_is_an_order_over_their_files(order):
     assert folders.counts(9).tolist() == np.bincount(files[:9], minlength=6).tolist()
     assert folders.dataset_weights.sum() == pytest.approx(1)
     assert folders.fingerprint != FolderOrder(inner, [[7], [0], [5]]).fingerprint
-
-
-def test_a_file_travels_to_a_worker_process_as_its_path(golden):
-    file = pickle.loads(pickle.dumps(DatatroveFile(golden / "datatrove/plain/00000_unshuffled.ds", "overlapping")))
-    assert (file.windows, file.num_tokens) == ("overlapping", 2338)
 
 
 def test_ranks_without_data_get_pointers():

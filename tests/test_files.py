@@ -12,21 +12,21 @@ import pytest
 from nanoset_ref.files import atomic_write, checksum, remove_leftovers
 
 
-def test_a_clean_exit_leaves_only_the_target(tmp_path):
-    with atomic_write(tmp_path / "a.bin") as file:
-        file.write(b"tokens")
-        assert not (tmp_path / "a.bin").exists()
-    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
-    assert (tmp_path / "a.bin").read_bytes() == b"tokens"
-
-
-def test_an_exception_leaves_the_old_content_and_no_temporary(tmp_path):
-    (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "a.txt", "w") as file:
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_file_is_complete_or_as_it_was(tmp_path, old):
+    path = tmp_path / "a.txt"
+    if old:
+        path.write_text(old)
+    before = list(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt), atomic_write(path, "w") as file:
         file.write("new")
         raise KeyboardInterrupt
-    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
-    assert (tmp_path / "a.txt").read_text() == "old"
+    assert list(tmp_path.iterdir()) == before and (old is None or path.read_text() == old)
+    with atomic_write(path) as file:
+        file.write(b"tokens")
+        file.flush()
+        assert path.exists() == bool(old)
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"tokens"
 
 
 def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path):
@@ -48,22 +48,15 @@ def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path
         os.kill(writer.pid, signal.SIGKILL)
     leftover = [p.name for p in tmp_path.iterdir()]
     assert len(leftover) == 1 and leftover[0].startswith(".a.bin.")
+    (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"of a writer of another target")
     with atomic_write(target) as file:
         file.write(b"whole")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
-
-
-def test_a_writer_of_another_target_is_left_alone(tmp_path):
-    (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"someone else's")
-    remove_leftovers(tmp_path / "a.bin")
-    assert (tmp_path / ".b.bin.1-deadbeef.tmp").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".b.bin.1-deadbeef.tmp", "a.bin"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with (
-        pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"),
-        atomic_write(tmp_path / "nowhere" / "a.bin"),
-    ):
+    refused = pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist")
+    with refused, atomic_write(tmp_path / "nowhere" / "a.bin"):
         pass
 
 

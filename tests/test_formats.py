@@ -44,18 +44,11 @@ def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_
         assert documents.content_hash() == source.content_hash()
 
 
-def test_a_token_file_keeps_its_description(source, tmp_path):
-    manifest = TokenFile(convert([source], tmp_path / "b.npy").path).manifest
-    assert (manifest.vocab_size, manifest.eos_token_id, manifest.tokenizer) == (500, 9, "t")
-    assert verify(tmp_path / "b.npy").endswith("ids below 500, checksum as in the manifest")
-
-
 def test_a_token_file_converted_twice_is_the_same_file(source, tmp_path):
-    convert([convert([source], tmp_path / "b.npy")], tmp_path / "c.npy")
+    copy = convert([convert([source], tmp_path / "b.npy")], tmp_path / "c.npy")
     for suffix in (".npy", ".json", ".documents.npy"):
-        assert (tmp_path / "a_input_ids").with_suffix(suffix).read_bytes() == (tmp_path / "c").with_suffix(
-            suffix
-        ).read_bytes()
+        assert source.path.with_suffix(suffix).read_bytes() == copy.path.with_suffix(suffix).read_bytes()
+    assert verify(copy).endswith("ids below 500, checksum as in the manifest")
 
 
 def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
@@ -66,13 +59,6 @@ def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
     assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(original.name + ".index").read_bytes()
     ours, theirs = ((p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original))
     assert ours.split("\n")[1:3] == theirs.split("\n")[1:] and len(ours.split("\n")) == 4
-
-
-def test_a_ds_file_beside_a_token_file_of_its_name_is_itself(source, tmp_path):
-    other = split(source, 2)[1]
-    convert([source], tmp_path / "b.npy", dtype="int32")
-    there = convert([source], tmp_path / "b.ds", chosen=[other])
-    assert as_lists(there) == [DOCUMENTS[d] for d in other]
 
 
 def test_a_ds_file_says_its_tokenizer(source, tmp_path):
@@ -123,17 +109,12 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
     assert as_lists(convert([wide], tmp_path / "b.ds")) == [[1, 70000]]
 
 
-def test_what_was_damaged_on_the_way_does_not_stay(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(Tokens, "content_hash", lambda self: "something else")
-    with pytest.raises(TokenFileError, match="do not hold what was written"):
-        convert([source], tmp_path / "b.npy")
-    assert not list(tmp_path.glob("b.*"))
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_what_cannot_be_opened_again_does_not_stay(source, tmp_path, monkeypatch, suffix):
-    again = "nanoset_ref.formats.conversion.open_tokens"
-    monkeypatch.setattr(again, lambda path: open_tokens(tmp_path / "nothing.npy"))
+def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(source, tmp_path, monkeypatch, suffix):
+    with monkeypatch.context() as patch, pytest.raises(TokenFileError, match="do not hold what was written"):
+        patch.setattr(Tokens, "content_hash", lambda self: "something else")
+        convert([source], tmp_path / f"b{suffix}")
+    monkeypatch.setattr("nanoset_ref.formats.conversion.open_tokens", lambda path: open_tokens(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError):
         convert([source], tmp_path / f"b{suffix}")
     assert not list(tmp_path.glob("b.*"))
@@ -240,7 +221,8 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypatch, suffix):
     parts = {tmp_path / f"{name}{suffix}": [part] for name, part in zip("xy", split(source, 2), strict=True)}
-    convert_parts([source], parts)
+    for written, [part] in zip(convert_parts([source], parts), parts.values(), strict=True):
+        assert as_lists(written) == [DOCUMENTS[d] for d in part]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(descriptor):
@@ -283,14 +265,7 @@ def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
     assert len(held_out) == expected
     assert sorted([*rest.tolist(), *held_out.tolist()]) == list(range(count))
     assert all(np.all(np.diff(part) > 0) for part in (rest, held_out))
-    again = split(documents, share, seed=seed)
-    assert np.array_equal(again[1], held_out)
-
-
-def test_a_split_is_written_as_two_files(source, tmp_path):
-    for number, part in enumerate(split(source, 2, seed=3)):
-        written = convert([source], tmp_path / f"{number}.npy", chosen=[part])
-        assert as_lists(written) == [DOCUMENTS[d] for d in part]
+    assert np.array_equal(split(documents, share, seed=seed)[1], held_out)
 
 
 def test_rows_are_not_torn_apart(tmp_path):

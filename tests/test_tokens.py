@@ -1,7 +1,6 @@
 """Token files: what is written comes back, and what does not hold together is refused."""
 
 import dataclasses
-import errno
 import json
 import os
 import pickle
@@ -40,23 +39,19 @@ def test_the_ids_are_raw_little_endian_without_header(path):
     assert path.read_bytes() == b"\x01\x00\x00\x00\x70\x11\x01\x00"
 
 
-def test_boundaries_are_a_real_npy_of_int64(path):
-    write(path)
-    offsets = np.load(documents_path(path), allow_pickle=False)
-    assert offsets.dtype == np.int64
-    assert offsets.tolist() == [0, 3, 3, 5]
-    assert TokenFile(path).document_offsets.tolist() == [0, 3, 3, 5]
-
-
-def test_the_manifest_says_what_the_file_is(path):
-    write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True)
-    manifest = TokenFile(path).manifest
+def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
+    file = TokenFile(write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True))
+    manifest = file.manifest
     assert (manifest.dtype, manifest.num_tokens, manifest.num_documents) == ("uint16", 5, 3)
     assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id) == ("gpt2", 50, 4)
     assert (manifest.appended_eod, manifest.added_special_tokens) == (False, True)
     assert json.loads(manifest_path(path).read_text()) == dataclasses.asdict(manifest)
     assert (manifest.format_version, manifest.windows) == (1, "overlapping")
     assert verify(path) == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
+    assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
+    offsets = np.load(documents_path(path), allow_pickle=False)
+    assert offsets.dtype == np.int64
+    assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
 
 @given(st.lists(st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20).filter(any), st.booleans())
@@ -85,55 +80,39 @@ def test_without_a_manifest_the_default_is_uint16_and_token_dtype_decides(path):
     assert TokenFile(path).document_offsets is None
 
 
-def test_an_exception_while_writing_leaves_nothing(path, tmp_path):
-    with pytest.raises(RuntimeError), TokenFileWriter(path, dtype="uint16") as writer:
-        writer.write_document([1, 2])
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
-    ("ids", "vocab_size", "dtype", "message"),
+    ("ids", "lengths", "vocab_size", "dtype", "message"),
     [
-        ([50], 50, "uint16", r"token id 50 is outside \[0, 50\)"),
-        ([-1], None, "uint16", r"token id -1 is outside \[0, 65536\)"),
-        ([65536], None, "uint16", r"token id 65536 is outside \[0, 65536\)"),
-        ([2**31], None, "int32", r"outside \[0, 2147483648\)"),
-        ([0.5], None, "uint16", "integers, got 1-d float64"),
-        ([[1, 2]], None, "uint16", "1-d array of integers, got 2-d"),
+        ([50], [1], 50, "uint16", r"token id 50 is outside \[0, 50\)"),
+        ([-1], [1], None, "uint16", r"token id -1 is outside \[0, 65536\)"),
+        ([65536], [1], None, "uint16", r"token id 65536 is outside \[0, 65536\)"),
+        ([2**31], [1], None, "int32", r"outside \[0, 2147483648\)"),
+        ([0.5], [1], None, "uint16", "integers, got 1-d float64"),
+        ([[1, 2]], [2], None, "uint16", "1-d array of integers, got 2-d"),
+        ([1, 2], [3], None, "uint16", "add up to 3, but there are 2"),
+        ([], [0, 0], None, "uint16", "nothing was written"),
     ],
 )
-def test_ids_that_do_not_fit_are_refused_and_nothing_is_left(path, tmp_path, ids, vocab_size, dtype, message):
-    with (
-        pytest.raises(TokenFileError, match=message),
-        TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size) as writer,
-    ):
-        writer.write_document([1])
-        writer.write_document(ids)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_lengths_must_add_up(path):
-    with (
-        pytest.raises(TokenFileError, match="add up to 3, but there are 2"),
-        TokenFileWriter(path, dtype="uint16") as writer,
-    ):
-        writer.write([1, 2], [3])
-
-
-def test_an_empty_corpus_is_refused(path, tmp_path):
-    with pytest.raises(TokenFileError, match="nothing was written"):
-        write(path, [[], []])
+def test_what_is_not_written_leaves_nothing(path, tmp_path, ids, lengths, vocab_size, dtype, message):
+    writer = TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size)
+    with pytest.raises(TokenFileError, match=message), writer:
+        writer.write(ids, lengths)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_file_is_not_overwritten_unasked(path):
     write(path)
-    with pytest.raises(FileExistsError, match="exists and is left unchanged"):
+    refused = pytest.raises(FileExistsError, match="exists and is left unchanged")
+    with refused:
         write(path, [[9]])
     assert TokenFile(path).num_tokens == 5
     write(path, [[9]], overwrite=True)
     assert TokenFile(path).tokens.tolist() == [9]
+    path.unlink()
+    with pytest.raises(FileExistsError), TokenFileWriter(path, dtype="uint16") as writer:
+        writer.write_document([1, 2, 3])
+        write(path)
+    assert "checksum as in the manifest" in verify(path), "what came meanwhile is left as it is"
 
 
 @pytest.mark.parametrize(
@@ -151,54 +130,38 @@ def test_what_holds_no_ids_is_refused(path, content, dtype, message):
         TokenFile(path, dtype)
 
 
-def test_missing_file_is_refused(path):
+def test_what_is_missing_truncated_or_of_another_dtype_is_refused(path):
     with pytest.raises(FileNotFoundError, match=r"no token file at .*a_input_ids\.npy"):
         TokenFile(path)
-
-
-def test_a_truncated_file_is_refused(path):
     write(path)
+    with pytest.raises(TokenFileError, match="token_dtype=int32 contradicts the manifest, which says uint16"):
+        TokenFile(path, "int32")
+    assert TokenFile(path, np.uint16).num_tokens == 5
     os.truncate(path, 8)
     with pytest.raises(TokenFileError, match="holds 4 ids, its manifest says 5"):
         TokenFile(path)
 
 
-def test_a_dtype_contradiction_is_refused(path):
-    write(path)
-    with pytest.raises(TokenFileError, match="token_dtype=int32 contradicts the manifest, which says uint16"):
-        TokenFile(path, "int32")
-    assert TokenFile(path, np.uint16).num_tokens == 5
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("change", "message"),
     [
-        ("{", "is not a manifest"),
-        ('{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "new": 1}', "argument 'new'"),
-        ("[]", "is not a manifest"),
-        ('{"dtype": "uint16"}', "num_tokens"),
-        ('{"dtype": "uint8", "num_tokens": 5, "num_documents": 3, "checksum": ""}', "got 'uint8'"),
-        ('{"dtype": "uint16", "num_tokens": -5, "num_documents": 3, "checksum": ""}', "num_tokens must be"),
-        (
-            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "format_version": 9}',
-            "format_version must be one of .* got 9",
-        ),
-        (
-            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "round"}',
-            "windows must be",
-        ),
-        (
-            '{"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": "", "windows": "disjoint"}',
-            "row_length goes with",
-        ),
+        ({"new": 1}, "argument 'new'"),
+        ({"dtype": "uint8"}, "got 'uint8'"),
+        ({"num_tokens": -5}, "num_tokens must be"),
+        ({"format_version": 9}, "format_version must be one of .* got 9"),
+        ({"windows": "round"}, "windows must be"),
+        ({"windows": "disjoint"}, "row_length goes with"),
     ],
 )
-def test_a_broken_manifest_is_named(path, text, message):
-    write(path)
-    manifest_path(path).write_text(text)
-    with pytest.raises(TokenFileError, match=message) as error:
+def test_a_broken_manifest_is_named(path, change, message):
+    beside = manifest_path(write(path))
+    for text, said in (("{", "JSON"), ("[]", "not a manifest"), ('{"dtype": "uint16"}', "num_tokens")):
+        beside.write_text(text)
+        with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{said}"):
+            TokenFile(path)
+    beside.write_text(json.dumps({"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change))
+    with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{message}"):
         TokenFile(path)
-    assert "a_input_ids.json" in str(error.value)
 
 
 def test_boundaries_of_another_file_are_refused(path):
@@ -217,9 +180,7 @@ def test_number_of_samples_is_tokens_minus_one_over_sequence_length(tmp_path_fac
     np.zeros(num_tokens, dtype="<u2").tofile(path)
     file = TokenFile(path)
     if num_tokens < sequence_length + 1:
-        with pytest.raises(
-            TokenFileError, match=f"holds {num_tokens} tokens; one sample .* needs {sequence_length + 1}"
-        ):
+        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {sequence_length + 1}"):
             file.num_samples(sequence_length)
     else:
         assert file.num_samples(sequence_length) == (num_tokens - 1) // sequence_length
@@ -242,10 +203,6 @@ def test_a_token_file_travels_by_name_not_by_content(path):
     assert pickle.loads(travelled).tokens[4999] == 4999
 
 
-def test_repr_says_what_one_wants_to_know(path):
-    assert repr(TokenFile(write(path))).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
     text = tmp_path / "corpus.json"
@@ -253,27 +210,3 @@ def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
     with pytest.raises(FileExistsError, match=r"corpus\.json is not a manifest .* one would replace it"):
         write(tmp_path / "corpus.npy", overwrite=overwrite)
     assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
-    text.unlink()
-    write(write(tmp_path / "corpus.npy"), overwrite=True)
-
-
-def test_a_full_disk_leaves_the_old_file(path, monkeypatch):
-    write(path)
-    before = {file: file.read_bytes() for file in path.parent.iterdir()}
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write(path, documents=[[9] * 3000], overwrite=True)
-    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
-
-
-def test_a_file_that_came_meanwhile_is_left_as_it_is(path):
-    meanwhile = pytest.raises(FileExistsError, match="exists and is left unchanged")
-    with meanwhile, TokenFileWriter(path, dtype="uint16") as writer:
-        writer.write_document([1, 2, 3])
-        write(path)
-    assert TokenFile(path).tokens.tolist() == [0, 1, 2, 3, 4]
-    assert "checksum as in the manifest" in verify(path)
