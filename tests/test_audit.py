@@ -58,19 +58,11 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
     class Faulty(ResumableBatchSampler):
         def __iter__(self):
             for number, batch in enumerate(super().__iter__()):
-                if number == 3 and self.dp_rank == 1:
-                    if fault == "repeat":
-                        yield [batch[0]] * len(batch)
-                        continue
-                    if fault == "skip":
-                        yield [k + 1 for k in batch]
-                        continue
-                    if fault == "unequal":
-                        return
-                    if fault == "backwards":
-                        yield list(batch)[::-1]
-                        continue
-                yield batch
+                hit = number == 3 and self.dp_rank == 1
+                if hit and fault == "unequal":
+                    return
+                faulty = {"repeat": [batch[0]] * len(batch), "skip": [k + 1 for k in batch], "backwards": batch[::-1]}
+                yield list(faulty[fault]) if hit else batch
 
     monkeypatch.setattr(module, "ResumableBatchSampler", Faulty)
     assert not check(audit([stretch(paths)]), law).holds

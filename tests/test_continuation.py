@@ -58,12 +58,13 @@ def test_every_figure_equals_a_count_of_tokens(
     assert found.exact == (ours == saved)
 
 
-def test_the_same_plan_is_exact(tmp_path):
+def test_the_same_plan_is_exact_also_for_a_file_of_another_name(tmp_path):
     nanoset = Nanoset([write(tmp_path, "a", 61)], None, 4, 40)
-    found = compare(state_of(nanoset, 7), nanoset)
-    assert found.exact
-    assert str(found) == "continuing at 7 reads the same tokens as the saved plan would, each as often"
-    assert found.until == 15, "the end of the epoch"
+    for plan in (nanoset, Nanoset([write(tmp_path, "moved", 61)], None, 4, 40)):
+        found = compare(state_of(nanoset, 7), plan)
+        assert found.exact
+        assert str(found) == "continuing at 7 reads the same tokens as the saved plan would, each as often"
+        assert found.until == 15, "the end of the epoch"
 
 
 def test_files_that_come_and_go(tmp_path):
@@ -74,16 +75,6 @@ def test_files_that_come_and_go(tmp_path):
     assert (added.status, added.saved, added.new, added.repeated, added.again) == ("added", 0, 20, 20, 0)
     assert not found.exact
     assert "b_input_ids.npy" in str(found)
-
-
-def test_a_file_is_known_by_its_content_not_its_name(tmp_path):
-    a, other_name = write(tmp_path, "a", 61), write(tmp_path, "moved", 61)
-    assert compare(state_of(Nanoset([a], None, 4, 40), 5), Nanoset([other_name], None, 4, 40)).exact
-
-
-def test_a_state_without_a_plan_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds no plan"):
-        compare({"consumed_train_samples": 3}, Nanoset([write(tmp_path, "a", 61)], None, 4, 40))
 
 
 def test_a_state_tells_how_far_each_file_was_read(tmp_path):
@@ -101,17 +92,19 @@ def test_a_state_tells_how_far_each_file_was_read(tmp_path):
     assert compare(state_of(second, 50), second).exact
 
 
-def test_only_the_stateless_order_has_a_ledger(tmp_path):
-    nanoset = Nanoset([write(tmp_path, "a", 61)], None, 4, 40)
+def test_what_cannot_be_compared_or_has_no_ledger_is_refused(tmp_path):
+    a = write(tmp_path, "a", 61)
+    nanoset = Nanoset(a, None, 4, 40)
+    with pytest.raises(ValueError, match="holds no plan"):
+        compare({"consumed_train_samples": 3}, nanoset)
     with pytest.raises(ValueError, match="only order='stateless' .* this is 'nanotron'"):
         ledger_of(state_of(nanoset, 5))
-
-
-def test_an_order_given_as_an_object_may_not_be_built_again(tmp_path):
-    path = write(tmp_path, "a", 61)
     order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
-        ledger_of(state_of(Nanoset([path], None, 4, 38, order=order), 5))
+        ledger_of(state_of(Nanoset(a, None, 4, 38, order=order), 5))
+    late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
+    with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
+        compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=late))
 
 
 def test_a_file_that_a_plan_names_twice_counts_twice(tmp_path):
@@ -122,10 +115,3 @@ def test_a_file_that_a_plan_names_twice_counts_twice(tmp_path):
     assert (kept.read_before, kept.saved, kept.new) == (before.total(), saved.total(), sum(ours[t] for t in range(41)))
     assert kept.lost == sum(max(0, saved[t] - ours[t]) for t in range(41))
     assert (added.saved, added.new) == (0, sum(ours[t] for t in range(100, 141)))
-
-
-def test_a_plan_that_begins_after_the_state_is_refused(tmp_path):
-    a = write(tmp_path, "a", 41)
-    order = StatelessOrder([10], None, 20, start={"position": 8, "reads": [8]})
-    with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
-        compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=order))

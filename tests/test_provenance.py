@@ -52,10 +52,6 @@ def blend(tmp_path_factory):
     return NanosetBuilder(config).build()[0]
 
 
-def contents(paths):
-    return [TokenFile(path).tokens for path in paths]
-
-
 # ---- down
 
 
@@ -68,7 +64,7 @@ def test_where_names_the_tokens_that_every_rank_gets(paths, order, layout):
         list(build_nanoset_dataloader(nanoset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout))
         for rank in range(2)
     ]
-    ids = contents(paths)
+    files = [TokenFile(path) for path in paths]
     for step in range(1, 6):
         origins = where(nanoset, schedule, step)
         assert len(origins) == 12
@@ -76,8 +72,8 @@ def test_where_names_the_tokens_that_every_rank_gets(paths, order, layout):
             slot = origin.slot
             batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_step]
             row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
-            offsets = TokenFile(paths[origin.source]).document_offsets
-            by_document = [t for p in origin.parts for t in ids[origin.source][offsets[p.document] :][p.start : p.stop]]
+            ids, offsets = files[origin.source].tokens, files[origin.source].document_offsets
+            by_document = [t for p in origin.parts for t in ids[offsets[p.document] :][p.start : p.stop]]
             raw = paths[origin.source].read_bytes()
             by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")]
             assert by_document == by_byte == row
@@ -93,9 +89,8 @@ def test_where_names_the_tokens_of_a_megatron_blend(blend):
             by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2").tolist()]
             assert by_byte == blend[origin.slot.position]["input_ids"].tolist()
             corpus = blend.datasets[origin.source].corpus
-            assert by_byte == [t for p in origin.parts for t in corpus[int(p.document)].tolist()[p.start : p.stop]], (
-                "every document is one sequence here"
-            )
+            # every document is one sequence here
+            assert by_byte == [t for p in origin.parts for t in corpus[int(p.document)].tolist()[p.start : p.stop]]
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.ds"])
@@ -109,11 +104,6 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_pa
     assert (part.first_byte, part.last_byte) == (part.start * 2, part.stop * 2)
     with pytest.raises(ValueError, match="no manifest"):
         when(nanoset, Schedule(), 0)
-
-
-def test_a_step_beyond_the_dataset_is_refused(paths):
-    with pytest.raises(IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"):
-        where(Nanoset(paths, None, 4, 60), Schedule(micro_batch_size=6), 11)
 
 
 # ---- up
@@ -155,15 +145,6 @@ def test_when_of_some_tokens_names_only_the_rows_that_hold_one(paths, blend, mak
         wanted = set(range(begin + start, begin + stop))
         found = when(dataset, Schedule(), document, source=source, tokens=(start, stop))
         assert [slot.position for slot in found] == [k for k, row in enumerate(rows) if wanted & set(row)]
-    with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
-        when(dataset, Schedule(), 5, tokens=(3, 41))
-
-
-def test_document_boundaries_are_opened_once(paths, monkeypatch):
-    nanoset = Nanoset(paths, None, 4, 60)
-    when(nanoset, Schedule(), 5)
-    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("opened again"))
-    assert when(nanoset, Schedule(), 3) and where(nanoset, Schedule(), 1)
 
 
 def test_when_begins_where_the_schedule_begins(paths):
@@ -173,20 +154,22 @@ def test_when_begins_where_the_schedule_begins(paths):
     assert late == [slot for slot in all_of_them if slot.position >= 20] != all_of_them
 
 
-def test_unknown_files_and_documents_are_refused(paths, blend):
-    nanoset = Nanoset(paths, None, 4, 60)
-    with pytest.raises(IndexError, match="there is no file 2: there are 2"):
-        when(nanoset, Schedule(), 0, source=2)
-    with pytest.raises(IndexError, match="there is no document 7: there are 7"):
-        when(nanoset, Schedule(), 7)
-    with pytest.raises(IndexError, match="there is no file 9"):
-        when(blend, Schedule(), 0, source=9)
+def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
+    with pytest.raises(IndexError, match="step 11 reads positions 60 to 65, the dataset has 60"):
+        where(Nanoset(paths, None, 4, 60), Schedule(micro_batch_size=6), 11)
+    for dataset in (Nanoset(paths, None, 4, 60), blend):
+        with pytest.raises(IndexError, match="there is no file 2: there are 2"):
+            when(dataset, Schedule(), 0, source=2)
+        with pytest.raises(IndexError, match="there is no document 7: there are 7"):
+            when(dataset, Schedule(), 7)
+        with pytest.raises(IndexError, match="no tokens 3:41 in document 5, which has 40"):
+            when(dataset, Schedule(), 5, tokens=(3, 41))
 
 
 # ---- search
 
 
-def test_find_gives_every_place_within_one_document(tmp_path):
+def test_find_gives_every_place_within_one_document(tmp_path, blend):
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
             writer.write_document(document)
@@ -195,13 +178,9 @@ def test_find_gives_every_place_within_one_document(tmp_path):
     assert find(file, [2, 3]) == [(0, 1), (1, 0)]
     assert find(file, [77]) == []
     assert find(file, [256]) == [], "bytes that match between two ids are no match"
-    with pytest.raises(ValueError, match="at least one id"):
-        find(file, [])
-    with pytest.raises(ValueError, match="range of uint16"):
-        find(file, [70000])
-
-
-def test_find_in_a_megatron_corpus(blend):
+    for wrong in ([], [70000]):
+        with pytest.raises(ValueError, match="at least one id in the range of uint16"):
+            find(file, wrong)
     corpus = blend.datasets[1].corpus
     assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
 
