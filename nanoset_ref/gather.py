@@ -64,6 +64,7 @@ class Gatherer:
             for file in files:
                 descriptors.append(os.open(file.path, os.O_RDONLY))
                 weakref.finalize(self, os.close, descriptors[-1])
+                file.check_unchanged()
                 self._mappings.append(_map(descriptors[-1]))
         except OSError as error:
             if error.errno != errno.EMFILE:

@@ -3,9 +3,9 @@
 import errno
 import itertools
 import json
-import os
 import pickle
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,12 +209,15 @@ def test_boundaries_that_others_wrote_are_checked_against_the_ids(golden, tmp_pa
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source, tmp_path, suffix):
     opened = convert([source], tmp_path / f"b{suffix}")
-    waiting, dataset = open_tokens(opened.path), pickle.dumps(Nanoset(opened, None, 4, 4))
-    assert as_lists(pickle.loads(pickle.dumps(opened))) == DOCUMENTS
+    waiting, dataset = open_tokens(opened.path), Nanoset(opened, None, 4, 4)
+    travelled = pickle.dumps(dataset), pickle.dumps(opened)
+    assert as_lists(pickle.loads(travelled[1])) == DOCUMENTS
     convert([source], tmp_path / f"b{suffix}", overwrite=True)
-    for read in (lambda: pickle.loads(dataset), lambda: waiting.tokens, lambda: pickle.loads(pickle.dumps(opened))):
+    for read in (*(partial(pickle.loads, one) for one in travelled), partial(Nanoset, waiting, None, 4, 4)):
         with pytest.raises(TokenFileError, match="was replaced or changed after it was opened"):
             read()
+    with pytest.raises(TokenFileError, match="was replaced"):
+        _ = waiting.tokens
     assert opened.tokens[0] == 5, "what is mapped stays"
 
 
@@ -224,11 +227,14 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypa
     for written, [part] in zip(convert_parts([source], parts), parts.values(), strict=True):
         assert as_lists(written) == [DOCUMENTS[d] for d in part]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    parts_written, blocks = iter(range(2)), source.blocks
 
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(chosen):
+        if next(parts_written):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return blocks(chosen)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(source, "blocks", full)
     with pytest.raises(OSError, match="No space left"):
         convert_parts([source], {path: [np.array([0])] for path in parts}, overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
