@@ -6,8 +6,6 @@ target recognises and removes them, because a live writer holds a lock on each o
 file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -154,7 +152,7 @@ def read_json(path: PathLike) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"{path} is not JSON, or nested too deeply: {error}") from error
+        raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
 
 
 def checksum(path: PathLike) -> str:

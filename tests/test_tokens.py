@@ -119,7 +119,7 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
     ("content", "dtype", "message"),
     [
         (b"", None, "is empty"),
-        (b"\0" * 7, None, "7 bytes, not a multiple of the 2 bytes of a uint16 id"),
+        (b"\0" * 7, None, "truncated, or of another dtype than uint16"),
         (b"\0" * 8, "float32", "must be one of .* got float32"),
         (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*np\.load.*tofile"),
     ],
@@ -190,7 +190,7 @@ def test_disjoint_rows_are_read_as_they_were_cut(path):
     write(path, [range(12)], windows="disjoint", row_length=4)
     file = TokenFile(path)
     assert (file.num_samples(3), file.stride(3)) == (3, 4)
-    with pytest.raises(TokenFileError, match="cut into rows of 4 tokens: read it with sequence_length=3, not 5"):
+    with pytest.raises(TokenFileError, match="cut into rows: read it with sequence_length=3"):
         file.num_samples(5)
 
 

@@ -1,7 +1,5 @@
 """Copy documents from any format to any other, all or chosen ones, and prove that the copy holds them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

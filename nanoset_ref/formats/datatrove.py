@@ -16,8 +16,6 @@ Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove; nan
 nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence

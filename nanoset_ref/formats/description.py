@@ -4,8 +4,6 @@
 the one figure here that grows with the corpus. `verify` compares a file with what is recorded beside it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Any file of token ids, opened as `Tokens`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -7,8 +7,6 @@ strides of both plans, so that plans of different sequence lengths can be compar
 stretch, and a look-up per position: seconds for a billion tokens.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

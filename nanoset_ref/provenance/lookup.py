@@ -6,8 +6,6 @@ both directions are arithmetic and, for order="stateless", a few keyed permutati
 through one stored epoch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from nanoset_ref.rows import Rows, Span
@@ -60,9 +58,8 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
     """
     positions = schedule.positions(step)
     if positions.stop > len(dataset):
-        raise IndexError(
-            f"step {step} reads positions {positions.start} to {positions.stop - 1}, the dataset has {len(dataset)}"
-        )
+        reads = f"{positions.start} to {positions.stop - 1}"
+        raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
     slots = sorted(map(schedule.slot, positions), key=lambda it: (it.micro_step, it.dp_rank, it.row))
     return [row_origin(dataset, slot) for slot in slots]
 

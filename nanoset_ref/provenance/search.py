@@ -4,8 +4,6 @@
 of a text and decodes around each hit, since the tokens at its ends depend on their neighbours.
 """
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Sequence
 from typing import Any

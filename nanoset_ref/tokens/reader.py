@@ -1,7 +1,5 @@
 """`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any
@@ -62,8 +60,7 @@ class TokenFile(Tokens):
             raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
         with open(self.path, "rb") as file:
             if file.read(6) == b"\x93NUMPY":
-                convert = f"np.load({self.path.name!r}).astype('<u2').tofile('raw_input_ids.npy')"
-                raise TokenFileError(f"{self.path} has a NumPy header, but token files are raw ids: {convert}")
+                raise TokenFileError(f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -85,8 +82,7 @@ class TokenFile(Tokens):
         except Exception as error:  # a damaged header gives errors of many types
             raise TokenFileError(f"{path} is missing or holds no document boundaries ({error})") from error
         if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
-            right = f"int64 [{shape[0]}] from 0 to {self.num_tokens}"
-            raise TokenFileError(f"{path} must hold {right}; it belongs to another token file")
+            raise TokenFileError(f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}: of another file?")
         return offsets
 
     def _search_documents(self) -> NDArray[np.int64]:

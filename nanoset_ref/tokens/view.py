@@ -5,8 +5,6 @@ so Nanosets, conversions and provenance read any of them. Tokens know the files 
 changed since, whoever maps it or receives the object in another process gets an error, not other ids.
 """
 
-from __future__ import annotations
-
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -79,13 +77,10 @@ class Tokens(ABC):
 
     def count_ids(self) -> int:
         """Ids of `dtype` in the file; a TokenFileError if it is empty or not a whole number of ids."""
-        num_bytes = self.path.stat().st_size
-        if num_bytes == 0:
-            raise TokenFileError(f"{self.path} is empty: a token file holds at least one id; write it again")
-        if num_bytes % self.dtype.itemsize:
-            of_ids = f"the {self.dtype.itemsize} bytes of a {self.dtype.name} id: truncated, or another token_dtype"
-            raise TokenFileError(f"{self.path} has {num_bytes} bytes, not a multiple of {of_ids}")
-        return num_bytes // self.dtype.itemsize
+        size, rest = divmod(self.path.stat().st_size, self.dtype.itemsize)
+        if rest or not size:
+            raise TokenFileError(f"{self.path} is empty, truncated, or of another dtype than {self.dtype.name}")
+        return size
 
     def stride(self, sequence_length: int) -> int:
         """Tokens from the start of one sample to the next: S for overlapping windows, S + 1 for disjoint ones.
@@ -95,8 +90,7 @@ class Tokens(ABC):
         """
         row_length = self.facts.get("row_length")
         if row_length not in (None, sequence_length + 1):
-            way_out = f"read it with sequence_length={row_length - 1}, not {sequence_length}"
-            raise TokenFileError(f"{self.path} was cut into rows of {row_length} tokens: {way_out}")
+            raise TokenFileError(f"{self.path} was cut into rows: read it with sequence_length={row_length - 1}")
         return sequence_length + (self.windows == "disjoint")
 
     def num_samples(self, sequence_length: int) -> int:
@@ -105,9 +99,11 @@ class Tokens(ABC):
         Raises:
             TokenFileError: as `stride`; the file is too short for a single sample.
         """
-        if self.num_tokens < sequence_length + 1:
-            needs = f"one sample of sequence_length={sequence_length} needs {sequence_length + 1}"
-            raise TokenFileError(f"{self.path} holds {self.num_tokens} tokens; {needs}: shorten it, or drop the file")
+        if self.num_tokens <= sequence_length:
+            raise TokenFileError(
+                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
+                f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
+            )
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length) + 1
 
     def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:

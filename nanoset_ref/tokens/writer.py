@@ -1,7 +1,5 @@
 """A token file, its manifest and its document boundaries, written so that all three are there or none."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
