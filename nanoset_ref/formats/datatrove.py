@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.collator import Batch, TensorPointer, as_tensors
 from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
@@ -104,6 +104,10 @@ class DatatroveFile(Tokens):
 
 class DatatroveWriter(TokenFileWriter):
     """Write a .ds file with its index and metadata, as TokenFileWriter writes a token file; ids of 2 or 4 bytes."""
+
+    def __init__(self, path: PathLike, *, dtype: DTypeLike, **options: Any) -> None:
+        dtype = "int32" if np.dtype(dtype) == np.uint32 else dtype  # the same bytes, as ids lie below 2**31
+        super().__init__(path, dtype=dtype, **options)
 
     def _beside(self) -> Sequence[Path]:
         return index_and_metadata(self.path)
