@@ -180,13 +180,8 @@ class FolderOrder(Order):
     def _identity(self) -> dict[str, object]:
         return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
-<<<<<<< HEAD
     def lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        folders, samples = self._order[positions]
-=======
-    def _lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         folders, samples = self.order[positions]
->>>>>>> 8aed89d (Sets of files know each other: sealed boundaries and manifests, opened files known by size and inode, both parts of a split written before any appears)
         samples = samples + self._folder_begins[folders]
         files = np.searchsorted(self._begins, samples, side="right") - 1
         return files, samples - self._begins[files]
