@@ -1,6 +1,7 @@
 from .blocks import batches_per_block as batches_per_block
 from .collator import Collator as Collator
 from .collator import DataCollatorForCLM as DataCollatorForCLM
+from .collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .collator import TensorPointer as TensorPointer
 from .collator import to_device as to_device
 from .corpus import prepare_corpus as prepare_corpus
@@ -12,14 +13,12 @@ from .documents import DocumentOptions as DocumentOptions
 from .documents import loss_mask as loss_mask
 from .documents import position_ids as position_ids
 from .documents import starts_after_eos as starts_after_eos
-from .formats import open_tokens as open_tokens
 from .nanoset import Nanoset as Nanoset
 from .orders import Ledger as Ledger
 from .orders import NanotronOrder as NanotronOrder
 from .orders import Order as Order
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
-from .orders import build_order as build_order
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute
 from .orders.permutation import unpermute as unpermute
@@ -38,3 +37,4 @@ from .tokens import TokenFile as TokenFile
 from .tokens import TokenFileError as TokenFileError
 from .tokens import TokenFileWriter as TokenFileWriter
 from .tokens import Tokens as Tokens
+from .tokens import open_tokens as open_tokens

@@ -20,7 +20,7 @@ from nanoset_ref.files import PathLike
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
-from nanoset_ref.tokens import TokenFile, Tokens
+from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Nanoset(Rows):
     """Samples of token files, in the order of a run.
 
     Args:
-        dataset_paths: the token files (or one path). Each may also be open `Tokens` of any format.
+        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), or open `Tokens`.
         dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
             reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
@@ -73,7 +73,7 @@ class Nanoset(Rows):
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
         if operator.index(train_split_num_samples) < 0:
             raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
-        self._files = [path if isinstance(path, Tokens) else TokenFile(path, token_dtype) for path in paths]
+        self._files = [path if isinstance(path, Tokens) else open_tokens(path, token_dtype) for path in paths]
         self.sequence_length = operator.index(sequence_length)
         self.row_length = self.sequence_length + 1
         self.train_split_num_samples = operator.index(train_split_num_samples)

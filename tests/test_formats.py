@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import convert, convert_parts, open_tokens, split, verify
+from nanoset_ref.formats import convert, convert_parts, split, verify
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens
+from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens, open_tokens
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
@@ -79,10 +79,13 @@ def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
 def test_a_pair_is_no_raw_file(source, tmp_path):
     """Its .idx knows the dtype, so its ids are not taken for uint16."""
     path = convert([source], tmp_path / "b.bin", dtype="int32").path
-    for read in (TokenFile, lambda path: Nanoset(path, None, 4, 4)):
-        with pytest.raises(TokenFileError, match=r"b\.bin has an \.idx.*use nanoset_ref\.open_tokens"):
-            read(path)
-    assert len(Nanoset(open_tokens(path), None, 4, 4)) == 4
+    with pytest.raises(TokenFileError, match=r"b\.bin has an \.idx.*open it by nanoset_ref\.open_tokens"):
+        TokenFile(path)
+    with pytest.raises(TokenFileError, match=r"token_dtype=uint16 contradicts the \.idx, which says int32"):
+        Nanoset(path, None, 4, 4, token_dtype="uint16")
+    expected = Nanoset(source, None, 4, 4).read(np.arange(4))
+    for name in (path, path.with_suffix(""), path.with_suffix(".idx")):
+        assert np.array_equal(Nanoset.from_config(str(name), 4, 4).read(np.arange(4)), expected)
 
 
 def test_merging_is_one_after_another(source, tmp_path):

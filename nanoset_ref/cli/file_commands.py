@@ -18,12 +18,10 @@ from nanoset_ref.formats import (
     convert,
     convert_parts,
     describe,
-    open_tokens,
     split,
     verify,
-    without_companions,
 )
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import Tokens, open_tokens, without_companions
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least
-from nanoset_ref.formats import without_companions
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import Stretch, stretches_of_config
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import Tokens, without_companions
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -9,5 +9,3 @@ from .datatrove import datatrove_files as datatrove_files
 from .description import Description as Description
 from .description import describe as describe
 from .description import verify as verify
-from .opening import open_tokens as open_tokens
-from .opening import without_companions as without_companions

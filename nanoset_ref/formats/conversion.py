@@ -12,9 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
-from nanoset_ref.formats.opening import open_tokens
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
-from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path, open_tokens
 from nanoset_ref.tokens.view import Block, content_hash
 
 Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all

@@ -12,8 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.formats.opening import open_tokens
-from nanoset_ref.tokens import TokenFileError, Tokens
+from nanoset_ref.tokens import TokenFileError, Tokens, open_tokens
 
 MAX_ID = 1 << 28  # a flag per id is kept up to the largest
 FEWEST = 8  # documents from which on an id that occurs once for each is no coincidence

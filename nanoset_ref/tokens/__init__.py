@@ -14,6 +14,8 @@ from nanoset_ref.tokens.manifest import Windows as Windows
 from nanoset_ref.tokens.manifest import documents_path as documents_path
 from nanoset_ref.tokens.manifest import manifest_path as manifest_path
 from nanoset_ref.tokens.manifest import token_dtype_for as token_dtype_for
+from nanoset_ref.tokens.opening import open_tokens as open_tokens
+from nanoset_ref.tokens.opening import without_companions as without_companions
 from nanoset_ref.tokens.reader import TokenFile as TokenFile
 from nanoset_ref.tokens.view import Tokens as Tokens
 from nanoset_ref.tokens.writer import TokenFileWriter as TokenFileWriter

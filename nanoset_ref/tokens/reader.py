@@ -57,7 +57,7 @@ class TokenFile(Tokens):
 
     def _refuse_other_formats(self) -> None:
         if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
-            raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: use nanoset_ref.open_tokens")
+            raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: open it by nanoset_ref.open_tokens")
         with open(self.path, "rb") as file:
             if file.read(6) == b"\x93NUMPY":
                 raise TokenFileError(f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)")

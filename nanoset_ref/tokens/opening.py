@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.formats.datatrove import DatatroveFile
-from nanoset_ref.megatron import MMapIndexedDataset
-from nanoset_ref.tokens import TokenFile, TokenFileError, Tokens
+from nanoset_ref.tokens.manifest import TokenFileError
+from nanoset_ref.tokens.reader import TokenFile
+from nanoset_ref.tokens.view import Tokens
+
+# readers of other systems' formats, imported when such a file is opened
+DATATROVE = "nanoset_ref.formats.datatrove:DatatroveFile"
+MEGATRON = "nanoset_ref.megatron.indexed_dataset:MMapIndexedDataset"
 
 
 def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> Tokens:
@@ -24,11 +30,16 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
         FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader.
     """
     path = Path(path)
+    dtype = None if token_dtype is None else np.dtype(token_dtype)
     if path.suffix == ".ds":
-        return DatatroveFile(path, token_size=None if token_dtype is None else np.dtype(token_dtype).itemsize)
+        file: Tokens = resolve_name(DATATROVE)(path, token_size=dtype and dtype.itemsize)
+        return file
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if MMapIndexedDataset.exists(prefix):
-        return MMapIndexedDataset(prefix)
+    if Path(f"{prefix}.idx").is_file():
+        pair: Any = resolve_name(MEGATRON)(prefix)
+        if dtype not in (None, pair.dtype):
+            raise TokenFileError(f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}")
+        return pair
     if path.name.endswith(".documents.npy"):
         tokens = path.name.removesuffix(".documents.npy") + ".npy"
         raise TokenFileError(f"{path} holds the document boundaries of {tokens}; name that file instead")
