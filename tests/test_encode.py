@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -263,13 +264,32 @@ def test_a_tokenizer_without_a_fast_form_is_called_as_it_is(tokenizer):
     assert (ids.tolist(), lengths.tolist()) == ([3, 5, 2, 2, 1, 2], [3, 1, 2])
 
 
+@pytest.mark.parametrize("rules", [{}, {"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}])
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
+def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rules, normalization):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the hat of the cat", "that cat, the hat", "a bath, a bat"] * 9), vocab_size=290,
+        model_prefix=str(tmp_path / "tokenizer"), model_type="bpe", byte_fallback=True, minloglevel=2,
+        normalization_rule_name=normalization, **rules,
+    )  # fmt: skip
+    own = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    (tmp_path / "tokenizer.vocab").unlink()
+    encoder = Encoder(load_tokenizer(tmp_path))
+    random = np.random.default_rng(0)
+    texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)] + [
+        "the hat",
+        " a  bat ",
+    ]
+    assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [own.encode(text) for text in texts]
+
+
 def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):
     with pytest.raises(TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     monkeypatch.setattr(encode_module, "find_spec", lambda name: None)
-    with pytest.raises(TokenizerError, match=r"to read its tokenizer.model: pip install sentencepiece"):
+    with pytest.raises(TokenizerError, match=r"to read its tokenizer.model: pip install nanoset_ref.sentencepiece"):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="backend must be one of"):
         Encoder(None, backend="rust")

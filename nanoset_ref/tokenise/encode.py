@@ -34,6 +34,7 @@ PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0}
 Backend = Literal["auto", "hf", "gigatoken"]
 Encode = Callable[[list[str]], Ragged]
 Batch = list[tuple[str, bool]]  # documents or stretches; for each, whether its document ends with it
+SPACE = "\u2581"  # how SentencePiece writes a space
 logger = logging.getLogger(__name__)
 
 
@@ -42,18 +43,52 @@ class TokenizerError(ValueError):
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for everything that can go wrong in it."""
+    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for everything that can go wrong in it.
+
+    A folder with a SentencePiece model (tokenizer.model) and nothing else gives the ids of SentencePiece itself.
+    """
     from transformers import AutoTokenizer
 
+    folder = Path(name_or_path)
+    model = folder / "tokenizer.model"
+    is_bare = model.is_file() and not list(folder.glob("*.json"))
     try:
-        return AutoTokenizer.from_pretrained(os.fspath(name_or_path))
+        if is_bare and find_spec("sentencepiece") is None:
+            raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
+        tokenizer = AutoTokenizer.from_pretrained(os.fspath(name_or_path))
+        return normalised_by_its_model(tokenizer, model) if is_bare else tokenizer
     except Exception as error:  # transformers, the Hub and the network each raise their own
         reason = " ".join(str(error).split())
-        if Path(name_or_path, "tokenizer.model").exists() and find_spec("sentencepiece") is None:
-            reason = "to read its tokenizer.model: pip install sentencepiece"
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
         ) from error
+
+
+def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
+    """The tokenizer made of a SentencePiece model, with the model's own rules for spaces.
+
+    transformers has no file that says them, and leaves out the space before a document and the joining of spaces. Where
+    two ways to cut a text score the same in a Unigram model, the two libraries may still choose differently.
+
+    Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
+    """
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+    from tokenizers import Regex, normalizers
+
+    rules = ModelProto.FromString(model.read_bytes()).normalizer_spec
+    steps: list[Any] = []
+    if rules.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    joined = rules.remove_extra_whitespaces
+    if joined:
+        steps += [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    steps.append(normalizers.Replace(" ", SPACE))
+    if joined:
+        steps.append(normalizers.Replace(Regex(rf"{SPACE}+\z"), ""))
+    if rules.add_dummy_prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
 
 
 class Encoder:
