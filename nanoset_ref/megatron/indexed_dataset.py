@@ -179,6 +179,10 @@ class MMapIndexedDataset(Tokens):
         known = {"fingerprint": self.fingerprint, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
 
+    def __setstate__(self, known: dict[str, Any]) -> None:
+        vars(self).update(known)
+        self.check_unchanged()
+
 
 @njit(cache=True, nogil=True)
 def _end_to_end(lengths, pointers, itemsize):

@@ -25,6 +25,7 @@ from nanoset_ref.megatron import (
     merge_corpora,
 )
 from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC
+from nanoset_ref.tokens import TokenFileError
 
 DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
 SEQUENCES = [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9]]
@@ -72,7 +73,7 @@ def test_a_corpus_travels_to_other_processes_unless_it_is_replaced(write_corpus:
     copy = pickle.loads(packed)
     assert (lists(list(copy)), copy.mmap, copy.fingerprint) == (SEQUENCES, mmap, corpus.fingerprint)
     write_corpus([[3], [2, 5]])
-    with pytest.raises(IndexedDatasetError, match="replaced since it was opened"):
+    with pytest.raises(TokenFileError, match="replaced or changed after it was opened"):
         pickle.loads(packed)
 
 
