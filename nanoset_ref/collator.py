@@ -172,6 +172,24 @@ class DataCollatorForCLM(Collator):
         return as_tensors({name: fields[name] for name in here})
 
 
+class DataCollatorWithLabels(Collator):
+    """Collate samples for models that shift the labels themselves, as those of transformers do.
+
+    Args:
+        sequence_length: S, in tokens.
+
+    Returns a dict of `input_ids` and `labels`, the same int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
+    """
+
+    def __init__(self, sequence_length: int) -> None:
+        self.row_length = sequence_length + 1
+
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """As `Collator.split`."""
+        for ids in rows.long().split(batch_size):
+            yield {"input_ids": ids, "labels": ids}
+
+
 def as_tensors(fields: dict[str, Any]) -> Batch:
     """The same fields with arrays as tensors that share their memory."""
     return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in fields.items()}

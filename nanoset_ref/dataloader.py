@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -177,9 +177,9 @@ def build_nanoset_dataloader(
     seed: int = 1234,
     layout: Layout = "strided",
     tail: Tail = "drop",
-    pin_memory: bool = False,
     read_ahead: int = 0,
     documents: DocumentOptions | None = None,
+    collate_fn: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> NanosetDataLoader:
     """The DataLoader of one rank.
@@ -197,11 +197,18 @@ def build_nanoset_dataloader(
         read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
             the training step as well as workers do, and needs none.
         documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
-        pin_memory, **options: of torch's DataLoader.
+        collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
+            (DataCollatorWithLabels, MegatronCollator), which keeps the fast road, or any function.
+        **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
 
     Returns:
-        A NanosetDataLoader of dicts as DataCollatorForCLM describes them.
+        A NanosetDataLoader of dicts as DataCollatorForCLM, or `collate_fn`, describes them.
+
+    Raises:
+        ValueError: `documents` beside `collate_fn`; what ResumableBatchSampler refuses.
     """
+    if documents is not None and collate_fn is not None:
+        raise ValueError("documents is an option of DataCollatorForCLM: give it to your collate_fn instead")
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
@@ -216,10 +223,9 @@ def build_nanoset_dataloader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
         dataset.plan,
-        collate_fn=collator,
+        collate_fn=collate_fn if collate_fn and has_data else collator,
         num_workers=num_loading_workers if has_data else 0,
         worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
-        pin_memory=pin_memory and has_data,
         read_ahead=read_ahead if has_data else 0,
         **options,
     )

@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader, default_collate
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import blocks
-from nanoset_ref.collator import DataCollatorForCLM
+from nanoset_ref.collator import DataCollatorForCLM, DataCollatorWithLabels, TensorPointer
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFileWriter
@@ -213,3 +214,20 @@ def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypat
     again = accelerator.prepare(build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2))
     assert [batch["input_ids"].tolist() for batch in again] == expected
     assert len(list(accelerator.prepare(torch.utils.data.DataLoader(range(8))))) == 4
+
+
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, in_blocks):
+    nanoset, _ = numbered
+    options = {"micro_batch_size": 4, "in_blocks": in_blocks}
+    rows = [nanoset.read(np.arange(k, k + 4)).tolist() for k in range(0, 120, 4)]
+    labelled = list(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(2), **options))
+    assert [batch["input_ids"].tolist() for batch in labelled] == rows
+    assert all(torch.equal(batch["labels"], batch["input_ids"]) for batch in labelled)
+    assert labelled[0]["labels"].dtype == torch.int64
+    plain = build_nanoset_dataloader(nanoset, collate_fn=lambda samples: len(samples), **options)
+    assert list(plain) == [4] * 30
+    middle = build_nanoset_dataloader(nanoset, collate_fn=len, output_pp_rank=2, current_pp_rank=1, **options)
+    assert next(iter(middle))["input_ids"] == TensorPointer(0)
+    with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
+        build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)

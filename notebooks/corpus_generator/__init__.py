@@ -12,6 +12,7 @@ them anew from the folder `notebooks`: `python -m corpus_generator ../nanoset_re
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -52,7 +53,7 @@ def pack(path: Path) -> None:
     path.write_bytes(zstandard.compress(json.dumps(make_files()).encode(), 22))
 
 
-def write_documents(domain: str) -> Iterator[dict[str, str]]:
+def write_documents(domain: str) -> Iterator[dict[str, Any]]:
     """The documents of one domain, in order, until together they hold DOMAIN_BYTES bytes of text."""
     written = number = 0
     while written < DOMAIN_BYTES:

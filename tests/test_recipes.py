@@ -1,0 +1,42 @@
+"""The recipes of docs/trainers.md, run by two processes: each reads its rank's share, stops, and goes on exactly."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nanoset_ref import Nanoset, Schedule
+
+SCRIPTS = {
+    "HF Trainer": "hf",
+    "accelerate": "accelerated",
+    "Lightning": "lit",
+    "torchtitan": "titan",
+    "Megatron-Core": "mcore",
+}
+ROOT = Path(__file__).parent
+
+
+def test_every_recipe_has_a_script() -> None:
+    titles = re.findall("^## (.*)$", (ROOT.parent / "docs" / "trainers.md").read_text(), flags=re.M)
+    assert titles == list(SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: str) -> None:
+    np.arange(20_000, dtype=np.uint16).tofile(tmp_path / "a_input_ids.npy")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*command, ROOT / "trainers" / f"{script}.py", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    dataset = Nanoset.from_config(str(tmp_path / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100)
+    schedule = Schedule(dp_size=2, micro_batch_size=2)
+    for rank in range(2):
+        seen = json.loads((tmp_path / f"{rank}.json").read_text())
+        positions = schedule.rows(0, rank, 18)
+        assert seen["whole"][0] == [[int(dataset[k]["input_ids"][0]) for k in row] for row in positions]
+        assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
+        assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
