@@ -84,8 +84,8 @@ def run(
         problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
     except SystemExit as end:  # what argparse has printed and decided
         return int(end.code or 0)
-    except (ValueError, OSError, IndexError, RuntimeError, MemoryError) as error:
-        problem = "" if getattr(error, "reported_elsewhere", False) else _one_line(error)
+    except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
+        problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
     if problem:
         print(f"{prog}: error: {problem}", file=sys.stderr)
     _mute()
@@ -103,7 +103,10 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error}: pip install {error.name.partition('.')[0]}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())

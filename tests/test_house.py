@@ -135,7 +135,11 @@ def test_everything_that_is_installed_is_pinned() -> None:
 def test_every_import_is_declared() -> None:
     imported = {name.partition(".")[0] for module in MODULES for name in module.imports}
     extras = PROJECT["optional-dependencies"]
-    optional = [line for name in ("gigatoken", "datatrove", "lab", "lightning", "megatron", "sentencepiece") for line in extras[name]]
+    optional = [
+        line
+        for name in ("gigatoken", "datatrove", "lab", "lightning", "megatron", "sentencepiece")
+        for line in extras[name]
+    ]
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}
     distributions = {"ruamel": "ruamel.yaml", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}

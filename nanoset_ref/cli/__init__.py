@@ -11,6 +11,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from nanoset_ref.command import one_line, run
+
 FILES, RUNS = "nanoset_ref.cli.file_commands", "nanoset_ref.cli.run_commands"
 
 # name: (module, function, what it does); `main(arguments, prog)` parses its command line itself.
@@ -48,11 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog = f"nanoset-ref {name}"
     try:
         work = getattr(importlib.import_module(module), function)
-    except KeyboardInterrupt:  # imports take a second
-        print(f"{prog}: error: interrupted; nothing was written", file=sys.stderr)
+    except (KeyboardInterrupt, ModuleNotFoundError) as error:  # imports take a second
+        print(f"{prog}: error: {one_line(error) or 'interrupted; nothing was written'}", file=sys.stderr)
         return 1
     if function == "main":
         return int(work(words[1:], prog))
-    from nanoset_ref.command import run
-
     return run(work, words[1:], prog)
