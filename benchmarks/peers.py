@@ -1,7 +1,8 @@
 """The other systems' datasets over the same tokens, each behind the loader that its own documentation uses.
 
 A peer is a function (tokens, sequence_length, batch_size, num_workers) -> an iterable of batches in random order. It
-raises ImportError where the system is not installed (`pip install nanoset_ref[bench]`). What each one reads:
+raises ImportError where the system is not installed (`pip install --constraint benchmarks/constraints.txt .[bench]`).
+What each one reads:
 
     nanotron   the raw file, memory-mapped anew for every sample. The package is not on PyPI; with `src` of a checkout
                of huggingface/nanotron at ea686df1 (the last commit of this design) and `pip install dacite` on

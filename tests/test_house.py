@@ -132,6 +132,14 @@ def test_everything_that_is_installed_is_pinned() -> None:
     assert not [version for version in PINS.values() if re.search("[+@;]", version)]
 
 
+def test_every_peer_of_the_benchmarks_is_pinned() -> None:
+    pins = dict(re.findall("^([^#=]+)==(.+)$", (ROOT / "benchmarks" / "constraints.txt").read_text(), flags=re.M))
+    peers = [Requirement(line) for line in PROJECT["optional-dependencies"]["bench"]]
+    assert len(peers) >= 4
+    assert [peer.name for peer in peers[1:] if not peer.specifier.contains(pins[canonicalize_name(peer.name)])] == []
+    assert pins["torch"] == PINS["torch"]
+
+
 def test_every_import_is_declared() -> None:
     imported = {name.partition(".")[0] for module in MODULES for name in module.imports}
     extras = PROJECT["optional-dependencies"]
