@@ -53,10 +53,14 @@ class Gatherer:
         files: the files, of uint16 or int32.
 
     Raises:
+        ValueError: ids of another width.
         OSError: more files than this process may open.
     """
 
     def __init__(self, files: Sequence[Tokens]) -> None:
+        for file in files:
+            if file.dtype.itemsize not in (2, 4):
+                raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
         self._files = files
         descriptors: list[int] = []
         self._mappings: list[mmap.mmap] = []

@@ -1,5 +1,6 @@
-"""Train a causal LM on token files; stop anywhere, continue exactly.
+"""Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
 
+    nanoset-ref train --example tokens > config.yaml
     torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
 
 Killed at any moment and started again by the same command, the run goes on as if nothing had happened (see
@@ -11,12 +12,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from nanoset_ref import command
 
+EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
 
-def train(*, config: str, log_samples: bool = False) -> None:
-    """Train a causal LM on token files; stop anywhere, continue exactly.
+
+def train(*, config: str | None = None, example: str | None = None, log_samples: bool = False) -> None:
+    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
 
     1. read and check the config, before a process talks to another
     2. lay out the processes, draw the model, spread it over them
@@ -26,12 +30,20 @@ def train(*, config: str, log_samples: bool = False) -> None:
 
     Args:
         config: the YAML file of the run; see nanoset_ref.training.config.
+        example: print an example of such a file, and do nothing else: tokens, megatron, datatrove, chunks or text.
         log_samples: write into metrics.jsonl what each rank was given.
 
     Raises:
         ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: what is wrong with the config, the processes
             or the checkpoints.
     """
+    if (config is None) == (example is None):
+        raise command.UsageError("give either --config FILE.yaml, or --example NAME to see one")
+    if config is None:
+        if example not in EXAMPLES:
+            raise command.UsageError(f"there is no example {example!r}; there are {', '.join(EXAMPLES)}")
+        print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
+        return
     from nanoset_ref.training.config import load_config
 
     settings = load_config(config)

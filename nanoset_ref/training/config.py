@@ -12,78 +12,16 @@ import reprlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.training.data_section import Count, DataConfig, NotNegative, Road, Section, Size, TextSection
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
-Count = Annotated[int, Field(ge=1, lt=2**63)]
-Size = Annotated[int, Field(ge=1, lt=2**20)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A mapping in the file. Strict: "15" is no integer. Frozen. Unknown keys are errors."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
-
-def _by_path(given: Any) -> dict[str, Any]:
-    """The three forms of dataset_path as one: {absolute path: weight or None}."""
-    weights = given if isinstance(given, dict) else {}
-    paths = [given] if isinstance(given, str) else given
-    try:
-        named = {os.path.abspath(path): weights.get(path) for path in paths}
-    except TypeError:
-        named = {}
-    if not named or None in weights.values():
-        got = reprlib.repr(given)
-        raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
-    if len(named) < len(paths):
-        raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
-    if all(weight == 0 for weight in named.values()):
-        raise ValueError("must name at least one file with a weight above 0")
-    return named
-
-
-class DatasetConfig(Section):
-    """Which token files a stage reads, and in which order.
-
-    Args:
-        dataset_path: one path; a list of paths (an epoch reads every sample of each once); or {path: weight}. Kept as
-            {absolute path: weight}, weights None in the first two forms.
-        order: "nanotron" or "stateless" (see `orders`).
-        token_dtype: dtype of files without a manifest.
-        reuse: of files that an earlier stage read: "continue" reads on where it stopped; "restart" begins again, as
-            Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
-    """
-
-    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path)]
-    order: Literal["nanotron", "stateless"] = "nanotron"
-    token_dtype: Literal["uint16", "int32"] | None = None
-    reuse: Literal["continue", "restart"] | None = None
-
-    @property
-    def continues(self) -> bool:
-        return self.reuse == "continue" or (self.reuse is None and self.order == "stateless")
-
-
-class DataConfig(Section):
-    """
-    Args:
-        dataset: what is read.
-        num_loading_workers: processes per rank that read ahead; 0 reads in the training process.
-        seed: of the order.
-    """
-
-    dataset: DatasetConfig
-    num_loading_workers: int = Field(default=0, ge=0, lt=2**15)
-    seed: int = Field(default=1234, ge=0, lt=2**32)
 
 
 class DataStage(Section):
@@ -170,7 +108,8 @@ class CheckpointsConfig(Section):
     """
     Args:
         checkpoints_path: the run's folder, which all ranks must see; the newest valid checkpoint in it is continued.
-        checkpoint_interval: steps from one checkpoint to the next; the last step is saved in any case.
+        checkpoint_interval: steps from one checkpoint to the next; the last step of the run, and of each chunk, is
+            saved in any case.
     """
 
     checkpoints_path: str
@@ -235,77 +174,118 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        model = transformers_config(self.model.fields)
-        problems = [*self._stage_problems(), *self._model_problems(model), *self._vocabulary_problems(model.vocab_size)]
+        problems = find_problems(dict(self))
         if problems:
             raise ValueError("\n".join(problems))
         return self
 
-    def _stage_problems(self) -> Iterator[str]:
-        last, seen = self.tokens.train_steps, set()
-        for index, stage in enumerate(self.data_stages):
-            for field in ("name", "start_training_step"):
-                value = getattr(stage, field)
-                if value in seen:
-                    yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
-                seen.add(value)
-            if stage.start_training_step > last:
-                yield f"data_stages[{index}].start_training_step: {value} never comes, tokens.train_steps is {last}"
-        if 1 not in seen:
-            yield "data_stages: one stage must have start_training_step 1"
 
-    def _model_problems(self, model: Any) -> Iterator[str]:
-        """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-        length, pp, tp = self.tokens.sequence_length, self.parallelism.pp, self.parallelism.tp
-        longest = getattr(model, "max_position_embeddings", length)
-        if length > longest:
-            yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
-        if pp == tp == 1:
-            return
-        if model.model_type != "llama":
-            yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
-            return
-        if model.tie_word_embeddings and pp > 1:
-            yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
-        if pp > model.num_hidden_layers:
-            yield f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs at least one"
-        for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-            if getattr(model, name) % tp:
-                yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
+def find_problems(right: dict[str, Any]) -> list[str]:
+    """What does not fit together in a config of which some sections, the `right` ones, are known.
 
-    def _vocabulary_problems(self, embeddings: int) -> Iterator[str]:
-        """Tokenizer and token files that cannot be opened, and ids without an embedding.
-
-        A file without a manifest is trusted. More embeddings than ids are fine (they are often padded).
-        """
-        sizes: list[tuple[str, Any]] = []
-        vocabulary = None
-        if self.tokenizer is not None:
-            from nanoset_ref.tokenise.encode import load_tokenizer
-
-            place = "tokenizer.tokenizer_name_or_path"
+    Of data_stages, those that are wrong by themselves are None.
+    """
+    tokens, stages, tokenizer = (right.get(name) for name in ("tokens", "data_stages", "tokenizer"))
+    model = transformers_config(right["model"].fields) if "model" in right else None
+    problems = [*_stage_problems(stages or [], tokens)] if stages is not None else []
+    if model and tokens and "parallelism" in right:
+        problems += _model_problems(model, tokens, right["parallelism"])
+    vocabulary = None
+    sizes: list[tuple[str, int | None]] = []
+    if tokenizer is not None:
+        place = "tokenizer.tokenizer_name_or_path"
+        try:
+            vocabulary = _tokenizer_size(tokenizer)
+            sizes.append((f"{place}: the tokenizer", vocabulary))
+        except ValueError as error:
+            problems.append(f"{place}: {error}")
+    for index, stage in enumerate(stages or []):
+        place = f"data_stages[{index}].data.dataset"
+        if stage and isinstance(stage.data.dataset, TextSection) and tokenizer is None and "tokenizer" in right:
+            problems.append(f"{place}.text: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
+        for key, name, look in stage.data.dataset.parts() if stage else ():
             try:
-                vocabulary = len(load_tokenizer(self.tokenizer.tokenizer_name_or_path))
-                sizes.append((f"{place}: the tokenizer", vocabulary))
-            except ValueError as error:
-                yield f"{place}: {error}"
-        for index, stage in enumerate(self.data_stages):
-            place = f"data_stages[{index}].data.dataset.dataset_path"
-            for path in stage.data.dataset.dataset_path:
-                try:
-                    file = TokenFile(path, stage.data.dataset.token_dtype)
-                    file.num_samples(self.tokens.sequence_length)
-                    sizes.append((f"{place}: {path}", file.facts.get("vocab_size")))
-                except (OSError, ValueError) as error:
-                    yield f"{place}: {error}"
-        for what, size in sizes:
-            if size and size > embeddings:
-                yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
-            if size and vocabulary not in (None, size):
-                yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
+                sizes.append((f"{place}.{key}: {name}", look(tokens and tokens.sequence_length)))
+            except (OSError, ValueError) as error:
+                problems.append(f"{place}.{key}: {error}")
+    return [*problems, *_vocabulary_problems(sizes, vocabulary, model and model.vocab_size)]
 
 
-KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
+def _stage_problems(stages: list[DataStage | None], tokens: TokensConfig | None) -> Iterator[str]:
+    seen: set[Any] = set()
+    last = tokens.train_steps if tokens else 2**63
+    for index, stage in enumerate(stages):
+        for field in ("name", "start_training_step") if stage else ():
+            value = getattr(stage, field)
+            if value in seen:
+                yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
+            seen.add(value)
+        if stage and stage.start_training_step > last:
+            yield f"data_stages[{index}].start_training_step: {value} never comes, tokens.train_steps is {last}"
+    if 1 not in seen and None not in stages:
+        yield "data_stages: one stage must have start_training_step 1"
+
+
+def _model_problems(model: Any, tokens: TokensConfig, ranks: ParallelismConfig) -> Iterator[str]:
+    """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
+    length, pp, tp = tokens.sequence_length, ranks.pp, ranks.tp
+    longest = getattr(model, "max_position_embeddings", length)
+    if length > longest:
+        yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
+    if pp == tp == 1:
+        return
+    if model.model_type != "llama":
+        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
+        return
+    if model.tie_word_embeddings and pp > 1:
+        yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
+    if pp > model.num_hidden_layers:
+        yield f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if getattr(model, name) % tp:
+            yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
+
+
+def _tokenizer_size(tokenizer: TokenizerConfig) -> int:
+    from nanoset_ref.tokenise.encode import load_tokenizer
+
+    return len(load_tokenizer(tokenizer.tokenizer_name_or_path))
+
+
+def _vocabulary_problems(
+    sizes: list[tuple[str, int | None]], vocabulary: int | None, embeddings: int | None
+) -> Iterator[str]:
+    """Ids without an embedding, and files of another tokenizer. A file that does not say its vocabulary is trusted.
+
+    More embeddings than ids are fine (they are often padded).
+    """
+    for what, size in sizes:
+        if size and embeddings and size > embeddings:
+            yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+        if size and vocabulary not in (None, size):
+            yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
+
+
+def right_sections(tree: Any) -> dict[str, Any]:
+    """The sections of a wrong tree that are right by themselves, as `find_problems` takes them."""
+    right: dict[str, Any] = {}
+    for name, field in Config.model_fields.items():
+        given = tree.get(name, field.get_default()) if isinstance(tree, dict) else None
+        if name == "data_stages" and isinstance(given, list):
+            right[name] = [_if_right(DataStage, stage) for stage in given]
+        elif (found := _if_right(field.annotation, given)) is not None or (name == "tokenizer" and given is None):
+            right[name] = found
+    return right
+
+
+def _if_right(kind: Any, given: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(given)
+    except ValidationError:
+        return None
+
+
+KEYS = {name for kind in (*Section.__subclasses__(), *Road.__subclasses__()) for name in kind.model_fields}
 
 
 def load_config(path: PathLike) -> Config:
@@ -316,9 +296,15 @@ def load_config(path: PathLike) -> Config:
         ConfigError: everything that is wrong, with its path in the file.
     """
     try:
-        return Config.model_validate(read_yaml(path))
+        tree = read_yaml(path)
+        config = Config.model_validate(tree)
+        from nanoset_ref.training.stages import stages_of
+
+        stages_of(config)
+        return config
     except ValidationError as error:
         problems = problems_of(error, KEYS)
+        problems += [problem for problem in find_problems(right_sections(tree)) if problem not in problems]
     except ValueError as error:
         problems = [one_line(error)]
     raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))

@@ -82,12 +82,14 @@ class Run:
         logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
+        self.loader.share_cursors(self.world)
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
             "parallelism": self.config.parallelism.model_dump(),
         }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
+        logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and optimizer, by name. AdamW's own count of steps is the run's, so it is not kept."""
@@ -120,7 +122,9 @@ class Run:
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
         first, path, done = self.world.is_first, self.checkpoints.folder / "metrics.jsonl", self.loader.step
         metrics = continue_metrics(path, done) if first else open(os.devnull, "w")  # noqa: SIM115 - closed below
-        with metrics, tqdm(total=last, initial=done, unit="step", disable=not first) as progress:
+        ends = {last, *(stage.steps[-1] for stage in self.loader.stages if stage.is_chunk)}
+        # None: no bar where standard error is a file
+        with metrics, tqdm(total=last, initial=done, unit="step", disable=None if first else True) as progress:
             began = time.perf_counter()
             for step in self.loader:
                 waited = time.perf_counter() - began
@@ -132,7 +136,7 @@ class Run:
                 metrics.write(json.dumps(line) + "\n")
                 progress.set_postfix(stage=step.stage, loss=line["loss"], refresh=False)
                 progress.update()
-                if step.number % interval == 0 or step.number == last:
+                if step.number % interval == 0 or step.number in ends:
                     self.save()
                 began = time.perf_counter()
 

@@ -15,22 +15,30 @@ opened when its first step comes, together with the files of the stages that it 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, NonNegativeInt
 
+from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader, check_plan
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
+from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import TokenFile
 from nanoset_ref.training.config import Config, DataConfig, DataStage
-from nanoset_ref.training.parallel import ParallelLayout
+from nanoset_ref.training.data_section import ChunksSection, DatasetConfig, TextSection, open_file
+from nanoset_ref.training.parallel import ParallelLayout, World
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
+
+if TYPE_CHECKING:
+    from nanoset_ref.streaming import TokenStreamDataLoader
+
+CURSOR = "row", "epoch", "block", "document", "offset"  # the fields of a TokenStream's cursor
 
 
 class Stage(NamedTuple):
@@ -52,53 +60,89 @@ class Stage(NamedTuple):
     before: Stage | None
 
     @property
+    def is_chunk(self) -> bool:
+        """Whether it is one chunk of several, with a checkpoint at its end."""
+        return isinstance(self.data.dataset, ChunksSection)
+
+    @property
     def files(self) -> dict[str, str | None]:
         """{path: token_dtype} of the files that its order numbers: those of the stages it continues, then its own."""
         earlier = self.before.files if self.before else {}
-        return earlier | dict.fromkeys(self.data.dataset.dataset_path, self.data.dataset.token_dtype)
+        return earlier | dict.fromkeys(_paths_of(self.data), getattr(self.data.dataset, "token_dtype", None))
 
-    def open(self, num_samples: int, start: Ledger) -> Nanoset:
-        """The rows of this stage: the one place that knows what a `data` section can name.
+    def open(self, num_samples: int, start: Ledger) -> Rows:
+        """The rows of this stage.
 
         Args:
             num_samples: their number, counted from position 0.
             start: where in its order the stage begins.
         """
-        own, length, seed = self.data.dataset.dataset_path, self.sequence_length, self.data.seed
-        files = [TokenFile(path, token_dtype) for path, token_dtype in self.files.items()]
+        dataset = self.data.dataset
+        if isinstance(dataset, DatasetConfig) and not dataset.names_folders:
+            return self._open_files(dataset, num_samples, start)
+        try:
+            return dataset.open(self.sequence_length, num_samples, self.data.seed)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"stage {self.name!r}: {error}") from error
+
+    def _open_files(self, dataset: DatasetConfig, num_samples: int, start: Ledger) -> Nanoset:
+        """As `open`, with the files of the stages that this one continues."""
+        own, length, seed = dataset.dataset_path, self.sequence_length, self.data.seed
+        files = [open_file(path, token_dtype) for path, token_dtype in self.files.items()]
         lengths = [file.num_samples(length) for file in files]
         weights = None
         given = [own.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0
         if set(given) != {None}:
             weights = [float(size if weight is None else weight) for size, weight in zip(lengths, given, strict=True)]
-        order: str | Order = self.data.dataset.order
+        order: str | Order = dataset.order
         if order == "stateless" and start.position:
             # as many counts as files: check_plan reports files that were exchanged since the stage began
             reads = (*start.reads, *[0] * len(files))[: len(files)]
             order = StatelessOrder(lengths, weights, num_samples, seed, start=Ledger(start.position, reads))
         return Nanoset(files, weights, length, num_samples, seed, order=order)
 
-    def start_after(self, continued: Nanoset | None) -> Ledger:
+    def start_after(self, continued: Rows | None) -> Ledger:
         """Where this stage begins, after the last sample of `continued`, the rows of `before`."""
-        if continued is None:
+        if not isinstance(continued, Nanoset):
             return Ledger(0, ())
         reads = continued.order.counts(len(continued)).tolist()
         return Ledger(len(continued), (*reads, *[0] * (len(self.files) - len(reads))))
 
 
 def stages_of(config: Config) -> list[Stage]:
-    """The stages in the order in which they run.
+    """The stages in the order in which they run; a folder of chunks is a stage for each chunk.
 
     Raises:
-        ConfigError: a stage is to continue an earlier one and cannot.
+        ConfigError: a stage is to continue an earlier one and cannot; the chunks are too few for the steps.
     """
     given = sorted(config.data_stages, key=lambda stage: stage.start_training_step)
     stops = [stage.start_training_step for stage in given[1:]] + [config.tokens.train_steps + 1]
     stages: list[Stage] = []
-    for number, (it, stop) in enumerate(zip(given, stops, strict=True)):
-        steps, before = range(it.start_training_step, stop), _continued(it, stages)
-        stages.append(Stage(number, it.name, it.data, steps, config.tokens.sequence_length, before))
+    for it, stop in zip(given, stops, strict=True):
+        first, length = it.start_training_step, config.tokens.sequence_length
+        if isinstance(it.data.dataset, ChunksSection):
+            stages += _chunk_stages(it, it.data.dataset, range(first, stop), len(stages), config)
+        else:
+            stages.append(Stage(len(stages), it.name, it.data, range(first, stop), length, _continued(it, stages)))
     return stages
+
+
+def _chunk_stages(
+    stage: DataStage, dataset: ChunksSection, steps: range, number: int, config: Config
+) -> Iterator[Stage]:
+    """Chunk after chunk, the whole steps of each, up to the last of `steps`."""
+    length, first = config.tokens.sequence_length, steps.start
+    for name, samples, section in dataset.each(length):
+        stop = min(first + samples // config.global_batch_size, steps.stop)
+        if first < stop:
+            data = stage.data.model_copy(update={"dataset": section})
+            yield Stage(number, f"{stage.name}, {name}", data, range(first, stop), length, None)
+            first, number = stop, number + 1
+    if first < steps.stop:
+        raise ConfigError(
+            f"stage {stage.name!r}: the chunks of {dataset.chunks} fill {first - steps.start} steps of "
+            f"{config.global_batch_size} samples, {len(steps)} are asked for"
+        )
 
 
 def _continued(stage: DataStage, earlier: Sequence[Stage]) -> Stage | None:
@@ -110,8 +154,8 @@ def _continued(stage: DataStage, earlier: Sequence[Stage]) -> Stage | None:
     if not stage.data.dataset.continues:
         return None
     alike = [other for other in earlier if _order_of(other.data) == _order_of(stage.data)]
-    paths = stage.data.dataset.dataset_path.keys()
-    sharing = [other for other in earlier if paths & other.data.dataset.dataset_path.keys()]
+    paths = set(_paths_of(stage.data))
+    sharing = [other for other in earlier if paths.intersection(_paths_of(other.data))]
     if sharing and sharing[-1] not in alike:
         raise ConfigError(
             f"stage {stage.name!r} shares files with stage {sharing[-1].name!r}, but cannot continue it: order and "
@@ -120,15 +164,22 @@ def _continued(stage: DataStage, earlier: Sequence[Stage]) -> Stage | None:
     return alike[-1] if alike else None  # of nanotron's order, what is alike shares files
 
 
+def _paths_of(data: DataConfig) -> Mapping[str, float | None]:
+    return data.dataset.dataset_path if isinstance(data.dataset, DatasetConfig) else {}
+
+
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
     """What two stages must have in common for one to continue the other."""
-    blend = list(data.dataset.dataset_path.items()) if data.dataset.order == "nanotron" else None
-    return data.dataset.order, data.seed, blend
+    dataset = data.dataset
+    if not isinstance(dataset, DatasetConfig):
+        return ()
+    blend = list(dataset.dataset_path.items()) if dataset.order == "nanotron" else None
+    return dataset.order, data.seed, blend
 
 
-def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Nanoset]]:
-    """Every stage with its schedule and rows, if the whole run has the layout of `config`."""
-    opened: list[Nanoset] = []
+def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
+    """Every stage with its schedule and rows, if the whole run has the layout of `config`; text has no rows."""
+    opened: list[Rows] = []
     for stage in stages_of(config):
         start = stage.start_after(opened[stage.before.number] if stage.before else None)
         schedule = config.schedule(start.position, stage.steps.start)
@@ -145,6 +196,7 @@ class StageRecord(BaseModel, strict=True):
             had given before.
         consumed_train_samples: samples delivered in this stage, over all ranks.
         plan: of its rows.
+        cursors: of a text that is streamed: where it stands in the text (see `streaming.TokenStream`).
     """
 
     name: str
@@ -153,6 +205,7 @@ class StageRecord(BaseModel, strict=True):
     first_reads: list[NonNegativeInt]
     consumed_train_samples: NonNegativeInt = 0
     plan: dict[str, Any] | None = None
+    cursors: dict[str, dict[str, int]] = {}
 
     @property
     def start(self) -> Ledger:
@@ -203,6 +256,7 @@ class StagedLoader:
         self.step = 0
         self.records: list[StageRecord] = []
         self._batches: Iterator[dict[str, Any]] = iter(())
+        self._stream: TokenStreamDataLoader | None = None
 
     @property
     def consumed_train_samples(self) -> int:
@@ -229,13 +283,30 @@ class StagedLoader:
         positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
+        if self._stream is not None:
+            record.cursors = self._stream.state_dict()["cursors"]
         self.step = number
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON-serialisable, equal on all ranks."""
+        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON-serialisable, equal on all ranks
+        but for the cursors.
+        """
         stages = [record.model_dump() for record in self.records]
         return {"step": self.step, "consumed_train_samples": self.consumed_train_samples, "stages": stages}
+
+    def share_cursors(self, world: World) -> None:
+        """Give all ranks the cursors that any of them has, so that one state serves all; all processes call this."""
+        if not self.records or not isinstance(dataset := self.stages[len(self.records) - 1].data.dataset, TextSection):
+            return
+        table = torch.full((dataset.shards, len(CURSOR)), -1)
+        for shard, cursor in self.records[-1].cursors.items():
+            table[int(shard)] = torch.tensor([cursor[name] for name in CURSOR])
+        tables = torch.stack(world.gather_dp(table))
+        latest = tables[:, :, 0].argmax(0)  # the rank that is furthest in each shard
+        rows = {str(shard): tables[rank, shard].tolist() for shard, rank in enumerate(latest.tolist())}
+        known = {shard: dict(zip(CURSOR, row, strict=True)) for shard, row in rows.items() if row[0] >= 0}
+        self.records[-1].cursors = known
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the step of `state`, with any number of ranks, any micro-batch and any later stages.
@@ -278,19 +349,24 @@ class StagedLoader:
         self.records.append(record)
         self._batches = self._open()
 
-    def _rows(self, stage: Stage, stop: int) -> Nanoset:
+    def _rows(self, stage: Stage, stop: int) -> Rows:
         """The rows of a stage that has begun, up to a position; PlanMismatch if it began with others."""
-        record = self.records[stage.number]
-        rows = stage.open(stop, record.start)
+        rows = stage.open(stop, self.records[stage.number].start)
+        self._check_plan(stage, rows.plan)
+        return rows
+
+    def _check_plan(self, stage: Stage, plan: dict[str, Any]) -> None:
         try:
-            check_plan(record.plan, rows.plan)
+            check_plan(self.records[stage.number].plan, plan)
         except PlanMismatch as error:
             raise PlanMismatch(f"stage {stage.name!r}: {error}") from error
-        return rows
 
     def _open(self) -> Iterator[dict[str, Any]]:
         """Read on in the last stage that has begun, to its last step."""
         stage, record, layout = self.stages[len(self.records) - 1], self.records[-1], self.layout
+        self._stream = None
+        if isinstance(stage.data.dataset, TextSection):
+            return self._open_stream(stage, stage.data.dataset)
         schedule = self.config.schedule(record.position, self.step + 1)
         rows = self._rows(stage, schedule.positions(stage.steps[-1]).stop)
         record.plan = rows.plan
@@ -307,3 +383,33 @@ class StagedLoader:
             pin_memory=torch.cuda.is_available(),
         )
         return iter(loader)
+
+    def _open_stream(self, stage: Stage, dataset: TextSection) -> Iterator[dict[str, Any]]:
+        """As `_open`, of a stage that streams text; pipeline ranks between the first and the last need none."""
+        from nanoset_ref.streaming import TokenStreamDataLoader
+
+        record, layout, tokens, tokenizer = self.records[-1], self.layout, self.config.tokens, self.config.tokenizer
+        if tokenizer is None:
+            raise ConfigError(f"stage {stage.name!r}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
+        collator = DataCollatorForCLM(tokens.sequence_length, 0, layout.output_pp_rank, layout.pp_rank)
+        if layout.pp_rank not in (0, layout.output_pp_rank):
+            return itertools.repeat(collator([]))
+        stream = dataset.stream(
+            tokenizer.tokenizer_name_or_path,
+            tokens.sequence_length,
+            stage.data.seed,
+            rank=layout.dp_rank,
+            world_size=layout.dp_size,
+            micro_batch_size=tokens.micro_batch_size,
+        )
+        self._check_plan(stage, stream.plan)
+        record.plan = stream.plan
+        stream.seek(consumed_train_samples=record.position, cursors=record.cursors)
+        self._stream = TokenStreamDataLoader(
+            stream,
+            collator,
+            num_workers=stage.data.num_loading_workers,
+            pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator().manual_seed(self.config.general.seed),
+        )
+        return iter(self._stream)

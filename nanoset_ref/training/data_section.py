@@ -1,0 +1,332 @@
+"""The `data` section of a stage: the five roads on which tokens come into a run.
+
+    dataset: {dataset_path: ...}                    token files, .bin/.idx pairs, .ds files or folders of .ds files
+    dataset: {data_path: ..., split: "949,50,1"}    Megatron's: documents cut into train, valid and test, and shuffled
+    dataset: {data_path_per_split: [...]}           the same, with corpora of their own for each split
+    dataset: {chunks: folder}                       chunk after chunk, each a stage with a checkpoint after it
+    dataset: {text: ...}                            text, tokenised while training reads it
+
+Each road is a class with `parts`, what to look at before the run begins, and (but for text, see `stages`) `open`, the
+rows of a stage. Formats are imported where they are opened, so that a config of token files needs no other.
+"""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from nanoset_ref.tokens import Tokens
+from nanoset_ref.training.strict_yaml import ConfigError, problems_of
+
+if TYPE_CHECKING:
+    from nanoset_ref.megatron import NanosetConfig
+    from nanoset_ref.rows import Rows
+
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Size = Annotated[int, Field(ge=1, lt=2**20)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# A key of the section, what it names, and what looks at that: None or a sequence_length -> None or a size of vocabulary
+Part = tuple[str, str, Callable[[int | None], int | None]]
+
+
+class Section(BaseModel):
+    """A mapping in the file. Strict: "15" is no integer. Frozen. Unknown keys are errors."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class Road(Section):
+    """What all roads share; `continues`: whether the stage goes on where an earlier one stopped."""
+
+    @property
+    def continues(self) -> bool:
+        return False
+
+    def parts(self) -> Iterator[Part]:
+        """All that must be there before the run begins; the functions raise OSErrors and ValueErrors."""
+        raise NotImplementedError
+
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        """The rows of a stage from position 0 on, at least `num_samples`."""
+        raise NotImplementedError
+
+
+def _by_path(given: Any) -> dict[str, Any]:
+    """The three forms of dataset_path as one: {absolute path: weight or None}."""
+    weights = given if isinstance(given, dict) else {}
+    paths = [given] if isinstance(given, str) else given
+    try:
+        named = {os.path.abspath(path): weights.get(path) for path in paths}
+    except TypeError:
+        named = {}
+    if not named or None in weights.values():
+        got = reprlib.repr(given)
+        raise ValueError(f"must be one path, a list of paths or a mapping of paths to weights, got {got}")
+    if len(named) < len(paths):
+        raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
+    if all(weight == 0 for weight in named.values()):
+        raise ValueError("must name at least one file with a weight above 0")
+    return named
+
+
+class DatasetConfig(Road):
+    """Which token files a stage reads, and in which order.
+
+    Args:
+        dataset_path: one path; a list of paths (an epoch reads every sample of each once); or {path: weight}. Kept as
+            {absolute path: weight}, weights None in the first two forms. A path is a token file, a .ds file, a
+            .bin/.idx pair (by either name or their prefix), or a folder of .ds files, read as today's Nanotron does.
+        order: "nanotron" or "stateless" (see `orders`); of folders "nanotron".
+        token_dtype: dtype of files that do not say it.
+        reuse: of files that an earlier stage read: "continue" reads on where it stopped; "restart" begins again, as
+            Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
+    """
+
+    dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path)]
+    order: Literal["nanotron", "stateless"] = "nanotron"
+    token_dtype: Literal["uint16", "int32"] | None = None
+    reuse: Literal["continue", "restart"] | None = None
+
+    @property
+    def continues(self) -> bool:
+        return self.reuse == "continue" or (self.reuse is None and self.order == "stateless")
+
+    @property
+    def names_folders(self) -> bool:
+        """Whether the paths are folders of .ds files."""
+        return all(map(os.path.isdir, self.dataset_path))
+
+    @model_validator(mode="after")
+    def _check(self) -> DatasetConfig:
+        folders = [path for path in self.dataset_path if os.path.isdir(path)]
+        if folders and not self.names_folders:
+            raise ValueError(f"dataset_path: names files or folders of .ds files, not both; {folders[0]} is a folder")
+        if folders and self.order != "nanotron":
+            raise ValueError("order: folders of .ds files have Nanotron's order; name the files to have another")
+        return self
+
+    def parts(self) -> Iterator[Part]:
+        look = self._look_at_folder if self.names_folders else self._look_at_file
+        return (("dataset_path", path, partial(look, path)) for path in self.dataset_path)
+
+    def _look_at_file(self, path: str, length: int | None) -> int | None:
+        file = open_file(path, self.token_dtype)
+        if length:
+            file.num_samples(length)
+        return file.facts.get("vocab_size")
+
+    def _look_at_folder(self, path: str, length: int | None) -> int | None:
+        from nanoset_ref.formats import datatrove_files
+
+        files = datatrove_files(path, recursive=False)
+        if length and not sum(file.num_samples(length) for file in files):
+            raise ValueError(f"{path} holds no sample of {length + 1} tokens")
+        return None
+
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        """The rows of folders; those of files depend on what earlier stages have read of them (see `Stage.open`)."""
+        from nanoset_ref.formats import DatatroveNanoset
+
+        given = list(self.dataset_path.values())
+        weights = None if None in given else given
+        return DatatroveNanoset(list(self.dataset_path), weights, sequence_length, num_samples, seed)
+
+
+def open_file(path: str, token_dtype: str | None) -> Tokens:
+    """A token file, a .ds file or a .bin/.idx pair."""
+    from nanoset_ref.formats import open_tokens
+
+    return open_tokens(path, token_dtype)
+
+
+class MegatronSection(Road):
+    """Megatron-style data, of which a run reads the train split; the options are those of a `NanosetConfig`.
+
+    Args:
+        data_path: a prefix, a list of prefixes, or {prefix: weight}; with `split`. Or data_path_per_split: three of
+            these (or null) for train, valid and test.
+        split: relative sizes of train, valid and test.
+        num_samples: for which the three indexes are built; default: what the stage reads. In Megatron it decides the
+            order, so name it if the run may become longer.
+        path_to_cache, mid_level_dataset_surplus, mmap_bin_files: see NanosetConfig.
+    """
+
+    data_path: Any = None
+    data_path_per_split: Any = None
+    split: str | None = None
+    num_samples: Count | None = None
+    path_to_cache: str | None = None
+    mid_level_dataset_surplus: NotNegative = 0.005
+    mmap_bin_files: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> MegatronSection:
+        try:
+            self._config(1, 1, 0)
+        except ValidationError as error:
+            raise ValueError("\n".join(problems_of(error))) from error
+        return self
+
+    def _config(self, sequence_length: int, num_samples: int, seed: int) -> NanosetConfig:
+        from nanoset_ref.megatron import NanosetConfig
+
+        options = self.model_dump(exclude={"num_samples"})
+        counts = (self.num_samples or num_samples, 0, 0)
+        return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
+
+    def parts(self) -> Iterator[Part]:
+        blends = self._config(1, 1, 0).blends
+        key = "data_path" if self.data_path_per_split is None else "data_path_per_split"
+        prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
+        return ((key, prefix, partial(self._look, prefix)) for prefix in prefixes)
+
+    def _look(self, prefix: str, length: int | None) -> None:
+        from nanoset_ref.megatron import MMapIndexedDataset
+
+        MMapIndexedDataset(prefix)
+
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        from nanoset_ref.megatron import NanosetBuilder
+
+        rows = NanosetBuilder(self._config(sequence_length, num_samples, seed)).build()[0]
+        if rows is None or len(rows) < num_samples:
+            raise ConfigError(
+                f"the stage reads {num_samples} samples, its train split has {0 if rows is None else len(rows)}: "
+                "give weights (without them a blend is one epoch), a larger num_samples or fewer steps"
+            )
+        return rows
+
+
+class ChunksSection(Road):
+    """A folder of chunks, as LLM360 trained: chunk after chunk in file order, and a checkpoint after each.
+
+    Args:
+        chunks: the folder, as `chunks mix` writes it.
+        first_chunk: the number of the chunk to begin with, from 0.
+    """
+
+    chunks: str
+    first_chunk: int = Field(default=0, ge=0)
+
+    @property
+    def files(self) -> list[Path]:
+        """The chunks to be read."""
+        from nanoset_ref.chunks.chunk_tokens import chunk_files
+
+        return chunk_files(self.chunks)[self.first_chunk :]
+
+    def parts(self) -> Iterator[Part]:
+        yield "chunks", self.chunks, self._look
+
+    def _look(self, length: int | None) -> int | None:
+        from nanoset_ref.chunks.chunk_tokens import ChunkFile
+
+        if not self.files:
+            raise ValueError(f"{self.chunks} has no chunk {self.first_chunk}, they are counted from 0")
+        file = ChunkFile(self.files[0])
+        if length:
+            file.num_samples(length)
+        return file.facts.get("vocab_size")
+
+    def each(self, sequence_length: int) -> Iterator[tuple[str, int, ChunksSection]]:
+        """Name, samples, and the section that opens it, of every chunk."""
+        from nanoset_ref.chunks.chunk_tokens import ChunkFile
+
+        for number, path in enumerate(self.files, self.first_chunk):
+            section = self.model_copy(update={"first_chunk": number})
+            yield path.stem, ChunkFile(path).num_samples(sequence_length), section
+
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        from nanoset_ref.chunks.chunk_tokens import ChunkNanoset
+
+        return ChunkNanoset(self.files[0], sequence_length, num_samples)
+
+
+class TextSection(Road):
+    """Text, tokenised while training reads it, with the config's tokenizer; it is read again and again.
+
+    Args:
+        text: what `open_text` takes: a .jsonl or .parquet file, a folder, a glob, the name of a dataset; or a list.
+        column, split, config: of `open_text`.
+        append_eod, add_special_tokens, shards, shuffle_buffer: see `streaming.StreamOptions`.
+    """
+
+    text: str | list[str]
+    column: str = "text"
+    split: str | None = None
+    config: str | None = None
+    append_eod: bool = True
+    add_special_tokens: bool = False
+    shards: Size = 1
+    shuffle_buffer: int = Field(default=0, ge=0)
+
+    def source(self) -> Any:
+        """The text, opened."""
+        from nanoset_ref.text import open_text
+
+        return open_text(self.text, column=self.column, split=self.split, config=self.config)
+
+    def parts(self) -> Iterator[Part]:
+        yield "text", str(self.text), self._look
+
+    def _look(self, length: int | None) -> None:
+        self.source()
+
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+        raise ConfigError("a stage that streams text has no rows to look at; preprocess the text to know them")
+
+    def stream(self, tokenizer: str, sequence_length: int, seed: int, **options: Any) -> Any:
+        """The TokenStream of one rank."""
+        from nanoset_ref.streaming import TokenStream
+
+        fields = self.model_dump(include={"append_eod", "add_special_tokens", "shards", "shuffle_buffer"})
+        return TokenStream(self.source(), tokenizer, sequence_length, seed=seed, repeat=True, **fields, **options)
+
+
+ROADS = "dataset_path", "data_path", "data_path_per_split", "chunks", "text"
+
+
+def _road_of(given: Any) -> str | None:
+    """A tag from the key that tells the road; in brackets, as pydantic counts it to the place of an error."""
+    keys = given if isinstance(given, dict) else getattr(given, "model_fields_set", ())
+    found = [key for key in ROADS if key in keys]
+    return f"({found[0].removesuffix('_per_split')})" if found else None
+
+
+DatasetSection = Annotated[
+    Annotated[DatasetConfig, Tag("(dataset_path)")]
+    | Annotated[MegatronSection, Tag("(data_path)")]
+    | Annotated[ChunksSection, Tag("(chunks)")]
+    | Annotated[TextSection, Tag("(text)")],
+    Discriminator(
+        _road_of, custom_error_type="road", custom_error_message=f"must be a mapping with one of {', '.join(ROADS)}"
+    ),
+]
+
+
+class DataConfig(Section):
+    """
+    Args:
+        dataset: what is read.
+        num_loading_workers: processes per rank that read ahead; 0 reads in the training process.
+        seed: of the order.
+    """
+
+    dataset: DatasetSection
+    num_loading_workers: int = Field(default=0, ge=0, lt=2**15)
+    seed: int = Field(default=1234, ge=0, lt=2**32)
