@@ -8,7 +8,6 @@ file (`chunks_to_tokens`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -46,7 +45,8 @@ class ChunkFile(Tokens):
     document_offsets = None  # a row holds pieces of several
 
     def __init__(self, path: PathLike) -> None:
-        self.path, self.dtype = Path(path), np.dtype(np.int32)
+        super().__init__(path)
+        self.dtype = np.dtype(np.int32)
         rows, self._settings = None, {}
         for folder in self.path.parents[:2]:
             manifest = ChunkManifest.read(folder)
@@ -68,7 +68,7 @@ class ChunkFile(Tokens):
             return np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
 
     @cached_property
-    def tokens(self) -> NDArray[np.int32]:  # type: ignore[override]
+    def tokens(self) -> NDArray[np.int32]:
         """As `Tokens.tokens`, but in memory."""
         return np.array([self.row(number) for number in range(self.num_tokens // self.row_length)], np.int32).ravel()
 
@@ -95,9 +95,6 @@ class ChunkFile(Tokens):
                 f"got {sequence_length}"
             )
         return self.num_tokens // self.row_length
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
-        return ChunkFile, (self.path,)
 
 
 class FileOrder(Order):

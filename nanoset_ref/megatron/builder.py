@@ -12,11 +12,12 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_buil
 
 import functools
 import math
+from collections.abc import Sequence
 
 from nanoset_ref.megatron.blending import BlendedNanoset
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.megatron.nanoset_config import Blend, Bounds, NanosetConfig, normalise
+from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
 
 
 class NanosetBuilder:
@@ -30,14 +31,14 @@ class NanosetBuilder:
         self.config = config
         self._open = functools.cache(functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files))
 
-    def build(self) -> list[MegatronNanoset | BlendedNanoset | None]:
-        """[train, valid, test]; None for a split that is left out.
+    def build(self, wanted: Sequence[str] = SPLITS) -> list[MegatronNanoset | BlendedNanoset | None]:
+        """[train, valid, test]; None for a split that is left out, or not among those `wanted`.
 
         Raises:
             FileNotFoundError, IndexedDatasetError: a corpus that cannot be read.
             ValueError: a split that cannot give what is asked of it; the message says which and the way out.
         """
-        return [self._build(*plan) for plan in self.config.splits]
+        return [self._build(*plan) if plan[0] in wanted else None for plan in self.config.splits]
 
     def _build(
         self, split: str, blend: Blend | None, bounds: Bounds | None, size: int | None

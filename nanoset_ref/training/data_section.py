@@ -142,8 +142,7 @@ class DatasetConfig(Road):
         """The rows of folders; those of files depend on what earlier stages have read of them (see `Stage.open`)."""
         from nanoset_ref.formats import DatatroveNanoset
 
-        given = list(self.dataset_path.values())
-        weights = None if None in given else given
+        weights = [weight for weight in self.dataset_path.values() if weight is not None] or None
         return DatatroveNanoset(list(self.dataset_path), weights, sequence_length, num_samples, seed)
 
 
@@ -190,8 +189,8 @@ class MegatronSection(Road):
         return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
 
     def parts(self) -> Iterator[Part]:
-        blends = self._config(1, 1, 0).blends
         key = "data_path" if self.data_path_per_split is None else "data_path_per_split"
+        blends = [plan[1] for plan in self._config(1, 1, 0).splits]
         prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
         return ((key, prefix, partial(self._look, prefix)) for prefix in prefixes)
 
@@ -203,7 +202,7 @@ class MegatronSection(Road):
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         from nanoset_ref.megatron import NanosetBuilder
 
-        rows = NanosetBuilder(self._config(sequence_length, num_samples, seed)).build()[0]
+        rows = NanosetBuilder(self._config(sequence_length, num_samples, seed)).build(["train"])[0]
         if rows is None or len(rows) < num_samples:
             raise ConfigError(
                 f"the stage reads {num_samples} samples, its train split has {0 if rows is None else len(rows)}: "
@@ -289,13 +288,6 @@ class TextSection(Road):
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
         raise ConfigError("a stage that streams text has no rows to look at; preprocess the text to know them")
-
-    def stream(self, tokenizer: str, sequence_length: int, seed: int, **options: Any) -> Any:
-        """The TokenStream of one rank."""
-        from nanoset_ref.streaming import TokenStream
-
-        fields = self.model_dump(include={"append_eod", "add_special_tokens", "shards", "shuffle_buffer"})
-        return TokenStream(self.source(), tokenizer, sequence_length, seed=seed, repeat=True, **fields, **options)
 
 
 ROADS = "dataset_path", "data_path", "data_path_per_split", "chunks", "text"

@@ -15,7 +15,6 @@ opened when its first step comes, together with the files of the stages that it 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,21 +23,19 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, NonNegativeInt
 
-from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader, check_plan
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.training.config import Config, DataConfig, DataStage
-from nanoset_ref.training.data_section import ChunksSection, DatasetConfig, TextSection, open_file
+from nanoset_ref.training.config import Config, DataStage
+from nanoset_ref.training.data_section import ChunksSection, DataConfig, DatasetConfig, TextSection, open_file
 from nanoset_ref.training.parallel import ParallelLayout, World
+from nanoset_ref.training.streamed import furthest_cursors, open_stream, stream_loader
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 if TYPE_CHECKING:
     from nanoset_ref.streaming import TokenStreamDataLoader
-
-CURSOR = "row", "epoch", "block", "document", "offset"  # the fields of a TokenStream's cursor
 
 
 class Stage(NamedTuple):
@@ -297,16 +294,9 @@ class StagedLoader:
 
     def share_cursors(self, world: World) -> None:
         """Give all ranks the cursors that any of them has, so that one state serves all; all processes call this."""
-        if not self.records or not isinstance(dataset := self.stages[len(self.records) - 1].data.dataset, TextSection):
-            return
-        table = torch.full((dataset.shards, len(CURSOR)), -1)
-        for shard, cursor in self.records[-1].cursors.items():
-            table[int(shard)] = torch.tensor([cursor[name] for name in CURSOR])
-        tables = torch.stack(world.gather_dp(table))
-        latest = tables[:, :, 0].argmax(0)  # the rank that is furthest in each shard
-        rows = {str(shard): tables[rank, shard].tolist() for shard, rank in enumerate(latest.tolist())}
-        known = {shard: dict(zip(CURSOR, row, strict=True)) for shard, row in rows.items() if row[0] >= 0}
-        self.records[-1].cursors = known
+        dataset = self.stages[len(self.records) - 1].data.dataset if self.records else None
+        if isinstance(dataset, TextSection):
+            self.records[-1].cursors = furthest_cursors(self.records[-1].cursors, dataset.shards, world)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the step of `state`, with any number of ranks, any micro-batch and any later stages.
@@ -366,7 +356,12 @@ class StagedLoader:
         stage, record, layout = self.stages[len(self.records) - 1], self.records[-1], self.layout
         self._stream = None
         if isinstance(stage.data.dataset, TextSection):
-            return self._open_stream(stage, stage.data.dataset)
+            stream = open_stream(self.config, stage.data.dataset, stage.data.seed, layout)
+            self._check_plan(stage, stream.plan)
+            record.plan = stream.plan
+            stream.seek(consumed_train_samples=record.position, cursors=record.cursors)
+            self._stream = stream_loader(stream, self.config, layout, stage.data.num_loading_workers)
+            return iter(self._stream)
         schedule = self.config.schedule(record.position, self.step + 1)
         rows = self._rows(stage, schedule.positions(stage.steps[-1]).stop)
         record.plan = rows.plan
@@ -383,33 +378,3 @@ class StagedLoader:
             pin_memory=torch.cuda.is_available(),
         )
         return iter(loader)
-
-    def _open_stream(self, stage: Stage, dataset: TextSection) -> Iterator[dict[str, Any]]:
-        """As `_open`, of a stage that streams text; pipeline ranks between the first and the last need none."""
-        from nanoset_ref.streaming import TokenStreamDataLoader
-
-        record, layout, tokens, tokenizer = self.records[-1], self.layout, self.config.tokens, self.config.tokenizer
-        if tokenizer is None:
-            raise ConfigError(f"stage {stage.name!r}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
-        collator = DataCollatorForCLM(tokens.sequence_length, 0, layout.output_pp_rank, layout.pp_rank)
-        if layout.pp_rank not in (0, layout.output_pp_rank):
-            return itertools.repeat(collator([]))
-        stream = dataset.stream(
-            tokenizer.tokenizer_name_or_path,
-            tokens.sequence_length,
-            stage.data.seed,
-            rank=layout.dp_rank,
-            world_size=layout.dp_size,
-            micro_batch_size=tokens.micro_batch_size,
-        )
-        self._check_plan(stage, stream.plan)
-        record.plan = stream.plan
-        stream.seek(consumed_train_samples=record.position, cursors=record.cursors)
-        self._stream = TokenStreamDataLoader(
-            stream,
-            collator,
-            num_workers=stage.data.num_loading_workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator().manual_seed(self.config.general.seed),
-        )
-        return iter(self._stream)
