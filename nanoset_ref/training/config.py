@@ -7,6 +7,7 @@ key is an error: otherwise a misspelt `num_loading_workes` would silently mean t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import reprlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.training.data_section import Count, DataConfig, NotNegative, Road, Section, Size, TextSection
+from nanoset_ref.training.data_section import ROADS, Count, DataConfig, NotNegative, Section, Size, TextSection
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
@@ -181,48 +182,58 @@ class Config(Section):
 
 
 def find_problems(right: dict[str, Any]) -> list[str]:
-    """What does not fit together in a config of which some sections, the `right` ones, are known.
-
-    Of data_stages, those that are wrong by themselves are None.
-    """
+    """What does not fit together in a config of which the sections `right` are right by themselves."""
     tokens, stages, tokenizer = (right.get(name) for name in ("tokens", "data_stages", "tokenizer"))
     model = transformers_config(right["model"].fields) if "model" in right else None
-    problems = [*_stage_problems(stages or [], tokens)] if stages is not None else []
+    problems: list[str] = []
+    if stages is not None:
+        problems += _stage_problems(stages, tokens.train_steps if tokens else 2**63)
     if model and tokens and "parallelism" in right:
         problems += _model_problems(model, tokens, right["parallelism"])
-    vocabulary = None
-    sizes: list[tuple[str, int | None]] = []
+    sizes: list[tuple[str, int]] = []
     if tokenizer is not None:
+        from nanoset_ref.tokenise.encode import load_tokenizer
+
         place = "tokenizer.tokenizer_name_or_path"
         try:
-            vocabulary = _tokenizer_size(tokenizer)
-            sizes.append((f"{place}: the tokenizer", vocabulary))
+            sizes.append((f"{place}: the tokenizer", len(load_tokenizer(tokenizer.tokenizer_name_or_path))))
         except ValueError as error:
             problems.append(f"{place}: {error}")
-    for index, stage in enumerate(stages or []):
-        place = f"data_stages[{index}].data.dataset"
-        if stage and isinstance(stage.data.dataset, TextSection) and tokenizer is None and "tokenizer" in right:
-            problems.append(f"{place}.text: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
-        for key, name, look in stage.data.dataset.parts() if stage else ():
+    vocabulary = sizes[0][1] if sizes else None
+    for index, stage in enumerate(stages or ()):
+        dataset = stage.data.dataset
+        place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
+        if isinstance(dataset, TextSection) and tokenizer is None:
+            problems.append(f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
+        for name, opener in dataset.files():
             try:
-                sizes.append((f"{place}.{key}: {name}", look(tokens and tokens.sequence_length)))
+                file = opener()
+                if file and tokens:
+                    file.num_samples(tokens.sequence_length)
+                sizes.append((f"{place}: {name}", file.facts.get("vocab_size", 0) if file else 0))
             except (OSError, ValueError) as error:
-                problems.append(f"{place}.{key}: {error}")
-    return [*problems, *_vocabulary_problems(sizes, vocabulary, model and model.vocab_size)]
+                problems.append(f"{place}: {error}")
+    for what, size in sizes:  # a file that does not say its vocabulary is trusted; more embeddings than ids are fine
+        if size and model and size > model.vocab_size:
+            problems.append(f"{what} has {size} ids, model.model_config.vocab_size is only {model.vocab_size}")
+        if size and vocabulary not in (None, size):
+            problems.append(
+                f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
+            )
+    return problems
 
 
-def _stage_problems(stages: list[DataStage | None], tokens: TokensConfig | None) -> Iterator[str]:
+def _stage_problems(stages: list[DataStage], last: int) -> Iterator[str]:
     seen: set[Any] = set()
-    last = tokens.train_steps if tokens else 2**63
     for index, stage in enumerate(stages):
-        for field in ("name", "start_training_step") if stage else ():
+        for field in ("name", "start_training_step"):
             value = getattr(stage, field)
             if value in seen:
                 yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
             seen.add(value)
-        if stage and stage.start_training_step > last:
+        if stage.start_training_step > last:
             yield f"data_stages[{index}].start_training_step: {value} never comes, tokens.train_steps is {last}"
-    if 1 not in seen and None not in stages:
+    if 1 not in seen:
         yield "data_stages: one stage must have start_training_step 1"
 
 
@@ -246,46 +257,18 @@ def _model_problems(model: Any, tokens: TokensConfig, ranks: ParallelismConfig) 
             yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
 
-def _tokenizer_size(tokenizer: TokenizerConfig) -> int:
-    from nanoset_ref.tokenise.encode import load_tokenizer
-
-    return len(load_tokenizer(tokenizer.tokenizer_name_or_path))
-
-
-def _vocabulary_problems(
-    sizes: list[tuple[str, int | None]], vocabulary: int | None, embeddings: int | None
-) -> Iterator[str]:
-    """Ids without an embedding, and files of another tokenizer. A file that does not say its vocabulary is trusted.
-
-    More embeddings than ids are fine (they are often padded).
-    """
-    for what, size in sizes:
-        if size and embeddings and size > embeddings:
-            yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
-        if size and vocabulary not in (None, size):
-            yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
-
-
 def right_sections(tree: Any) -> dict[str, Any]:
-    """The sections of a wrong tree that are right by themselves, as `find_problems` takes them."""
-    right: dict[str, Any] = {}
+    """The sections of a wrong tree that are right by themselves."""
+    right, given = {}, tree if isinstance(tree, dict) else {}
     for name, field in Config.model_fields.items():
-        given = tree.get(name, field.get_default()) if isinstance(tree, dict) else None
-        if name == "data_stages" and isinstance(given, list):
-            right[name] = [_if_right(DataStage, stage) for stage in given]
-        elif (found := _if_right(field.annotation, given)) is not None or (name == "tokenizer" and given is None):
-            right[name] = found
+        with contextlib.suppress(ValidationError):
+            right[name] = TypeAdapter(Any if field.annotation is None else field.annotation).validate_python(
+                given.get(name, field.get_default())
+            )
     return right
 
 
-def _if_right(kind: Any, given: Any) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(given)
-    except ValidationError:
-        return None
-
-
-KEYS = {name for kind in (*Section.__subclasses__(), *Road.__subclasses__()) for name in kind.model_fields}
+KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
 
 
 def load_config(path: PathLike) -> Config:

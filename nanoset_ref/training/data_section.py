@@ -6,8 +6,8 @@
     dataset: {chunks: folder}                       chunk after chunk, each a stage with a checkpoint after it
     dataset: {text: ...}                            text, tokenised while training reads it
 
-Each road is a class with `parts`, what to look at before the run begins, and (but for text, see `stages`) `open`, the
-rows of a stage. Formats are imported where they are opened, so that a config of token files needs no other.
+Each road is a class that names its `files`, to look at before the run begins, and opens the rows of a stage (of text
+see `streamed`). Formats are imported where they are opened, so that a config of token files needs no other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -30,40 +30,19 @@ from pydantic import (
     model_validator,
 )
 
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.training.strict_yaml import ConfigError, problems_of
-
-if TYPE_CHECKING:
-    from nanoset_ref.megatron import NanosetConfig
-    from nanoset_ref.rows import Rows
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Size = Annotated[int, Field(ge=1, lt=2**20)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-# A key of the section, what it names, and what looks at that: None or a sequence_length -> None or a size of vocabulary
-Part = tuple[str, str, Callable[[int | None], int | None]]
+Opener = Callable[[], Tokens | None]  # raises OSErrors and ValueErrors
 
 
 class Section(BaseModel):
     """A mapping in the file. Strict: "15" is no integer. Frozen. Unknown keys are errors."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
-
-class Road(Section):
-    """What all roads share; `continues`: whether the stage goes on where an earlier one stopped."""
-
-    @property
-    def continues(self) -> bool:
-        return False
-
-    def parts(self) -> Iterator[Part]:
-        """All that must be there before the run begins; the functions raise OSErrors and ValueErrors."""
-        raise NotImplementedError
-
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
-        """The rows of a stage from position 0 on, at least `num_samples`."""
-        raise NotImplementedError
 
 
 def _by_path(given: Any) -> dict[str, Any]:
@@ -84,7 +63,7 @@ def _by_path(given: Any) -> dict[str, Any]:
     return named
 
 
-class DatasetConfig(Road):
+class DatasetConfig(Section):
     """Which token files a stage reads, and in which order.
 
     Args:
@@ -120,25 +99,12 @@ class DatasetConfig(Road):
             raise ValueError("order: folders of .ds files have Nanotron's order; name the files to have another")
         return self
 
-    def parts(self) -> Iterator[Part]:
-        look = self._look_at_folder if self.names_folders else self._look_at_file
-        return (("dataset_path", path, partial(look, path)) for path in self.dataset_path)
+    def files(self) -> Iterator[tuple[str, Opener]]:
+        """Path and opener of every file or, of folders, of the first file in each."""
+        opener = open_first if self.names_folders else partial(open_tokens, token_dtype=self.token_dtype)
+        return ((path, partial(opener, path)) for path in self.dataset_path)
 
-    def _look_at_file(self, path: str, length: int | None) -> int | None:
-        file = open_file(path, self.token_dtype)
-        if length:
-            file.num_samples(length)
-        return file.facts.get("vocab_size")
-
-    def _look_at_folder(self, path: str, length: int | None) -> int | None:
-        from nanoset_ref.formats import datatrove_files
-
-        files = datatrove_files(path, recursive=False)
-        if length and not sum(file.num_samples(length) for file in files):
-            raise ValueError(f"{path} holds no sample of {length + 1} tokens")
-        return None
-
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """The rows of folders; those of files depend on what earlier stages have read of them (see `Stage.open`)."""
         from nanoset_ref.formats import DatatroveNanoset
 
@@ -146,14 +112,14 @@ class DatasetConfig(Road):
         return DatatroveNanoset(list(self.dataset_path), weights, sequence_length, num_samples, seed)
 
 
-def open_file(path: str, token_dtype: str | None) -> Tokens:
-    """A token file, a .ds file or a .bin/.idx pair."""
-    from nanoset_ref.formats import open_tokens
+def open_first(folder: str) -> Tokens:
+    """The first .ds file of a folder."""
+    from nanoset_ref.formats import datatrove_files
 
-    return open_tokens(path, token_dtype)
+    return datatrove_files(folder, recursive=False)[0]
 
 
-class MegatronSection(Road):
+class MegatronSection(Section):
     """Megatron-style data, of which a run reads the train split; the options are those of a `NanosetConfig`.
 
     Args:
@@ -181,88 +147,89 @@ class MegatronSection(Road):
             raise ValueError("\n".join(problems_of(error))) from error
         return self
 
-    def _config(self, sequence_length: int, num_samples: int, seed: int) -> NanosetConfig:
+    def _config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         from nanoset_ref.megatron import NanosetConfig
 
         options = self.model_dump(exclude={"num_samples"})
         counts = (self.num_samples or num_samples, 0, 0)
         return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
 
-    def parts(self) -> Iterator[Part]:
-        key = "data_path" if self.data_path_per_split is None else "data_path_per_split"
-        blends = [plan[1] for plan in self._config(1, 1, 0).splits]
-        prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
-        return ((key, prefix, partial(self._look, prefix)) for prefix in prefixes)
-
-    def _look(self, prefix: str, length: int | None) -> None:
+    def files(self) -> Iterator[tuple[str, Opener]]:
+        """Every prefix with the opener of its pair."""
         from nanoset_ref.megatron import MMapIndexedDataset
 
-        MMapIndexedDataset(prefix)
+        blends = [plan[1] for plan in self._config(1, 1, 0).splits]
+        prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
+        return ((prefix, partial(MMapIndexedDataset, prefix)) for prefix in prefixes)
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+        """The train split."""
         from nanoset_ref.megatron import NanosetBuilder
 
         rows = NanosetBuilder(self._config(sequence_length, num_samples, seed)).build(["train"])[0]
         if rows is None or len(rows) < num_samples:
             raise ConfigError(
-                f"the stage reads {num_samples} samples, its train split has {0 if rows is None else len(rows)}: "
-                "give weights (without them a blend is one epoch), a larger num_samples or fewer steps"
+                f"the stage reads {num_samples} samples, its train split has {len(rows or ())}: give weights (a blend "
+                "without weights is one epoch), a larger num_samples or fewer steps"
             )
         return rows
 
 
-class ChunksSection(Road):
+class ChunksSection(Section):
     """A folder of chunks, as LLM360 trained: chunk after chunk in file order, and a checkpoint after each.
 
     Args:
-        chunks: the folder, as `chunks mix` writes it.
+        chunks: the folder, as `chunks mix` writes it; token files of the chunks are written into it.
         first_chunk: the number of the chunk to begin with, from 0.
+        vocab_size: of chunks without a manifest.
     """
 
     chunks: str
     first_chunk: int = Field(default=0, ge=0)
+    vocab_size: Count | None = None
 
     @property
-    def files(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """The chunks to be read."""
         from nanoset_ref.chunks.chunk_tokens import chunk_files
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
-    def parts(self) -> Iterator[Part]:
-        yield "chunks", self.chunks, self._look
+    def files(self) -> Iterator[tuple[str, Opener]]:
+        """The folder with the opener of its first chunk."""
+        yield self.chunks, self._first
 
-    def _look(self, length: int | None) -> int | None:
-        from nanoset_ref.chunks.chunk_tokens import ChunkFile
+    def _first(self) -> Tokens:
+        from nanoset_ref.chunks.chunk_tokens import chunk_tokens
 
-        if not self.files:
-            raise ValueError(f"{self.chunks} has no chunk {self.first_chunk}, they are counted from 0")
-        file = ChunkFile(self.files[0])
-        if length:
-            file.num_samples(length)
-        return file.facts.get("vocab_size")
+        if not self.paths:
+            raise ValueError(f"{self.chunks} has no chunk {self.first_chunk}; they are counted from 0")
+        return chunk_tokens(self.paths[0], self.vocab_size)
 
-    def each(self, sequence_length: int) -> Iterator[tuple[str, int, ChunksSection]]:
-        """Name, samples, and the section that opens it, of every chunk."""
-        from nanoset_ref.chunks.chunk_tokens import ChunkFile
+    def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
+        """Name, samples, and the section that begins with it, of every chunk."""
+        from nanoset_ref.chunks.chunk_tokens import count_rows
 
-        for number, path in enumerate(self.files, self.first_chunk):
-            section = self.model_copy(update={"first_chunk": number})
-            yield path.stem, ChunkFile(path).num_samples(sequence_length), section
+        for number, path in enumerate(self.paths, self.first_chunk):
+            yield path.stem, count_rows(path), self.model_copy(update={"first_chunk": number})
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
-        from nanoset_ref.chunks.chunk_tokens import ChunkNanoset
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+        """The rows of the first chunk."""
+        from nanoset_ref.chunks.chunk_tokens import FileOrder
+        from nanoset_ref.nanoset import Nanoset
 
-        return ChunkNanoset(self.files[0], sequence_length, num_samples)
+        file = self._first()
+        order = FileOrder([file.num_samples(sequence_length)], None, num_samples, seed)
+        return Nanoset(file, None, sequence_length, num_samples, seed, order=order)
 
 
-class TextSection(Road):
-    """Text, tokenised while training reads it, with the config's tokenizer; it is read again and again.
+class TextSection(Section):
+    """Text, tokenised while training reads it, again and again. Every rank encodes all of it.
 
     Args:
         text: what `open_text` takes: a .jsonl or .parquet file, a folder, a glob, the name of a dataset; or a list.
         column, split, config: of `open_text`.
-        append_eod, add_special_tokens, shards, shuffle_buffer: see `streaming.StreamOptions`.
+        append_eod, add_special_tokens, shuffle_buffer: see `streaming.StreamOptions`.
     """
 
     text: str | list[str]
@@ -271,7 +238,6 @@ class TextSection(Road):
     config: str | None = None
     append_eod: bool = True
     add_special_tokens: bool = False
-    shards: Size = 1
     shuffle_buffer: int = Field(default=0, ge=0)
 
     def source(self) -> Any:
@@ -280,13 +246,12 @@ class TextSection(Road):
 
         return open_text(self.text, column=self.column, split=self.split, config=self.config)
 
-    def parts(self) -> Iterator[Part]:
-        yield "text", str(self.text), self._look
+    def files(self) -> Iterator[tuple[str, Opener]]:
+        """The text, which is found but not opened as a file of tokens."""
+        yield str(self.text), lambda: self.source() and None
 
-    def _look(self, length: int | None) -> None:
-        self.source()
-
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Rows:
+    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
+        """ConfigError: who wants to know the rows has to preprocess the text."""
         raise ConfigError("a stage that streams text has no rows to look at; preprocess the text to know them")
 
 

@@ -82,7 +82,6 @@ class Run:
         logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
-        self.loader.share_cursors(self.world)
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,

@@ -16,7 +16,7 @@ opened when its first step comes, together with the files of the stages that it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,14 +28,12 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokens import open_tokens
 from nanoset_ref.training.config import Config, DataStage
-from nanoset_ref.training.data_section import ChunksSection, DataConfig, DatasetConfig, TextSection, open_file
-from nanoset_ref.training.parallel import ParallelLayout, World
-from nanoset_ref.training.streamed import furthest_cursors, open_stream, stream_loader
+from nanoset_ref.training.data_section import ChunksSection, DataConfig, DatasetConfig, TextSection
+from nanoset_ref.training.parallel import ParallelLayout
+from nanoset_ref.training.streamed import stream_loader
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
-
-if TYPE_CHECKING:
-    from nanoset_ref.streaming import TokenStreamDataLoader
 
 
 class Stage(NamedTuple):
@@ -77,15 +75,12 @@ class Stage(NamedTuple):
         dataset = self.data.dataset
         if isinstance(dataset, DatasetConfig) and not dataset.names_folders:
             return self._open_files(dataset, num_samples, start)
-        try:
-            return dataset.open(self.sequence_length, num_samples, self.data.seed)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"stage {self.name!r}: {error}") from error
+        return dataset.open(self.sequence_length, num_samples, self.data.seed)
 
     def _open_files(self, dataset: DatasetConfig, num_samples: int, start: Ledger) -> Nanoset:
         """As `open`, with the files of the stages that this one continues."""
         own, length, seed = dataset.dataset_path, self.sequence_length, self.data.seed
-        files = [open_file(path, token_dtype) for path, token_dtype in self.files.items()]
+        files = [open_tokens(path, token_dtype) for path, token_dtype in self.files.items()]
         lengths = [file.num_samples(length) for file in files]
         weights = None
         given = [own.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0
@@ -129,7 +124,7 @@ def _chunk_stages(
 ) -> Iterator[Stage]:
     """Chunk after chunk, the whole steps of each, up to the last of `steps`."""
     length, first = config.tokens.sequence_length, steps.start
-    for name, samples, section in dataset.each(length):
+    for name, samples, section in dataset.each():
         stop = min(first + samples // config.global_batch_size, steps.stop)
         if first < stop:
             data = stage.data.model_copy(update={"dataset": section})
@@ -148,7 +143,7 @@ def _continued(stage: DataStage, earlier: Sequence[Stage]) -> Stage | None:
     Under "nanotron" it is the last one that read one of its files. Under "stateless" it is the last one with that order
     and seed, whatever its files: all of them share one numbering of files and one count of positions.
     """
-    if not stage.data.dataset.continues:
+    if not isinstance(stage.data.dataset, DatasetConfig) or not stage.data.dataset.continues:
         return None
     alike = [other for other in earlier if _order_of(other.data) == _order_of(stage.data)]
     paths = set(_paths_of(stage.data))
@@ -253,7 +248,7 @@ class StagedLoader:
         self.step = 0
         self.records: list[StageRecord] = []
         self._batches: Iterator[dict[str, Any]] = iter(())
-        self._stream: TokenStreamDataLoader | None = None
+        self._stream: Any = None
 
     @property
     def consumed_train_samples(self) -> int:
@@ -286,17 +281,9 @@ class StagedLoader:
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON-serialisable, equal on all ranks
-        but for the cursors.
-        """
+        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON-serialisable, good on all ranks."""
         stages = [record.model_dump() for record in self.records]
         return {"step": self.step, "consumed_train_samples": self.consumed_train_samples, "stages": stages}
-
-    def share_cursors(self, world: World) -> None:
-        """Give all ranks the cursors that any of them has, so that one state serves all; all processes call this."""
-        dataset = self.stages[len(self.records) - 1].data.dataset if self.records else None
-        if isinstance(dataset, TextSection):
-            self.records[-1].cursors = furthest_cursors(self.records[-1].cursors, dataset.shards, world)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the step of `state`, with any number of ranks, any micro-batch and any later stages.
@@ -341,26 +328,24 @@ class StagedLoader:
 
     def _rows(self, stage: Stage, stop: int) -> Rows:
         """The rows of a stage that has begun, up to a position; PlanMismatch if it began with others."""
-        rows = stage.open(stop, self.records[stage.number].start)
-        self._check_plan(stage, rows.plan)
-        return rows
-
-    def _check_plan(self, stage: Stage, plan: dict[str, Any]) -> None:
+        record = self.records[stage.number]
+        rows = stage.open(stop, record.start)
         try:
-            check_plan(self.records[stage.number].plan, plan)
+            check_plan(record.plan, rows.plan)
         except PlanMismatch as error:
             raise PlanMismatch(f"stage {stage.name!r}: {error}") from error
+        return rows
 
     def _open(self) -> Iterator[dict[str, Any]]:
         """Read on in the last stage that has begun, to its last step."""
         stage, record, layout = self.stages[len(self.records) - 1], self.records[-1], self.layout
         self._stream = None
         if isinstance(stage.data.dataset, TextSection):
-            stream = open_stream(self.config, stage.data.dataset, stage.data.seed, layout)
-            self._check_plan(stage, stream.plan)
-            record.plan = stream.plan
-            stream.seek(consumed_train_samples=record.position, cursors=record.cursors)
-            self._stream = stream_loader(stream, self.config, layout, stage.data.num_loading_workers)
+            self._stream = stream_loader(self.config, stage.data, layout)
+            place = {"consumed_train_samples": record.position, "cursors": record.cursors}
+            fresh = self._stream.state_dict()
+            self._stream.load_state_dict(fresh | place | {"plan": record.plan or fresh["plan"]})
+            record.plan = fresh["plan"]
             return iter(self._stream)
         schedule = self.config.schedule(record.position, self.step + 1)
         rows = self._rows(stage, schedule.positions(stage.steps[-1]).stop)
