@@ -33,7 +33,7 @@ ANNEXES = {
     "provenance": "training",
     "streaming": "",
     "train": "training",
-    "training": "",
+    "training": "chunks formats megatron streaming",
 }
 SPACE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 PUBLIC = {"_replace", "_asdict", "_fields", "_make"}  # of every NamedTuple

@@ -69,7 +69,7 @@ def test_the_three_forms_of_dataset_path_are_read(load, files, tmp_path):
     assert not config.data_stages[0].data.dataset.continues
     with pytest.raises(ValidationError, match="frozen"):
         config.tokens.train_steps = 3
-    assert load(put((*DATASET, "order"), "stateless")).data_stages[1].data.dataset.continues
+    assert load(put(("data_stages", 0, *DATASET[2:], "order"), "stateless")).data_stages[0].data.dataset.continues
 
 
 def put(path, value):

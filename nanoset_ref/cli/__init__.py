@@ -25,6 +25,7 @@ COMMANDS = {
     "show": (RUNS, "show_text", "decode a sample, a document or a step to text"),
     "where": (RUNS, "where_from", "where the tokens of a step come from: file, sample, documents, bytes"),
     "when": (RUNS, "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
+    "loss": (RUNS, "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
     "audit": (RUNS, "audit_run", "simulate all ranks of a run and prove that every position is read once"),
     "preprocess": ("nanoset_ref.preprocess", "main", "text to a token file; also python -m nanoset_ref.preprocess"),
     "index": ("nanoset_ref.megatron.index", "main", "build the indexes of a Megatron-style dataset before a run"),

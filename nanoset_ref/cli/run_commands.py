@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
 
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError
+from nanoset_ref.command import UsageError, at_least
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import (
@@ -182,6 +184,23 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
         problem = f"not a data state ({type(error).__name__}: {error})"
         need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
         raise ValueError(f"{path}: {problem}; give {need}") from error
+
+
+def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
+    """The loss of a run as a plot of text: a bar for each stretch of steps, of their mean loss.
+
+    Args:
+        metrics: the metrics.jsonl in the folder of the run's checkpoints.
+        lines: of the plot, at most.
+    """
+    from nanoset_ref.training.metrics import read_metrics
+
+    rows = read_metrics(metrics)
+    parts = [part for part in np.array_split([(row["step"], row["loss"]) for row in rows], lines) if len(part)]
+    highest = max((part[:, 1].mean() for part in parts), default=1.0)
+    for part in parts:
+        loss = part[:, 1].mean()
+        print(f"steps {part[0, 0]:6.0f} to {part[-1, 0]:6.0f}   {loss:8.4f}  {'#' * round(60 * loss / highest)}")
 
 
 def exactly_one(**options: Any) -> None:

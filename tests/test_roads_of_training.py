@@ -1,0 +1,225 @@
+"""Every road on which tokens come into a run: its example, made and run as its head says, and exact resume on it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import Ranks
+from ranks.tasks import train_run
+from ruamel.yaml import YAML
+from test_stages import run
+
+from nanoset_ref import Nanoset, open_tokens
+from nanoset_ref.chunks.chunk_tokens import chunk_files
+from nanoset_ref.cli import main
+from nanoset_ref.dataloader import PlanMismatch
+from nanoset_ref.formats import DatatroveNanoset
+from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.provenance import audit, stretches_of_config
+from nanoset_ref.streaming import TokenStream
+from nanoset_ref.train import EXAMPLES
+from nanoset_ref.training import Config, ConfigError, load_config, read_metrics, stages_of
+from nanoset_ref.training.data_section import ROADS
+
+S = 128
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with all that the heads of the examples make, up to the training itself."""
+    folder = tmp_path_factory.mktemp("examples")
+    done = []
+    for path in EXAMPLES.values():
+        head = path.read_text(encoding="utf-8").split("\ndata_stages")[0]
+        script = "".join(f"{line[4:]}\n" for line in head.splitlines() if line.startswith("#   "))
+        before, _, after = script.partition("nanoset-ref train --example ")
+        assert after == f"{path.stem} > {path.stem}.yaml\nnanoset-ref train --config {path.stem}.yaml\n"
+        for command in before.replace("\\\n", " ").splitlines():
+            if command not in done:
+                done.append(command)
+    outer = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    outer["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    subprocess.run(["sh", "-e", "-c", "\n".join(done)], cwd=folder, env=os.environ | outer, check=True)
+    return folder
+
+
+@pytest.fixture
+def example(corpus, monkeypatch):
+    """An example as a Config, after a change of its tree."""
+    monkeypatch.chdir(corpus)
+
+    def example(name, change=lambda tree: None):
+        tree = YAML(typ="safe").load(EXAMPLES[name].read_text(encoding="utf-8"))
+        change(tree)
+        (corpus / "config.yaml").write_text(json.dumps(tree))
+        return load_config("config.yaml")
+
+    return example
+
+
+def ranks(dp, rows):
+    def change(tree):
+        tree["parallelism"]["dp"], tree["tokens"]["micro_batch_size"] = dp, rows
+
+    return change
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_printed_and_trains(corpus, monkeypatch, capsys, name):
+    monkeypatch.chdir(corpus)
+    assert main(["train", "--example", name]) == 0
+    (corpus / f"{name}.yaml").write_text(capsys.readouterr().out.replace("train_steps: 20", "train_steps: 12"))
+    log = corpus / f"{name}.log"
+    Ranks(1, train_run, (["--config", f"{name}.yaml"],), log).wait()
+    losses = [line["loss"] for line in read_metrics(f"checkpoints/{name}/metrics.jsonl")]
+    assert len(losses) == 12 and losses[-1] < losses[0]
+    said = log.read_text()
+    steps = [9, 10, 12] if name == "chunks" else [10, 12]  # a chunk ends with step 9
+    announced = [line.split("checkpoint after step ")[1] for line in said.splitlines() if "checkpoint after" in line]
+    assert announced == [f"{step} in checkpoints/{name}" for step in steps]
+    assert "\r" not in said, "no progress bar in a log"
+    assert main(["loss", f"checkpoints/{name}/metrics.jsonl", "--lines", "4"]) == 0
+    plot = capsys.readouterr().out.splitlines()
+    assert len(plot) == 4 and plot[0].count("#") == 60 > plot[3].count("#")
+
+
+def test_an_unknown_example_is_answered_with_the_names(capsys):
+    for words in (["--example", "token"], []):
+        assert main(["train", *words]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "there is no example 'token'; there are chunks, datatrove, megatron, text, tokens" in said[0]
+    assert "give either --config FILE.yaml, or --example NAME" in said[1] and len(said) == 2
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks(example, name):
+    """The samples of each step are those of the run that nobody stopped, also on other ranks."""
+    config, other = example(name, ranks(2, 2)), example(name, ranks(4, 1))
+    whole, end = run(config, 20)
+    assert len({sample for _, samples in whole for sample in samples}) > 20
+    for stop in (3, 9, 10, 11, 14):
+        before, state = run(config, stop)
+        middle, state = run(other, 2, state)
+        after, state = run(config, 18 - stop, state)
+        assert before + middle + after == whole
+        assert {**state, "stages": None} == {**end, "stages": None}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_other_data_are_refused_by_name(example, name):
+    def change(tree):
+        tree["data_stages"][0]["data"]["seed"] = 99
+        tree["data_stages"][0]["data"]["dataset"].pop("first_chunk", None)
+
+    _, state = run(example(name), 2)
+    if name == "chunks":  # whose order is that of the file
+        state["stages"][0]["plan"]["files"][0]["checksum"] = "xxh3_128:0"
+    with pytest.raises(PlanMismatch, match="seed: saved|files: saved|datasets: saved"):
+        run(example(name, change), 1, state)
+
+
+def rows_read(config, steps):
+    return [sample for _, samples in run(config, steps)[0] for sample in samples]
+
+
+def test_each_road_reads_what_its_library_gives(example):
+    """First tokens of the first stage, against the datasets that read these formats by themselves."""
+    positions = np.arange(40)
+    weights = {"datasets/stories": 0.7, "datasets/programs": 0.3}
+    folders = DatatroveNanoset(list(weights), list(weights.values()), S, 40, 6)
+    assert rows_read(example("datatrove"), 10) == folders.read(positions)[:, 0].tolist()
+    blend = {"datasets/stories_text_document": 0.7, "datasets/programs_text_document": 0.3}
+    options = {"data_path": blend, "split": "949,50,1", "split_num_samples": (200, 0, 0)}
+    rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(["train"])[0]
+    assert rows_read(example("megatron"), 10) == rows.read(positions)[:, 0].tolist()
+    stream = TokenStream("data/stories.jsonl", "data/tokenizer", S, shuffle_buffer=100, rank=0, world_size=1)
+    streamed = [int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)]
+    assert rows_read(example("text"), 10) == streamed
+    lines = [json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()]
+    assert rows_read(example("chunks"), 20) == [line["token_ids"][0] for line in lines[:80]]
+
+
+def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example):
+    config = example("chunks")
+    found = [(stage.name, stage.steps) for stage in stages_of(config)]
+    assert found == [("mix, train_0", range(1, 10)), ("mix, train_1", range(10, 19)), ("mix, train_2", range(19, 21))]
+    for name in ("chunks", "megatron", "datatrove", "tokens"):
+        assert audit(stretches_of_config(example(name))).ok
+    with pytest.raises(ConfigError, match="streams text"):
+        stretches_of_config(example("text"))
+
+
+def test_a_pair_is_one_by_each_of_its_names(example, tmp_path):
+    prefix = tmp_path / "pair"
+    with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
+        builder.add_documents(np.arange(40 * S + 1), [40 * S + 1])
+        builder.finalize(f"{prefix}.idx")
+    expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
+    for path in (prefix, f"{prefix}.bin", f"{prefix}.idx"):
+
+        def change(tree, path=path):
+            tree["data_stages"] = tree["data_stages"][:1]
+            tree["data_stages"][0]["data"]["dataset"] = {"dataset_path": str(path)}
+
+        assert rows_read(example("tokens", change), 20) == expected
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(ROADS)}"),
+        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
+        ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
+        ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
+        ({"data_path": "nowhere", "splt": "1,0,0"}, "dataset.splt: unknown key, did you mean 'split'?"),
+        ({"chunks": "nowhere"}, "dataset.chunks: "),
+        ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
+        ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
+        ({"dataset_path": ["datasets/stories", "datasets/stories_input_ids.npy"]}, "files or folders of .ds files"),
+        ({"dataset_path": "data"}, "/data holds no file '*.ds'"),
+        ({"dataset_path": "datasets/stories", "order": "stateless"}, "folders of .ds files have Nanotron's order"),
+    ],
+)
+def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, message):
+    """A wrong number in another section hides nothing."""
+
+    def change(tree):
+        tree["data_stages"][1]["data"]["dataset"] = dataset
+        tree["tokenizer"]["tokenizer_name_or_path"] = "no/where"
+        tree["optimizer"]["clip_grad"] = -1
+
+    with pytest.raises(ConfigError) as error:
+        example("tokens", change)
+    assert f"data_stages[1].data.{message}" in str(error.value) or message in str(error.value)
+    assert "optimizer.clip_grad: " in str(error.value) and "tokenizer_name_or_path: no/where" in str(error.value)
+
+
+def test_roads_that_cannot_fill_their_steps_are_refused(example):
+    def change(tree):
+        tree["tokens"]["train_steps"] = 600
+
+    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
+        example("chunks", change)
+
+    def without_weights(tree):
+        data = {"data_path": ["datasets/stories_text_document", "datasets/programs_text_document"], "split": "1,0,0"}
+        tree["data_stages"] = [{"name": "a", "start_training_step": 1, "data": {"dataset": data}}]
+        tree["tokens"]["train_steps"] = 2000
+
+    with pytest.raises(ConfigError, match="the stage reads 8000 samples, its train split has 2"):
+        run(example("megatron", without_weights), 1)
+
+    def without_tokenizer(tree):
+        del tree["tokenizer"]
+
+    with pytest.raises(ConfigError, match=r"data.dataset.text: text needs a tokenizer"):
+        example("text", without_tokenizer)
+
+
+def test_a_config_made_in_python_takes_sections_as_they_are(example):
+    config = example("text")
+    assert Config.model_validate(config.model_dump(by_alias=True)) == config
