@@ -342,9 +342,9 @@ class StagedLoader:
         self._stream = None
         if isinstance(stage.data.dataset, TextSection):
             self._stream = stream_loader(self.config, stage.data, layout)
-            place = {"consumed_train_samples": record.position, "cursors": record.cursors}
             fresh = self._stream.state_dict()
-            self._stream.load_state_dict(fresh | place | {"plan": record.plan or fresh["plan"]})
+            saved = {"consumed_train_samples": record.position, "cursors": record.cursors}
+            self._stream.load_state_dict({**fresh, **saved, "plan": record.plan or fresh["plan"]})
             record.plan = fresh["plan"]
             return iter(self._stream)
         schedule = self.config.schedule(record.position, self.step + 1)
