@@ -202,7 +202,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "tokens of package": 81_350,  # goal 65,000
             "tokens per 100 lines": 1_000,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_400,
-            "lines of tests": 9_495,  # goal 9,000
+            "lines of tests": 9_530,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),
