@@ -63,7 +63,8 @@ def throughput(inputs: list[str], tokenizer: str, folder: Path, options: argpars
     """Print tokens per second of a token file and of a stream, and what preprocessing costs."""
     length, batch = options.sequence_length, options.micro_batch_size
     backends = ("hf", "gigatoken")
-    streams = {name: TokenStream(inputs, tokenizer, length, micro_batch_size=batch, backend=name) for name in backends}
+    rows = {"micro_batch_size": batch, "append_eod": True}
+    streams = {name: TokenStream(inputs, tokenizer, length, backend=name, **rows) for name in backends}
     seconds: dict[str, list[float]] = {}
     tokens = 0
     for round_ in range(options.rounds + 1):  # the first one warms up

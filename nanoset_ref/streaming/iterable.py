@@ -1,6 +1,6 @@
 """A dataset that reads and preprocesses while training, dealt out over ranks and workers, exactly resumable.
 
-With world_size W and N workers per rank, element i goes to rank i mod W and there to worker (i // W) mod N:
+With dp_size W and N workers per rank, element i goes to rank i mod W and there to worker (i // W) mod N:
 
     W = 2, N = 4    rank 0   worker 0: 0, 8, 16, ...  worker 1: 2, 10, 18, ...  worker 2: 4, 12, ...  worker 3: 6, ...
                     rank 1   worker 0: 1, 9, 17, ...  worker 1: 3, 11, 19, ...  worker 2: 5, 13, ...  worker 3: 7, ...
@@ -43,13 +43,13 @@ class IterableDataset(Resumable):
     Args:
         hparams: with `batch_size` (of one rank) and, for start_from_step, `accumulate_grad_batches`.
         adapter: read anew in every epoch. If it has `set_epoch`, that is called first.
-        trainer: its global_rank and world_size are used when `rank` and `world_size` are not given.
+        trainer: its global_rank and world_size are used when `dp_rank` and `dp_size` are not given.
         start_from_step: how many optimizer steps of the first epoch are done. Skips
-            step x batch_size x accumulate_grad_batches x world_size elements, in the first epoch only.
+            step x batch_size x accumulate_grad_batches x dp_size elements, in the first epoch only.
         start_from_epoch: the number of the first epoch, for a run that has finished some.
         do_preprocessing: False yields raw elements.
-        rank, world_size: of this process among the data-parallel ones; default: the trainer's, else
-            torch.distributed's, else 0 and 1.
+        dp_rank, dp_size: of this process among the data-parallel ones; default: the trainer's, else
+            torch.distributed's, else 0 and 1 (torch's words are rank and world_size).
 
     Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a generator function makes
     several elements of one line; to skip such elements they have to be made, and from the step on at which the first of
@@ -69,10 +69,10 @@ class IterableDataset(Resumable):
         *,
         start_from_epoch: int = 0,
         do_preprocessing: bool = True,
-        rank: int | None = None,
-        world_size: int | None = None,
+        dp_rank: int | None = None,
+        dp_size: int | None = None,
     ) -> None:
-        super().__init__(required(hparams, "batch_size"), rank, world_size, trainer)
+        super().__init__(required(hparams, "batch_size"), dp_rank, dp_size, trainer)
         self.hparams, self.adapter, self.do_preprocessing = hparams, adapter, do_preprocessing
         self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
         # batches that this rank has had in the first epoch: T above
@@ -134,7 +134,7 @@ class IterableDataset(Resumable):
         """
         rounds = dataclasses.replace(self.schedule, micro_batch_size=worker_and_workers()[1])
         size = rounds.micro_step_size
-        own, last = (rounds.share(0, size, rank)[part] for rank in (self.rank, self.world_size - 1))
+        own, last = (rounds.share(0, size, rank)[part] for rank in (self.dp_rank, self.dp_size - 1))
         if can_index(self.adapter):
             length = len(self.adapter)  # type: ignore[arg-type]
             for place in range(line * size + own, length - last + own, size):

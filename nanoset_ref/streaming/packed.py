@@ -1,6 +1,7 @@
 """Text to tokens to packed rows to shuffled windows, from any place in the text on.
 
-1. Documents come out of blocks in order, are encoded one batch ahead, an EOS after each, and laid end to end.
+1. Documents come out of blocks in order, are encoded one batch ahead, an EOS after each (append_eod), and laid end to
+   end.
 2. Row j is tokens[j*S : j*S + S + 1]: neighbours share one token, as in a token file.
 3. What does not fill a row at the end of the text is left out.
 
@@ -47,7 +48,7 @@ class StreamOptions:
         shuffle_buffer: M, in rows; 0: no shuffle.
         seed: of the shuffle.
         position_ids: rows come with "position_ids", from 0 in each document.
-        append_eod: put the EOS id after each document.
+        append_eod: put the EOS id after each document; off by default, as in preprocessing, which says why.
         add_special_tokens, backend: see Encoder.
 
     Raises:
@@ -61,7 +62,7 @@ class StreamOptions:
     shuffle_buffer: int = 0
     seed: int = 1234
     position_ids: bool = False
-    append_eod: bool = True
+    append_eod: bool = False
     add_special_tokens: bool = False
     backend: Backend = "auto"
 

@@ -33,7 +33,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     Args:
         micro_batch_size: elements per batch of one rank; a DataLoader must use the same.
-        rank, world_size, trainer: see `rank_and_world_size`.
+        dp_rank, dp_size, trainer: see `dp_rank_and_size`.
 
     Attributes:
         schedule: how ranks share elements.
@@ -43,13 +43,13 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     def __init__(
         self,
         micro_batch_size: int,
-        rank: int | None = None,
-        world_size: int | None = None,
+        dp_rank: int | None = None,
+        dp_size: int | None = None,
         trainer: Any = None,
     ) -> None:
         self.micro_batch_size = micro_batch_size
-        self.rank, self.world_size = rank_and_world_size(rank, world_size, trainer)
-        self.schedule = Schedule(dp_size=self.world_size, micro_batch_size=micro_batch_size)
+        self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
+        self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
         self.plan: State = {}
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
         self._place: State = {}  # where the present `for` stands
@@ -93,7 +93,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     def _next_place(self) -> State:
         worker, workers = worker_and_workers()
         epoch = int(self._epochs[worker])
-        layout = {"world_size": self.world_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
+        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
         return {"epoch": epoch, **self.first_place(epoch, worker, workers), "plan": self.plan | layout}
 
 
@@ -125,24 +125,24 @@ def at_least(least: int, name: str, value: Any) -> int:
     return int(value)
 
 
-def rank_and_world_size(rank: int | None, world_size: int | None, trainer: Any = None) -> tuple[int, int]:
+def dp_rank_and_size(dp_rank: int | None, dp_size: int | None, trainer: Any = None) -> tuple[int, int]:
     """Which data-parallel rank this is: as given, as the trainer says, as torch.distributed says, or 0 of 1.
 
     Build a dataset after the process group has started. The answer is kept, so that DataLoader workers, which have no
     process group, know it too.
 
     Raises:
-        ValueError: only one of the two given, or rank outside [0, world_size).
+        ValueError: only one of the two given, or dp_rank outside [0, dp_size).
     """
-    if rank is None and world_size is None:
+    if dp_rank is None and dp_size is None:
         if trainer is not None:
             return trainer.global_rank, trainer.world_size
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
-    if rank is None or world_size is None or not 0 <= rank < world_size:
-        raise ValueError(f"rank and world_size go together, 0 <= rank < world_size; got {rank} and {world_size}")
-    return rank, world_size
+    if dp_rank is None or dp_size is None or not 0 <= dp_rank < dp_size:
+        raise ValueError(f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}")
+    return dp_rank, dp_size
 
 
 def worker_and_workers() -> tuple[int, int]:

@@ -54,7 +54,8 @@ class TokenStream(Resumable):
         text: a TextSource, or whatever `open_text` takes (a .jsonl file, a folder, a list, the name of a dataset, ...).
         tokenizer: a transformers tokenizer, or what `load_tokenizer` takes.
         sequence_length: S, in tokens.
-        rank, world_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
+        column: of the text; a TextSource knows its own.
+        dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
         start_from_epoch, consumed_train_samples: where to begin, see `seek`.
         **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, position_ids, append_eod, add_special_tokens,
             backend: the fields of `StreamOptions`, which explains them.
@@ -74,15 +75,16 @@ class TokenStream(Resumable):
         tokenizer: Any,
         sequence_length: int,
         *,
-        rank: int | None = None,
-        world_size: int | None = None,
+        column: str = "text",
+        dp_rank: int | None = None,
+        dp_size: int | None = None,
         start_from_epoch: int = 0,
         consumed_train_samples: int = 0,
         **options: Any,
     ) -> None:
         self.options = StreamOptions(sequence_length=sequence_length, **options)
-        super().__init__(self.options.micro_batch_size, rank, world_size)
-        self.source = text if isinstance(text, TextSource) else open_text(text)
+        super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
+        self.source = text if isinstance(text, TextSource) else open_text(text, column=column)
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         vocabulary = sorted(self.tokenizer.get_vocab().items())
         self.plan = {
@@ -131,7 +133,7 @@ class TokenStream(Resumable):
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
             position, last_of_group = (
-                self.schedule.position_at(begin, rank, item) for rank in (self.rank, self.world_size - 1)
+                self.schedule.position_at(begin, rank, item) for rank in (self.dp_rank, self.dp_size - 1)
             )
             index, number = divmod(position, self.options.shards)
             if number not in shards:
@@ -152,7 +154,10 @@ class TokenStream(Resumable):
             names = ("backend", "append_eod", "add_special_tokens")
             options = {name: getattr(self.options, name) for name in names}
             probe = [document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)]
-            self._encoders = {process: Encoder(self.tokenizer, probe=probe, **options)}
+            encoder = Encoder(self.tokenizer, probe=probe, **options)
+            if self.dp_rank == worker_and_workers()[0] == 0:
+                encoder.warn_without_separator()
+            self._encoders = {process: encoder}
         return self._encoders[process]
 
     def _open(self, number: int, index: int, place: State) -> Shard:

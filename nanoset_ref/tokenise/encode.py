@@ -31,6 +31,10 @@ BATCH_CHARS = 1 << 21
 BATCH_DOCUMENTS = 1 << 14
 PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
+NO_SEPARATOR = (
+    "nothing is put between documents, so a model cannot tell where one ends; "
+    "append_eod (--append-eod) puts the EOS token after each"
+)
 Backend = Literal["auto", "hf", "gigatoken"]
 Encode = Callable[[list[str]], Ragged]
 Batch = list[tuple[str, bool]]  # documents or stretches; for each, whether its document ends with it
@@ -52,13 +56,14 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     folder = Path(name_or_path)
     model = folder / "tokenizer.model"
     is_bare = model.is_file() and not list(folder.glob("*.json"))
+    problem = "" if folder.is_dir() else _hub_problem()
     try:
         if is_bare and find_spec("sentencepiece") is None:
             raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
-        tokenizer = AutoTokenizer.from_pretrained(os.fspath(name_or_path))
+        tokenizer = AutoTokenizer.from_pretrained(os.fspath(name_or_path), local_files_only=bool(problem))
         return normalised_by_its_model(tokenizer, model) if is_bare else tokenizer
     except Exception as error:  # transformers, the Hub and the network each raise their own
-        reason = " ".join(str(error).split())
+        reason = problem or " ".join(str(error).split())
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
         ) from error
@@ -89,6 +94,18 @@ def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
         steps.append(normalizers.Prepend(SPACE))
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
+
+
+def _hub_problem() -> str:
+    """Why the Hub cannot be reached, if so. Asked once, because transformers asks for a minute before it says so."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        if not constants.HF_HUB_OFFLINE:
+            get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of the HTTP library
+        return f"{constants.ENDPOINT} cannot be reached: {error}"
+    return ""
 
 
 class Encoder:
@@ -146,6 +163,11 @@ class Encoder:
                     raise TokenizerError(f"gigatoken cannot be used: {error}; use --backend hf") from error
                 logger.info("gigatoken is not used: %s", error)
         logger.info("tokenizing with the %s backend", self.backend)
+
+    def warn_without_separator(self) -> None:
+        """Log a warning if the documents will lie back to back with nothing between them."""
+        if not self.prefix and not self.suffix:
+            logger.warning(NO_SEPARATOR)
 
     @property
     def backend(self) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref.streaming import Adapter, IterableDataset, TokenStream, TokenStreamDataLoader
+from nanoset_ref import streaming
+from nanoset_ref.streaming import Adapter, IterableDataset, TokenStreamDataLoader
+
+TokenStream = partial(streaming.TokenStream, append_eod=True)
 
 # ---- adapters
 

@@ -50,7 +50,7 @@ def test_golden(cases, id_):
     for rank, expected in enumerate(case["ranks"]):
         make = Twins if case.get("generator") else Numbers
         dataset = IterableDataset(
-            settings_, make(case["num_elements"]), start_from_step=step, rank=rank, world_size=size
+            settings_, make(case["num_elements"]), start_from_step=step, dp_rank=rank, dp_size=size
         )
         epochs = epochs_of(dataset, workers, case.get("epochs", 1))
         assert dataset.dropped == case["num_elements"] % size
@@ -81,7 +81,7 @@ def test_golden_generators(golden):
     for case in json.loads((golden / "iterable" / "iterable.json").read_text())["generators"]:
         if case["function"] == "batch_filter":
             size = case["size"]
-            ranks = [list(IterableDataset(hparams(), Numbers(case["n"]), rank=r, world_size=size)) for r in range(size)]
+            ranks = [list(IterableDataset(hparams(), Numbers(case["n"]), dp_rank=r, dp_size=size)) for r in range(size)]
             assert [element for group in zip(*ranks, strict=True) for element in group] == case["out"]
         elif case["step"] > 1 and case["offset"] < case["step"]:
             with as_worker(case["offset"], case["step"]):
@@ -119,8 +119,8 @@ def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
     count, size, workers, batch, accumulated, step = shape
 
     def make(step):
-        options = {"start_from_step": step, "world_size": size}
-        return [IterableDataset(hparams(batch, accumulated), adapter(count), rank=r, **options) for r in range(size)]
+        options = {"start_from_step": step, "dp_size": size}
+        return [IterableDataset(hparams(batch, accumulated), adapter(count), dp_rank=r, **options) for r in range(size)]
 
     whole = deliver(make(0), workers, batch)
     resumed = make(step)
@@ -151,7 +151,7 @@ def test_a_generator_that_does_not_say_so_cannot_be_skipped():
 
 def test_what_is_skipped_is_neither_read_nor_preprocessed():
     adapter = Indexed(10**12)
-    dataset = IterableDataset(hparams(4, 2), adapter, start_from_step=10**10, rank=1, world_size=2)
+    dataset = IterableDataset(hparams(4, 2), adapter, start_from_step=10**10, dp_rank=1, dp_size=2)
     assert next(iter(dataset)) == 16 * 10**10 + 1
     assert adapter.read == adapter.preprocessed == [16 * 10**10 + 1]
 
@@ -181,7 +181,7 @@ def test_epochs_are_counted_with_and_without_workers(workers, persistent):
 @pytest.mark.parametrize(("workers", "make"), [(0, Numbers), (1, Indexed), (2, Twins), (4, Numbers)])
 def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers, make):
     def loader(state=None):
-        dataset = IterableDataset(hparams(2), make(23), rank=1, world_size=2)
+        dataset = IterableDataset(hparams(2), make(23), dp_rank=1, dp_size=2)
         prefetch = 8 if workers == 2 else None  # batches made ahead are not counted
         new = StatefulDataLoader(dataset, 2, num_workers=workers, prefetch_factor=prefetch, collate_fn=list)
         if state is not None:
@@ -217,7 +217,7 @@ def test_a_plain_loop_can_be_resumed_too():
 )
 def test_it_keeps_the_resume_contract(workers, make, options):
     def factory(rank, size, batch, num_workers):
-        dataset = IterableDataset(hparams(batch), make(50), rank=rank, world_size=size)
+        dataset = IterableDataset(hparams(batch), make(50), dp_rank=rank, dp_size=size)
         return StatefulDataLoader(dataset, batch, num_workers=num_workers, collate_fn=list, drop_last=True)
 
     check_resume_contract(factory, lambda batch: batch, 50, workers=[workers], **options)
@@ -231,7 +231,7 @@ def test_every_source_is_dealt_alike(tmp_path):
     rows = datasets.Dataset.from_dict({"n": list(range(31))})
     adapters = JSONLinesAdapter(None, tmp_path / "a.jsonl"), HuggingFaceAdapter(None, rows)
     for adapter in (*adapters, HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3))):
-        dataset = IterableDataset(hparams(), adapter, rank=1, world_size=2)
+        dataset = IterableDataset(hparams(), adapter, dp_rank=1, dp_size=2)
         loader = DataLoader(dataset, 1, num_workers=2, collate_fn=list)
         assert [element["n"] for (element,) in loader] == list(range(1, 30, 2))
 
@@ -243,8 +243,8 @@ def test_wrong_arguments_say_what_is_right():
         (hparams(0), {}, r"hparams\.batch_size must be an integer of at least 1, got 0"),
         (hparams("2"), {}, r"hparams\.batch_size must be an integer of at least 1, got '2'"),
         (hparams(), {"start_from_step": -1}, "start_from_step must be an integer of at least 0, got -1"),
-        (hparams(), {"rank": 2, "world_size": 2}, "got 2 and 2"),
-        (hparams(), {"rank": 0}, "go together"),
+        (hparams(), {"dp_rank": 2, "dp_size": 2}, "got 2 and 2"),
+        (hparams(), {"dp_rank": 0}, "go together"),
     ):
         with pytest.raises(ValueError, match=message):
             IterableDataset(settings_, Numbers(1), **options)
@@ -253,21 +253,21 @@ def test_wrong_arguments_say_what_is_right():
     for wrong in ({}, {"epoch": 1}, None, [], 1.5, {**state, "line": "1"}, {**state, "plan": None}):
         with pytest.raises(ValueError, match="not a state"):
             dataset.load_state_dict(wrong)
-    with pytest.raises(PlanMismatch, match="world_size: saved 1, now 2"):
-        IterableDataset(hparams(), Numbers(1), rank=0, world_size=2).load_state_dict(state)
+    with pytest.raises(PlanMismatch, match="dp_size: saved 1, now 2"):
+        IterableDataset(hparams(), Numbers(1), dp_rank=0, dp_size=2).load_state_dict(state)
 
 
 def test_the_trainer_tells_the_rank_unless_it_is_given():
     trainer = SimpleNamespace(global_rank=2, world_size=3)
     assert list(IterableDataset(hparams(), Twins(7), trainer, do_preprocessing=False)) == [2, 5]
-    assert list(IterableDataset(hparams(), Numbers(7), trainer, rank=0, world_size=1)) == list(range(7))
+    assert list(IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)) == list(range(7))
 
 
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
     Ranks(2, deal_and_resume, (str(tmp_path),), tmp_path / "log").wait()
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for rank, (whole, resumed) in enumerate(results):
-        assert whole == deliver([IterableDataset(hparams(3), Numbers(97), rank=rank, world_size=2)], 4, 3)[0]
+        assert whole == deliver([IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)], 4, 3)[0]
         assert resumed == whole[3:]
     assert sorted(e for whole, _ in results for batch in whole for e in batch) == list(range(96))
 

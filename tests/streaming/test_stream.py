@@ -12,18 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Ranks
 from resume_contract import check_resume_contract
-from stream_parts import TOKENIZER, continue_stream, ids, number_tokenizer, write_text
+from stream_parts import TOKENIZER, TokenStream, continue_stream, ids, number_tokenizer, write_text
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
+from nanoset_ref import streaming
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
+from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.packed import window_order
 from nanoset_ref.text import open_text, parts
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError
@@ -110,8 +111,8 @@ def test_any_layout_delivers_the_same_rows_in_the_same_order(
     window = max(buffer, 1)
     for k in range(0, len(order), window):
         assert sorted(order[k : k + window]) == sorted(expected[k : k + window])
-    options |= {"micro_batch_size": batch, "world_size": size, "consumed_train_samples": start}
-    ranks = [ids(TokenStream(paths, TOKENIZER, length, rank=rank, **options)) for rank in range(size)]
+    options |= {"micro_batch_size": batch, "dp_size": size, "consumed_train_samples": start}
+    ranks = [ids(TokenStream(paths, TOKENIZER, length, dp_rank=rank, **options)) for rank in range(size)]
     whole = max(0, len(order) - start) // size * size
     assert [row for group in zip(*ranks, strict=True) for row in group] == order[start : start + whole]
 
@@ -192,7 +193,7 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
 
     def factory(rank, size, batch, workers):
         stream = TokenStream(
-            paths, TOKENIZER, 3, micro_batch_size=batch, rank=rank, world_size=size, shuffle_buffer=buffer, backend="hf"
+            paths, TOKENIZER, 3, micro_batch_size=batch, dp_rank=rank, dp_size=size, shuffle_buffer=buffer, backend="hf"
         )
         return TokenStreamDataLoader(stream, collate_fn=list, num_workers=workers)
 
@@ -218,7 +219,7 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, worker
     endless = options.get("repeat", False)
 
     def loader(state=None):
-        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, rank=1, world_size=2, backend="hf", **options)
+        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options)
         new = StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
         if state is not None:
             new.load_state_dict(json.loads(json.dumps(state)))
@@ -247,12 +248,12 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
     for size, batch, workers in ((1, 1, 0), (2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
-            options = {"rank": rank, "world_size": size, "shards": 4, "repeat": True, "backend": "hf"}
+            options = {"dp_rank": rank, "dp_size": size, "shards": 4, "repeat": True, "backend": "hf"}
             stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=batch, **options)
             loader = TokenStreamDataLoader(stream, collate_fn=ids, num_workers=workers)
             ranks.append([row for rows in itertools.islice(loader, 60 // size // batch) for row in rows])
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
-    stream = TokenStream(paths, TOKENIZER, 3, rank=1, world_size=2, shards=4, repeat=True)
+    stream = TokenStream(paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
 
@@ -308,7 +309,17 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
     without = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
     with pytest.raises(TokenizerError, match="append_eod needs an EOS token"):
         ids(TokenStream(paths, without, 4))
-    assert EOS not in [token for row in ids(TokenStream(paths, without, 4, append_eod=False)) for token in row]
+
+
+def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
+    """Text as every road takes it: a name of one path, and the column of the text."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "1 2 3"}\n{"body": "4 5"}\n')
+    assert ids(streaming.TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, 4, 5]]
+    assert caplog.text.count("nothing is put between documents") == 1
+    caplog.clear()
+    assert ids(TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, EOS, 4]]
+    assert "between documents" not in caplog.text
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
 
@@ -322,7 +333,7 @@ def test_foreign_states_are_refused(paths):
                 own.load_state_dict(state)
     for other, difference in (
         (TokenStream(paths, TOKENIZER, 5), "sequence_length: saved 4, now 5"),
-        (TokenStream(paths, TOKENIZER, 4, rank=0, world_size=2), "world_size: saved 1, now 2"),
+        (TokenStream(paths, TOKENIZER, 4, dp_rank=0, dp_size=2), "dp_size: saved 1, now 2"),
         (TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4)), "tokenizer"),
     ):
         with pytest.raises(PlanMismatch, match=difference):

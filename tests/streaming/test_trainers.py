@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stream_parts import TOKENIZER, Numbers, inputs_and_labels, write_text
+from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
 from torch.utils.data import DataLoader
 
-from nanoset_ref.streaming import IterableDataset, MapDataset, TokenStream, TokenStreamDataLoader
+from nanoset_ref.streaming import IterableDataset, MapDataset, TokenStreamDataLoader
 
 LIGHTNING = """
 import json, sys, warnings
@@ -76,7 +76,7 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
     for rank in range(2):
         results = json.loads((tmp_path / f"{rank}.json").read_text())
         whole = results.pop("whole")
-        dataset = IterableDataset(SimpleNamespace(batch_size=3), Numbers(49), rank=rank, world_size=2)
+        dataset = IterableDataset(SimpleNamespace(batch_size=3), Numbers(49), dp_rank=rank, dp_size=2)
         epoch = list(DataLoader(dataset, 3, num_workers=workers, collate_fn=list))
         assert len(epoch) == 8  # four steps of two batches
         epochs = [[[number + 100 * turn for number in batch] for batch in epoch] for turn in range(3)]
