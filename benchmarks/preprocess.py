@@ -93,7 +93,7 @@ def ours(inputs: list[str], output: Path, name: str, backend: Any, workers: int)
         backend=backend,
         append_eod=True,
         overwrite=True,
-        workers=workers,
+        num_workers=workers,
         progress=False,
     )
     assert counts is not None

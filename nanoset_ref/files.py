@@ -69,14 +69,14 @@ def atomic_write_set(
     """
     targets = [Path(path) for path in paths]
     with contextlib.ExitStack() as stack:
-        _refuse_existing(targets[-1], overwrite)
+        refuse_existing(targets[-1], overwrite)
         files = [stack.enter_context(_temporary(target, mode)) for target in targets]
         yield files
         # 1.
         for file in files:
             sync(file)
         # 2.
-        _refuse_existing(targets[-1], overwrite)
+        refuse_existing(targets[-1], overwrite)
         if len(targets) > 1:
             targets[-1].unlink(missing_ok=True)
         # 3.
@@ -86,9 +86,10 @@ def atomic_write_set(
         sync_folder(folder)
 
 
-def _refuse_existing(path: Path, overwrite: bool) -> None:
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """FileExistsError if the file is there and may not be replaced."""
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists and is left unchanged; remove it, or ask for overwriting")
+        raise FileExistsError(f"{path} exists and is left unchanged; --overwrite (overwrite=True) replaces it")
 
 
 @contextlib.contextmanager
@@ -153,6 +154,11 @@ def read_json(path: PathLike) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
+
+
+def listed(given: Any, *single: type) -> list[Any]:
+    """A list of what was given; a string, a path or one of the types `single` is one thing, and never taken apart."""
+    return [given] if isinstance(given, (str, os.PathLike, *single)) else list(given)
 
 
 def checksum(path: PathLike) -> str:

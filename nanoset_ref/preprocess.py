@@ -20,17 +20,10 @@ from typing import Any
 
 from nanoset_ref.command import run
 from nanoset_ref.files import PathLike
-from nanoset_ref.launcher import is_main_rank
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
 from nanoset_ref.tokens import TokenFileWriter
-
-NO_SEPARATOR = (
-    "neither --append-eod nor --add-special-tokens is on: documents stand back to back with nothing between them, "
-    "and a model trained on them cannot tell where one ends"
-)
-logger = logging.getLogger(__name__)
 
 
 def preprocess(
@@ -46,7 +39,7 @@ def preprocess(
     backend: Backend = "auto",
     on_error: OnError = "raise",
     overwrite: bool = False,
-    workers: int = 1,
+    num_workers: int = 1,
     progress: bool | None = None,
 ) -> Counts | None:
     """Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document boundaries.
@@ -62,13 +55,15 @@ def preprocess(
         split: the split of a dataset, such as train; needed where there is more than one.
         dataset_config: the configuration of a Hub dataset, where it has several.
         add_special_tokens: put what the tokenizer itself adds around a text (such as BOS) around each document.
-        append_eod: put the EOS token after each document.
+        append_eod: put the EOS token after each document. Off by default on every road, because Nanotron's and
+            Megatron-LM's own tools append none unasked; a warning says so where nothing else parts the documents.
         backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load; auto: gigatoken, if it
             gives the same ids on the beginning of this very input, else hf.
         on_error: raise: stop at the first line that cannot be used, naming file and line; skip: leave such lines out
             and count them.
         overwrite: replace an existing output.
-        workers: processes, where torchrun has started none; the output does not depend on their number.
+        num_workers: processes that encode, each on its share of the cores (1 uses all of them, too); torchrun's ranks
+            take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
@@ -78,8 +73,6 @@ def preprocess(
         FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
     """
     path, tokenizer = Path(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
-    if not (add_special_tokens or append_eod) and is_main_rank():
-        logger.warning(NO_SEPARATOR)
 
     def open_sink(encoder: Encoder) -> TokenFileWriter:
         return TokenFileWriter(
@@ -97,7 +90,8 @@ def preprocess(
     config = EncoderConfig(
         tokenizer=tokenizer, backend=backend, add_special_tokens=add_special_tokens, append_eod=append_eod
     )
-    return tokenise(source, config, open_sink, path, workers=workers, progress=progress)
+    kept = None if overwrite else path
+    return tokenise(source, config, open_sink, path, kept=kept, num_workers=num_workers, progress=progress)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:

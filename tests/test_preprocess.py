@@ -40,7 +40,7 @@ def test_the_golden_file_byte_for_byte(golden, tmp_path, caplog, backend, worker
         golden / "tokenizer",
         column="body",
         backend=backend,
-        workers=workers,
+        num_workers=workers,
     )
     expected = json.loads((golden / "preprocess" / "preprocess.json").read_text())
     assert (counts.documents, counts.tokens) == (expected["num_documents"], expected["num_tokens"])
@@ -48,7 +48,7 @@ def test_the_golden_file_byte_for_byte(golden, tmp_path, caplog, backend, worker
     written = (tmp_path / "out_input_ids.npy").read_bytes()
     assert written == (golden / "preprocess" / "corpus_input_ids.npy").read_bytes()
     assert sorted(os.listdir(tmp_path)) == FILES
-    assert "neither --append-eod nor --add-special-tokens is on" in caplog.text
+    assert "nothing is put between documents" in caplog.text
 
 
 def torchrun(*arguments):
@@ -70,7 +70,7 @@ def test_the_golden_file_under_torchrun(golden, tmp_path):
     assert written == (golden / "preprocess" / "corpus_input_ids.npy").read_bytes()
     assert ended.stdout.startswith(f"{tmp_path / 'out'}_input_ids.npy: 31 documents, 3,069 tokens in ")
     assert "tokens/s" in ended.stderr
-    assert ended.stderr.count("neither --append-eod nor --add-special-tokens") == 1
+    assert ended.stderr.count("nothing is put between documents") == 1
     assert sorted(os.listdir(tmp_path)) == FILES
 
 
@@ -88,7 +88,7 @@ def test_an_error_in_one_rank_ends_all_with_one_message_and_no_output(golden, tm
 
 def test_the_manifest_says_what_was_done(command, golden, tmp_path, capsys, caplog):
     assert command("--append-eod") == 0
-    assert "neither" not in caplog.text
+    assert "between documents" not in caplog.text
     file = TokenFile(tmp_path / "new" / "out_input_ids.npy")
     assert capsys.readouterr().out.startswith(f"{file.path}: 31 documents, 3,100 tokens in ")
     assert "ids below 480, checksum as in the manifest" in verify(file.path)
@@ -127,5 +127,6 @@ def test_bad_inputs_are_one_line_and_exit_code_1(command, golden, tmp_path):
         assert command(**options) == prefix + message
     assert command("--tokenizer-name-or-path", tmp_path).startswith(f"{prefix}{tmp_path}: no tokenizer to load")
     assert command() == 0
-    assert "out_input_ids.npy exists" in command()
+    said = command("--tokenizer-name-or-path", tmp_path / "no tokenizer")  # which is not even looked for
+    assert "out_input_ids.npy exists and is left unchanged; --overwrite" in said
     assert sorted(os.listdir(tmp_path / "new")) == FILES

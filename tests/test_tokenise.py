@@ -63,7 +63,7 @@ def job(golden, corpus, tmp_path):
         config = EncoderConfig(tokenizer=str(golden / "tokenizer"), **{"backend": "hf", **options})
         source = partial(open_text, input, on_error=on_error)
         open_sink = sink if callable(sink) else partial(list_sink, into=ListSink() if sink is None else sink)
-        return tokenise(source, config, open_sink, tmp_path / target, workers=workers, progress=progress)
+        return tokenise(source, config, open_sink, tmp_path / target, num_workers=workers, progress=progress)
 
     return run
 
@@ -184,7 +184,7 @@ from nanoset_ref.preprocess import main
 if __name__ == "__main__":
     names = "--input", "--output-prefix", "--tokenizer-name-or-path"
     options = [word for pair in zip(names, sys.argv[1:]) for word in pair]
-    sys.exit(main([*options, "--append-eod", "--workers", "2"], prog="job"))
+    sys.exit(main([*options, "--append-eod", "--num-workers", "2"], prog="job"))
 """
 
 

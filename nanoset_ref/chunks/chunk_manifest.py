@@ -140,7 +140,7 @@ def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwr
         differing = [key for key, value in settings.items() if known.get(key) != value]
         raise ManifestError(
             f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
-            "choose another output folder, or overwrite"
+            "choose another output folder, or --overwrite (overwrite=True)"
         )
     folder.mkdir(parents=True, exist_ok=True)
     ChunkManifest(settings={}).write(folder)  # killed from here on, the next run arrives at 2 again

@@ -249,7 +249,7 @@ class _Subset:
             added_special_tokens=not self.config.no_special_tokens,
         )
         source = partial(open_text, files, column=self.column, on_error=self.config.on_error)
-        return tokenise(source, self.config.encoding, lambda encoder: writer, path, workers=num_workers)
+        return tokenise(source, self.config.encoding, lambda encoder: writer, path, num_workers=num_workers)
 
     def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
         """Pack the token files into rows, remove them if they are not asked for, and account for every token."""

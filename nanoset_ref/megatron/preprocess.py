@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.command import run
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, listed
 from nanoset_ref.megatron.indexed_dataset import require
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import print_counts
@@ -61,7 +61,7 @@ def preprocess_corpus(
     *,
     tokenizer_type: TokenizerType,
     tokenizer_model: PathLike,
-    json_keys: Sequence[str] = ("text",),
+    json_keys: Sequence[str] | str = ("text",),
     split: str | None = None,
     append_eod: bool = False,
     tokenizer_hf_include_special_tokens: bool = False,
@@ -74,11 +74,12 @@ def preprocess_corpus(
     """Tokenise text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
 
     Args:
-        input, split, append_eod, backend, on_error, overwrite, workers, progress: as of nanoset_ref.preprocess.
+        input, split, append_eod, backend, on_error, overwrite, progress: as of nanoset_ref.preprocess.
         output_prefix: where to write; the folder is made if need be.
         tokenizer_type: upstream's name for the kind of tokenizer; any is loaded with AutoTokenizer.
         tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub.
-        json_keys: the column with the text; several give a pair of files each.
+        json_keys: upstream's word for the column with the text; several give a pair of files each.
+        workers: upstream's word for `num_workers` of nanoset_ref.preprocess.
         tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
 
     Returns:
@@ -95,16 +96,21 @@ def preprocess_corpus(
         append_eod=append_eod,
     )
     counts = {}
-    for key in json_keys:
+    for key in listed(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         source = partial(open_text, input, column=key, split=split, on_error=on_error)
         sink = partial(document_sink, prefix, overwrite=overwrite)
-        counts[prefix] = tokenise(source, config, sink, Path(f"{prefix}.bin"), workers=workers, progress=progress)
+        options: dict[str, Any] = {
+            "kept": None if overwrite else Path(f"{prefix}.idx"),
+            "num_workers": workers,
+            "progress": progress,
+        }
+        counts[prefix] = tokenise(source, config, sink, f"{prefix}.bin", **options)
     return counts
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run(preprocess_corpus, arguments, "nanoset_ref.megatron.preprocess", report=report, says=logging.INFO)
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess") -> int:
+    return run(preprocess_corpus, arguments, prog, report=report, says=logging.INFO)
 
 
 def report(counts: dict[str, Counts | None], **options: Any) -> None:

@@ -1,7 +1,7 @@
 """The engine: text in, token ids out, by any number of processes and always the same result.
 
 1. This process (under torchrun: rank 0) reads the text, gathers documents into batches and has them encoded: by
-   threads, by `workers` processes, or by the other ranks.
+   threads, by `num_workers` processes, or by the other ranks.
 2. The ids come back in order, and it writes them into the sink: a token file, a `.bin/.idx` pair, rows of a chunk.
 
 Nothing in memory grows with the input. Reading is the limit: some 300 MB of text per second, as much as twenty
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.files import lock
+from nanoset_ref.files import lock, refuse_existing
 from nanoset_ref.text import InputError, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encode, Encoder, load_tokenizer
 from nanoset_ref.tokenise.helpers import JobError, help_along, started_helpers, tell
@@ -76,10 +76,11 @@ def tokenise(
     open_sink: Callable[[Encoder], AbstractContextManager[Sink]],
     target: str | os.PathLike[str],
     *,
-    workers: int = 1,
+    kept: Path | None = None,
+    num_workers: int = 1,
     progress: bool | None = None,
 ) -> Counts | None:
-    """Tokenise a source into a sink, in this process, with `workers` local processes, or with the ranks of torchrun.
+    """Tokenise a source into a sink: in this process, with `num_workers` local ones, or with the ranks of torchrun.
 
     Args:
         open_source: makes the source; called in one process only, as `open_sink` is.
@@ -87,27 +88,32 @@ def tokenise(
         open_sink: called with the Encoder before the work begins. An exception leaves the sink by its `__exit__`, which
             is to leave no output behind.
         target: what the job is about, usually the file that the sink writes: the job's lock stands beside it.
-        workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
+        kept: a file that must not exist, because the sink would refuse it: this is found out before anything is loaded.
+        num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
         progress: show a bar; None: if standard error is a terminal.
 
     Returns:
         Counts; None in the ranks of torchrun other than 0.
 
     Raises:
+        FileExistsError: `kept` exists.
         InputError, DocumentError, TokenizerError: as in `text` and `encode`, and if there is no document at all.
         JobError: another job works on the same target, or a worker died. StoppedError: another rank has failed.
     """
     ranks = Ranks()
-    if workers < 1 or (workers > 1 and ranks.others):
-        raise ValueError(f"workers must be at least 1, and under torchrun 1, for its ranks work; got {workers}")
+    if num_workers < 1 or (num_workers > 1 and ranks.others):
+        raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     if ranks.rank:
         help_along(ranks.others[0].connection)
         return None
     with ranks.one_fails_all(), _only_job(Path(os.path.abspath(target))):
+        if kept:
+            refuse_existing(kept, False)
         source = open_source()
         texts = islice(source.documents(), PROBE_DOCUMENTS) if config.backend != "hf" else ()
         encoder = config.build(document.text[:PROBE_CHARS] for document in texts)
-        with open_sink(encoder) as sink, started_helpers(workers if workers > 1 else 0) as started:
+        encoder.warn_without_separator()
+        with open_sink(encoder) as sink, started_helpers(num_workers if num_workers > 1 else 0) as started:
             helpers = [*started, *ranks.others]
             tell(helpers, encoder.library.described())
             encoders: list[Encode] = [helper.encode for helper in helpers]
