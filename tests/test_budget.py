@@ -213,6 +213,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "dataloader.py:build_nanoset_dataloader": 15,  # a seed's signature and what grew on it
             "preprocess.py:preprocess": 13,
+            "chunks/mixing.py:mix": 9,  # a seed's five, and what becomes of the leftover
             "megatron/preprocess.py:preprocess_corpus": 13,
         },
     ),

@@ -44,13 +44,14 @@ def _say_accounts(manifests: Iterable[ChunkManifest]) -> None:
         print(report(accounts))
 
 
-def _say_files(files: list[FileReport], **options: Any) -> bool:
-    """The reports; whether a line is bad, which is the exit code."""
-    bad = sum(not found.ok for found in files)
+def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> bool:
+    """The reports of bad files, or of all; whether a line is bad, which is the exit code."""
+    bad = [found for found in files if not found.ok]
+    for found in files if verbose else bad:
+        print(found)
     lines = sum(found.lines for found in files)
-    print(*files, sep="\n")
-    print(f"{len(files)} files, {lines:,} lines: {f'{bad} bad files' if bad else 'all good'}")
-    return bad > 0
+    print(f"{len(files)} files, {lines:,} lines: {f'{len(bad)} bad files' if bad else 'all good'}")
+    return bool(bad)
 
 
 COMMANDS: dict[str, Any] = {  # and what prints their results

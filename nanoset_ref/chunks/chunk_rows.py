@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,9 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, listed
 from nanoset_ref.formats import convert
-from nanoset_ref.tokens import Tokens, token_dtype_for
+from nanoset_ref.tokens import TokenFile, Tokens, token_dtype_for
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256
@@ -74,12 +75,13 @@ class FileReport:
 
 
 def validate(
-    paths: Sequence[PathLike],
+    paths: Sequence[PathLike] | PathLike,
     /,
     *,
     num_tokens: int | None = None,
     vocab_size: int | None = None,
-    sources: Sequence[str] | None = None,
+    sources: Sequence[str] | str | None = None,
+    verbose: bool = False,
 ) -> list[FileReport]:
     """Read files of rows and report what is wrong with them; nothing is raised for a bad line.
 
@@ -88,6 +90,7 @@ def validate(
         num_tokens: expected tokens per row; None: what the first manifest above the files says, or 2,049 without one.
         vocab_size: ids must be below it; None: what that manifest says, or no limit.
         sources: the labels that may occur; None: any.
+        verbose: show how far it is, and let the command report good files, too, with the rows of each source.
 
     Returns:
         A report per file, and one for each file that a manifest lists and a given folder lacks, and for each folder
@@ -101,31 +104,32 @@ def validate(
     expected = next((manifest.facts for manifest in manifests.values()), RowFacts())
     num_tokens = num_tokens or expected.concat_tokens or 2049
     reports = {path.resolve(): FileReport(path=path) for path in files}
-    for report in tqdm(reports.values(), "files", disable=None):
+    for report in tqdm(reports.values(), "files", disable=None if verbose else True):
         with open(report.path, "rb") as file:
             for number, line in enumerate(file, 1):
                 report.lines = number
                 try:
                     _, source = read_row(line, num_tokens, vocab_size or expected.vocab_size)
-                    if sources is not None and source not in sources:
-                        raise ValueError(f"source {source!r}, expected one of {sorted(sources)}")
+                    if sources is not None and source not in listed(sources):
+                        raise ValueError(f"source {source!r}, expected one of {sorted(listed(sources))}")
                     report.sources[source] += 1
                 except ValueError as error:
                     report.errors[str(error)].append(number)
-    for path, what in faults(manifests, paths):
+    for path, what in faults(manifests, listed(paths)):
         reports.setdefault(path, FileReport(path=path)).errors[what] = []
     return list(reports.values())
 
 
 def chunks_to_tokens(
-    paths: Sequence[PathLike], output: PathLike, *, vocab_size: int | None = None, overwrite: bool = False
+    paths: Sequence[PathLike] | PathLike, output: PathLike, *, vocab_size: int | None = None, overwrite: bool = False
 ) -> int:
     """Write the rows of chunk files, in the order given, into one file of token ids; returns their number.
 
     Args:
         paths: files of rows, or folders of them, all of one row length R.
         output: the file, in the format of its suffix: .npy, a token file, `<prefix>_input_ids.npy` by convention; .bin,
-            with an .idx beside it.
+            with an .idx beside it. Beside a token file the labels of the rows are kept, too, for `where`; a pair has
+            no place for them.
         vocab_size: for files without a manifest; ids must be below it, and it decides the dtype.
         overwrite: whether an existing file may be replaced.
 
@@ -135,7 +139,10 @@ def chunks_to_tokens(
         ManifestError: the files were made with different tokenizers, or their folder is not finished.
         FileExistsError: `output` exists.
     """
-    written = convert([_ChunkRows(paths, vocab_size)], output, overwrite=overwrite)
+    rows = _ChunkRows(paths, vocab_size)
+    written = convert([rows], output, overwrite=overwrite)
+    if isinstance(written, TokenFile) and any(rows.sources):
+        written.keep_sources(list(rows.sources), rows.numbers)
     return len(written.known_documents()) - 1
 
 
@@ -144,9 +151,11 @@ class _ChunkRows(Tokens):
 
     document_offsets = None
 
-    def __init__(self, paths: Sequence[PathLike], vocab_size: int | None) -> None:
+    def __init__(self, paths: Sequence[PathLike] | PathLike, vocab_size: int | None) -> None:
         self.files = row_files(paths)
-        facts = agreed(above(self.files), paths)
+        self.sources: dict[str, int] = {}  # the labels, numbered
+        self.numbers = array("I")  # of each row's label
+        facts = agreed(above(self.files), listed(paths))
         self.path = self.files[0]
         self.vocab_size = facts.vocab_size or vocab_size
         if self.vocab_size is None:
@@ -163,6 +172,7 @@ class _ChunkRows(Tokens):
         """`agreed` has done it."""
 
     def blocks(self, chosen: object = None) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+        del self.numbers[:]
         for rows in batches(self.rows(self.row_length), BATCH_ROWS):
             yield np.concatenate(rows), np.full(len(rows), self.row_length)
 
@@ -172,20 +182,21 @@ class _ChunkRows(Tokens):
             with open(path, "rb") as file:
                 for number, line in enumerate(file, 1):
                     try:
-                        ids, _ = read_row(line, row_length, self.vocab_size)
+                        ids, source = read_row(line, row_length, self.vocab_size)
                     except ValueError as error:
                         raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
+                    self.numbers.append(self.sources.setdefault(source or "", len(self.sources)))
                     yield ids
 
 
-def row_files(paths: Iterable[PathLike]) -> list[Path]:
+def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     """The files among `paths`, and the .jsonl files below the folders among them, train_2 before train_10.
 
     Raises:
         FileNotFoundError: one does not exist. ValueError: a folder holds no such file.
     """
     files = []
-    for path in map(Path, paths):
+    for path in map(Path, listed(paths)):
         path.stat()
         below = sorted(path.rglob("*.jsonl"), key=_natural) if path.is_dir() else [path]
         if not below:

@@ -16,16 +16,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.error import URLError
 from urllib.parse import unquote
 from urllib.request import urlopen
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.constants import ENDPOINT
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from tqdm.contrib.concurrent import thread_map
 
 from nanoset_ref.command import UsageError
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, listed
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 HUB_DATASETS = {"refinedweb": "tiiuae/falcon-refinedweb", "starcoderdata": "bigcode/starcoderdata"}
@@ -40,8 +42,8 @@ def download(
     out_root: PathLike,
     urls: str | None = None,
     repo: str | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    include: Sequence[str] | str = (),
+    exclude: Sequence[str] | str = (),
     base: str | None = None,
     num_workers: int = 8,
 ) -> list[Path]:
@@ -67,7 +69,11 @@ def download(
     if repo and not urls:
         name = HUB_DATASETS.get(repo, repo)
         folder = Path(out_root, os.path.basename(name))
-        snapshot_download(name, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
+        try:
+            HfApi().dataset_info(name, timeout=30)  # of a dead Hub snapshot_download says nothing
+            snapshot_download(name, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
+        except Exception as error:  # huggingface_hub and the HTTP library under it each raise their own
+            raise DownloadError(f"{name}: cannot be fetched from {ENDPOINT}: {error}") from error
         return [folder]
     if repo or not urls:
         raise UsageError("give either --urls or --repo")
@@ -82,19 +88,22 @@ def download(
     return files
 
 
-def _patterns(names: Sequence[str]) -> list[str]:
+def _patterns(names: Sequence[str] | str) -> list[str]:
     """A name without a wildcard means everything in the folder of that name."""
-    return [name if set("*?[") & set(name) else f"{name}/*" for name in names]
+    return [name if set("*?[") & set(name) else f"{name}/*" for name in listed(names)]
 
 
-def _targets(listed: str, base: str | None) -> dict[str, str]:
+def _targets(source: str, base: str | None) -> dict[str, str]:
     """{path below the output folder: URL}, of the URLs in a file or at a URL."""
-    with urlopen(listed) if listed.startswith("http") else open(listed, "rb") as file:
-        lines = [line.decode().strip() for line in file]
+    try:
+        with urlopen(source, timeout=30) if source.startswith("http") else open(source, "rb") as file:
+            lines = [line.decode().strip() for line in file]
+    except URLError as error:
+        raise DownloadError(f"{source}: {error.reason}") from error
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):
-        raise ValueError(f"{listed} must hold URLs, each with a path of its own without ..")
+        raise ValueError(f"{source} must hold URLs, each with a path of its own without ..")
     folder = PurePosixPath(base or os.path.commonpath([path.parent for path in paths]))
     if base is None and folder.is_relative_to(REDPAJAMA):
         folder = REDPAJAMA

@@ -1,7 +1,7 @@
 """Mix tokenised subsets and split them into chunks: a validation split per subset, the rest dealt round robin.
 
 1. Per subset of n samples: num_chunks x ((n - valid) // num_chunks) of them are for training, the first valid +
-   training lines are used, the lines after them are left over.
+   training lines are used, the lines after them are left over (and copied to leftover/<subset>.jsonl if asked).
 2. `random.Random(seed).sample` draws the validation lines among the used ones, subset by subset in the order given.
 3. The i-th training sample goes to chunk i mod num_chunks. A chunk holds the subsets one after the other, in the order
    given; all chunks are of one size.
@@ -32,16 +32,19 @@ from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry
 from nanoset_ref.files import PathLike, atomic_write
 
 ROWS = "train.jsonl"  # the file of a subset
-VALID = "valid"  # the two folders of a mix
+VALID = "valid"  # the folders of a mix
 TRAIN = "train"
+LEFTOVER = "leftover"
+Entries = dict[str, FileEntry]
 
 
 class _Dealt(NamedTuple):
-    """A subset after steps 1 and 2: its file, and where the lines of both kinds begin in it, in bytes, ascending."""
+    """A subset after steps 1 and 2: its file, and where the lines of each kind begin in it, in bytes, ascending."""
 
     content: mmap.mmap
     valid: NDArray[np.int64]
     train: NDArray[np.int64]
+    leftover: NDArray[np.int64]
     account: Account
 
 
@@ -54,6 +57,7 @@ def mix(
     *,
     random_seed: int = 0,
     shuffle: bool = False,
+    keep_leftover: bool = False,
     overwrite: bool = False,
 ) -> ChunkManifest:
     """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
@@ -67,6 +71,8 @@ def mix(
         num_valid_samples_per_subfolder: samples held out of each subset.
         random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
         shuffle: whether each chunk is shuffled.
+        keep_leftover: whether samples too few for all chunks are written, too, to leftover/<subset>.jsonl. They are
+            always counted.
         overwrite: whether what another call made in out_root may be replaced.
 
     Returns:
@@ -95,12 +101,13 @@ def mix(
         "num_valid_samples_per_subfolder": num_valid_samples_per_subfolder,
         "random_seed": random_seed,
         "shuffle": shuffle,
+        "keep_leftover": keep_leftover,
         **facts.model_dump(),
     }
-    manifest = manifests.begin(out, settings, [TRAIN, VALID], overwrite=overwrite)
+    manifest = manifests.begin(out, settings, [TRAIN, VALID, LEFTOVER], overwrite=overwrite)
     if manifest.complete:
         return manifest
-    files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None)
+    files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None, keep_leftover)
     return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
 
 
@@ -139,18 +146,19 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
         counts = {"samples": samples, "valid": num_valid, "train": used - num_valid, "leftover": leftover}
         account = Account.model_validate({"subset": name, **counts})
         train = np.delete(starts[:used], valid)
-        subsets.append(_Dealt(content, starts[valid], train, account))
+        subsets.append(_Dealt(content, starts[valid], train, starts[used:-1], account))
     if not any(len(subset.train) for subset in subsets):
         raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
     return subsets
 
 
-def _write_all(out: Path, subsets: list[_Dealt], num_chunks: int, seed: int | None) -> dict[str, FileEntry]:
+def _write_all(out: Path, subsets: list[_Dealt], num_chunks: int, seed: int | None, leftover: bool) -> Entries:
     """Steps 3 and 4."""
     files = {}
     for subset in subsets:
-        name = f"{VALID}/{subset.account.subset}.jsonl"
-        files[name] = _write(out / name, [subset], [subset.valid], range(len(subset.valid)))
+        for folder, starts in [(VALID, subset.valid), (LEFTOVER, subset.leftover)][: 1 + leftover]:
+            name = f"{folder}/{subset.account.subset}.jsonl"
+            files[name] = _write(out / name, [subset], [starts], range(len(starts)))
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
         name = f"{TRAIN}/train_{chunk}.jsonl"
         lines = [subset.train[chunk::num_chunks] for subset in subsets]

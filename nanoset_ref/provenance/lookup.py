@@ -22,6 +22,7 @@ class RowOrigin:
         sample: number of the sample within the file (Megatron-style: within its stream of shuffled documents).
         epoch: the pass over the dataset that the sample belongs to, from 0.
         parts: the spans of documents in the row, in order.
+        labels: the sources of these documents, as the rows of their chunks named them; none where that is not known.
     """
 
     slot: Slot
@@ -30,18 +31,22 @@ class RowOrigin:
     sample: int
     epoch: int
     parts: tuple[Span, ...]
+    labels: tuple[str, ...] = ()
 
 
 def row_origin(dataset: Rows, slot: Slot) -> RowOrigin:
     """Where the row at `slot.position` comes from."""
     origin = dataset.origin(slot.position)
+    file, parts = dataset.files[origin.source], tuple(dataset.spans(slot.position))
+    labels = dict.fromkeys(file.source_of(part.document) for part in parts)
     return RowOrigin(
         slot=slot,
         source=origin.source,
-        path=str(dataset.files[origin.source].path),
+        path=str(file.path),
         sample=origin.sample,
         epoch=origin.epoch,
-        parts=tuple(dataset.spans(slot.position)),
+        parts=parts,
+        labels=tuple(filter(None, labels)),
     )
 
 

@@ -1,13 +1,14 @@
 """`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
 from nanoset_ref.tokens.view import Tokens
 
@@ -84,6 +85,33 @@ class TokenFile(Tokens):
         if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
             raise TokenFileError(f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}: of another file?")
         return offsets
+
+    def source_of(self, document: int | None) -> str | None:
+        if document is None or self._sources is None:
+            return None
+        labels, numbers = self._sources
+        return str(labels[numbers[document]]) or None
+
+    def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
+        """Write the labels, and for each document the number of its label, beside the file."""
+        with atomic_write(self._sources_path) as file:
+            np.savez(file, labels=np.array(labels), numbers=numbers, checksum=np.array(self.facts["checksum"]))
+
+    @functools.cached_property
+    def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """What `keep_sources` was given; None if there is nothing, or it belongs to other ids."""
+        if not self._sources_path.is_file():
+            return None
+        try:
+            with open(self._sources_path, "rb") as file, np.load(file, allow_pickle=False) as found:
+                labels, numbers, checksum = found["labels"], found["numbers"], str(found["checksum"])
+        except Exception as error:  # as above
+            raise TokenFileError(f"{self._sources_path} is damaged ({error}); remove it") from error
+        return (labels, numbers) if checksum == self.facts.get("checksum") else None
+
+    @property
+    def _sources_path(self) -> Path:
+        return self.path.with_suffix(".sources.npz")
 
     def _search_documents(self) -> NDArray[np.int64]:
         ends = self.tokens == self.eos_token_id

@@ -75,6 +75,10 @@ class Tokens(ABC):
             raise TokenFileError(f"{self.path} has no manifest or index with boundaries; give the end-of-document id")
         return offsets
 
+    def source_of(self, document: int | None) -> str | None:
+        """The label that says where a document is from, in files made of chunks; None: not known."""
+        return None
+
     def count_ids(self) -> int:
         """Ids of `dtype` in the file; a TokenFileError if it is empty or not a whole number of ids."""
         size, rest = divmod(self.path.stat().st_size, self.dtype.itemsize)

@@ -27,7 +27,9 @@ def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path,
     assert main([*mix.split(), "--num_valid_samples_per_subfolder", "5"]) == 0
     assert "leftover" in capsys.readouterr().out
     assert main(["validate", "mixed", "--sources", "redpajama_v1/arxiv", "redpajama_v1/c4"]) == 0
-    assert "14 files" in capsys.readouterr().out
+    assert re.fullmatch(r"14 files, [\d,]+ lines: all good\n", capsys.readouterr().out)
+    assert main(["validate", "mixed", "--verbose"]) == 0
+    assert capsys.readouterr().out.count("lines, 0 bad") == 14
     assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed"]) == 0
     assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed", "--format", "megatron"]) == 0
     manifest = ChunkManifest.read(tmp_path / "mixed")

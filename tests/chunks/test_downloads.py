@@ -1,7 +1,9 @@
 """Downloading, against a local server that breaks connections."""
 
 import http.server
+import socket
 import threading
+import time
 
 import huggingface_hub
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.downloads import DownloadError, download
+from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -124,6 +127,32 @@ def test_one_missing_file_does_not_stop_the_others(server, listed, tmp_path):
     assert files_in(tmp_path / "out") == CONTENT
 
 
+def test_a_dead_host_is_named(tmp_path, monkeypatch):
+    """A port that nobody listens at; a host without a name ends as early."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", dead)
+    monkeypatch.setattr(module, "ENDPOINT", dead)
+    monkeypatch.setattr(module, "HfApi", lambda: huggingface_hub.HfApi(endpoint=dead))
+    (tmp_path / "out" / "b").mkdir(parents=True)  # what an earlier run has begun is no success
+    with pytest.raises(DownloadError, match=f"a/b: cannot be fetched from {dead}"):
+        download(repo="a/b", out_root=tmp_path / "out")
+    with pytest.raises(DownloadError, match=f"{dead}/urls.txt: .*refused"):
+        download(urls=f"{dead}/urls.txt", out_root=tmp_path / "out")
+    begun = time.monotonic()
+    with pytest.raises(TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"):
+        load_tokenizer("a/b")
+    assert time.monotonic() - begun < 15
+
+
+def test_a_name_is_no_list_of_letters(server, listed, tmp_path):
+    download(urls=str(listed), out_root=tmp_path, include="c4", exclude="arxiv")
+    assert set(files_in(tmp_path)) == {"c4/x.jsonl"}
+
+
 def paths_of(tmp_path, urls, base=None):
     (tmp_path / "urls.txt").write_text("\n".join(urls))
     return module._targets(str(tmp_path / "urls.txt"), base)
@@ -146,6 +175,7 @@ def test_paths_follow_the_base(tmp_path):
 
 def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
+    monkeypatch.setattr(module.HfApi, "dataset_info", lambda *arguments, **options: None)
     monkeypatch.setattr(module, "snapshot_download", lambda name, **options: calls.append((name, options)))
     words = f"download --repo refinedweb --include data --exclude *.md --num_workers 2 --out_root {tmp_path}"
     assert main(words.split()) == 0

@@ -62,6 +62,16 @@ def test_samples_are_dealt_round_robin_and_the_leftover_is_reported(tmp_path, mo
     assert accounts == [("web/a", 11, 0, 9, 2), ("b", 6, 0, 6, 0)]  # samples, valid, train, leftover
 
 
+def test_the_leftover_is_kept_when_asked(tmp_path):
+    a, _ = write_subset(tmp_path / "in", "a", 11), write_subset(tmp_path / "in", "b", 6)
+    mix(tmp_path / "in", tmp_path / "plain", "a,b", 3, 0)
+    manifest = mix(tmp_path / "in", tmp_path / "out", "a,b", 3, 0, keep_leftover=True)
+    found = read_mix(tmp_path / "out")
+    assert (found.pop("leftover/a.jsonl"), found.pop("leftover/b.jsonl")) == (a[9:], [])
+    assert manifest.files["leftover/a.jsonl"].lines == 2
+    assert found == read_mix(tmp_path / "plain")
+
+
 SIZES, FEW = st.lists(st.integers(1, 30), min_size=1, max_size=3), st.integers(0, 3)
 
 

@@ -12,6 +12,8 @@ from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry
 from nanoset_ref.chunks.chunk_rows import format_row, read_row
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.provenance import where
+from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile, TokenFileError
 
 SETTINGS = {"tokenizer": "t", "vocab_size": 300, "eos_token_id": 7, "concat_tokens": 5}
@@ -113,6 +115,28 @@ def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
     assert sorted(Nanoset(path, None, 4, 14).read(np.arange(14)).tolist()) == rows.tolist()
     with pytest.raises(TokenFileError, match="read it with sequence_length=4"):
         Nanoset(path, None, 3, 14)
+
+
+def test_labels_are_kept_from_chunks_to_where(tmp_path):
+    """Each row's own, for these ids only; and one folder is no list of letters."""
+    labels, folder, path = ["web", "books", "web", None], tmp_path / "mixed", tmp_path / "x_input_ids.npy"
+    folder.mkdir()
+    lines = [json.dumps({"token_ids": [i] * 5} | ({"source": name} if name else {})) for i, name in enumerate(labels)]
+    (folder / "a.jsonl").write_text("\n".join(lines))
+    assert [found.ok for found in validate(str(folder), num_tokens=5, sources="web")] == [False]
+    assert chunks_to_tokens(str(folder), path, vocab_size=9) == 4
+    origins = where(Nanoset(path, None, 4, 4), Schedule(micro_batch_size=4), 1)
+    assert {it.sample: it.labels for it in origins} == {0: ("web",), 1: ("books",), 2: ("web",), 3: ()}
+    sources = tmp_path / "x_input_ids.sources.npz"
+    content = sources.read_bytes()
+    sources.write_bytes(content[:-9])
+    with pytest.raises(TokenFileError, match="sources.npz is damaged"):
+        TokenFile(path).source_of(0)
+    (folder / "a.jsonl").write_text("\n".join(lines[::-1]))
+    chunks_to_tokens(folder, path, vocab_size=9, overwrite=True)
+    assert TokenFile(path).source_of(3) == "web"
+    sources.write_bytes(content)
+    assert TokenFile(path).source_of(3) is None
 
 
 def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
