@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.documents import Starts, starts_at_boundaries
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, listed
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
@@ -65,8 +64,7 @@ class Nanoset(Rows):
         token_dtype: DTypeLike | None = None,
         order: str | Order = "nanotron",
     ) -> None:
-        single = isinstance(dataset_paths, (str, os.PathLike, Tokens))
-        paths: Any = [dataset_paths] if single else dataset_paths
+        paths = listed(dataset_paths, Tokens)
         if len(paths) == 0:
             raise ValueError("dataset_paths must name at least one token file, got none")
         if operator.index(sequence_length) < 1:

@@ -28,6 +28,7 @@ COMMANDS = {
     "loss": (RUNS, "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
     "audit": (RUNS, "audit_run", "simulate all ranks of a run and prove that every position is read once"),
     "preprocess": ("nanoset_ref.preprocess", "main", "text to a token file; also python -m nanoset_ref.preprocess"),
+    "megatron-preprocess": ("nanoset_ref.megatron.preprocess", "main", "text to .bin/.idx with Megatron-LM's flags"),
     "index": ("nanoset_ref.megatron.index", "main", "build the indexes of a Megatron-style dataset before a run"),
     "train": ("nanoset_ref.train", "main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
     "chunks": ("nanoset_ref.chunks.__main__", "main", "prepare a corpus: download, tokenize, mix, validate, convert"),
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words else ""
     if name in ("-h", "--help"):
         print("usage: nanoset-ref COMMAND ...\n\nHow tokens reach the GPUs: look into token files, orders and runs.\n")
-        print("\n".join(f"  {name:<12}{help}" for name, (_, _, help) in COMMANDS.items()))
+        print("\n".join(f"  {name:<21}{help}" for name, (_, _, help) in COMMANDS.items()))
         print("\nnanoset-ref COMMAND --help lists the options of a command.")
         return 0
     if name not in COMMANDS:

@@ -12,15 +12,8 @@ import numpy as np
 
 from nanoset_ref.command import at_least
 from nanoset_ref.files import atomic_write
-from nanoset_ref.formats import (
-    Description,
-    agreed_facts,
-    convert,
-    convert_parts,
-    describe,
-    split,
-    verify,
-)
+from nanoset_ref.formats import Description, agreed_facts, convert, convert_parts, describe, split, verify
+from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
 from nanoset_ref.tokens import Tokens, open_tokens, without_companions
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
@@ -138,12 +131,18 @@ def convert_file(source: str, target: str, /, *, copying: Copying) -> None:
 def merge_files(*sources_and_target: str, copying: Copying) -> None:
     """Put the documents of several files one after another into one file.
 
+    From .bin/.idx pairs to a pair, the sequences of a document and their modes are kept.
+
     Args:
-        sources_and_target: .npy token files, .bin/.idx pairs or .ds files, and last the file to write, whose suffix
-            (.npy, .bin, .ds) is its format.
+        sources_and_target: .npy token files, .bin/.idx pairs (by either name or their prefix) or .ds files, and last
+            the file to write, whose suffix (.npy, .bin, .ds) is its format.
     """
     *names, target = sources_and_target
     sources = [copying.open(source) for source in without_companions(names)]
+    if target.endswith(".bin") and not copying.dtype and all(isinstance(it, MMapIndexedDataset) for it in sources):
+        prefixes = [source.path.with_suffix("") for source in sources]
+        copying.show_written(merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite))
+        return
     facts = None
     if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)

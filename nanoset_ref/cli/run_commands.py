@@ -100,6 +100,7 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
     for it in where(stretch.dataset, stretch.schedule, step):
         row = {**dataclasses.asdict(it), "parts": [part._asdict() for part in it.parts]}
         lines.append(f"{_place(it.slot)}: position {it.slot.position}, epoch {it.epoch}, {it.path} sample {it.sample}")
+        lines += [f"    source {label}" for label in it.labels]
         for part in it.parts:
             name = "tokens" if part.document is None else f"document {part.document} tokens"
             lines.append(f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.last_byte}")
@@ -151,14 +152,14 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int
     return found
 
 
-def audit_run(*, workers: int = 0, state: Path | None = None, run: RunOptions, schedule: Schedule) -> bool:
+def audit_run(*, num_loading_workers: int = 0, state: Path | None = None, run: RunOptions, schedule: Schedule) -> bool:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
-        workers: DataLoader workers per rank.
+        num_loading_workers: DataLoader workers per rank.
         state: a saved data state (JSON): say also what would repeat or be lost with this plan.
     """
-    stretches = run.stretches(schedule, workers)
+    stretches = run.stretches(schedule, num_loading_workers)
     report = audit(stretches)
     result, text = {"ok": report.ok, **dataclasses.asdict(report)}, str(report)
     if state is not None:

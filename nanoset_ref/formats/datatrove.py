@@ -17,7 +17,6 @@ nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.collator import Batch, TensorPointer, as_tensors
 from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
-from nanoset_ref.files import PathLike, seal
+from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import BLOCK, Weights
@@ -224,10 +223,8 @@ class DatatroveNanoset(Nanoset):
         order: str = "nanotron",
         **files: Any,
     ) -> None:
-        if isinstance(dataset_folders, (str, os.PathLike)):
-            dataset_folders = [dataset_folders]
         options: dict[str, Any] = {"shuffle": True, "recursive": False} | files
-        folders = [datatrove_files(folder, **options) for folder in dataset_folders]
+        folders = [datatrove_files(folder, **options) for folder in listed(dataset_folders)]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
         inner = build_order(order, list(map(sum, lengths)), dataset_weights, train_split_num_samples, random_seed)
         super().__init__(

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.files import PathLike, atomic_write_set
+from nanoset_ref.files import PathLike, atomic_write_set, listed
 from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require
 
 
@@ -139,11 +139,13 @@ class MMapIndexedDatasetBuilder:
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
 
-def merge_corpora(input: Sequence[PathLike], output_prefix: PathLike, *, overwrite: bool = False) -> MMapIndexedDataset:
+def merge_corpora(
+    input: Sequence[PathLike] | PathLike, output_prefix: PathLike, *, overwrite: bool = False
+) -> MMapIndexedDataset:
     """Concatenate .bin/.idx pairs of one dtype, in the order given.
 
     Args:
-        input: prefixes (paths without .bin and .idx), or folders, which stand for all pairs in them, by name
+        input: prefixes (paths without .bin and .idx)
         output_prefix: the pair to write
         overwrite: replace an existing output
 
@@ -154,9 +156,7 @@ def merge_corpora(input: Sequence[PathLike], output_prefix: PathLike, *, overwri
         IndexedDatasetError: nothing to merge, different dtypes, damaged parts.
         FileExistsError: the output exists and `overwrite` is False.
     """
-    prefixes: list[PathLike] = []
-    for item in input:
-        prefixes += sorted(path.with_suffix("") for path in Path(item).glob("*.idx")) or [item]
+    prefixes = listed(input)
     require(prefixes, "there is nothing to merge: give at least one prefix")
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None

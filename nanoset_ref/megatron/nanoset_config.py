@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, listed
 
 SPLITS = ("train", "valid", "test")
 DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
@@ -119,7 +119,7 @@ class NanosetConfig(DocumentOptions):
         """For train, valid and test the name, the corpora, begin and end as fractions of each corpus, and the samples
         wanted (None: one epoch); no corpora or no fractions: the split is not used.
         """
-        paths = self.data_path_per_split or [self.data_path] * len(SPLITS)
+        paths = listed(self.data_path_per_split or [self.data_path] * len(SPLITS))
         blends = [None if path is None else read_blend(path) for path in paths]
         bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
         return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))

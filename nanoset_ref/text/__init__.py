@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from nanoset_ref.files import listed
 from nanoset_ref.text.lines import DocumentError, InputError
 from nanoset_ref.text.parts import SUFFIXES, Block, Document, OnError, RowDataset, TextPart, file_part
 
@@ -71,7 +72,7 @@ def open_text(
     """
     if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
-    inputs = [input] if isinstance(input, (str, os.PathLike)) else input
+    inputs = listed(input)
     parts: list[TextPart] = []
     for given in inputs:
         name = os.fspath(given)

@@ -119,7 +119,7 @@ def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
 
 def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp_path):
     data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
-    code, text, _ = run("audit", *data, "--workers", 4)
+    code, text, _ = run("audit", *data, "--num-loading-workers", 4)
     assert code == 0
     assert text.endswith("every law holds\n")
     nanoset = Nanoset([ids_of(corpus), ids_of(corpus, "programs")], None, 32, 100)

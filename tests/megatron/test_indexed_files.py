@@ -145,7 +145,7 @@ def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -
     prefix = write_corpus(DOCUMENTS)
     Path(f"{prefix}_x.bin").touch()
     write_corpus(DOCUMENTS, "corpus_x")
-    with pytest.raises(FileExistsError, match="ask for overwriting"):
+    with pytest.raises(FileExistsError, match="--overwrite"):
         MMapIndexedDatasetBuilder(f"{prefix}.bin")
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
         builder.add_document([7], [1])
@@ -204,7 +204,7 @@ def test_what_a_merge_refuses(write_corpus: Any, tmp_path: Path) -> None:
         merge_corpora([one, tmp_path / "modes"], tmp_path / "m")
     with pytest.raises(IndexedDatasetError, match="nothing to merge"):
         merge_corpora([], tmp_path / "m")
-    with pytest.raises(FileExistsError, match="ask for overwriting"):
+    with pytest.raises(FileExistsError, match="--overwrite"):
         merge_corpora([one], one)
     merge_corpora([one, one], one, overwrite=True)
     assert lists(list(MMapIndexedDataset(one))) == [[0, 1]] * 2

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nanoset_ref.cli import main as nanoset_ref_main
 from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
-from nanoset_ref.megatron.merge import main as merge_main
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.tokenise.encode import load_tokenizer
@@ -99,7 +99,8 @@ def test_the_command_of_the_documentation(
     prefix = tmp_path / "my-llama2-dataset_text_document"
     assert run(preprocess_main, *arguments).startswith(f"{prefix}: 200 documents, ")
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
-    assert "remove it, or ask for overwriting" in run(preprocess_main, *arguments)
+    said = run(preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer")
+    assert f"{prefix}.idx exists and is left unchanged; --overwrite" in said
     assert run(preprocess_main, *arguments, "--overwrite").startswith(f"{prefix}: 200 documents, ")
 
 
@@ -119,15 +120,29 @@ def test_what_preprocessing_refuses(golden: Path, tmp_path: Path, corpus: tuple[
     assert not list(tmp_path.glob("out*"))
 
 
-def test_pairs_are_merged_by_name(tmp_path: Path, write_corpus: Any, run: Run) -> None:
-    (tmp_path / "parts").mkdir()
-    for name in ("parts/b", "parts/a"):
-        write_corpus([[2], [1]] if name == "parts/a" else [[3]], name)
-    written = run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all")
-    assert "3 sequences in 3 documents, 6 tokens" in written
-    assert MMapIndexedDataset(tmp_path / "all").sequence_lengths.tolist() == [2, 1, 3]
-    assert "exists" in run(merge_main, "--input", tmp_path / "parts", "--output-prefix", tmp_path / "all")
-    assert "is no corpus" in run(merge_main, "--input", tmp_path / "nothing", "--output-prefix", tmp_path / "x")
+def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path: Path, write_corpus: Any, run: Run) -> None:
+    one, two = write_corpus([[2, 3], [1]], "one"), write_corpus([[3]], "two")
+
+    def merge(*paths: Any) -> str:
+        return run(nanoset_ref_main, "merge", *paths)
+
+    assert "3 documents, 9 tokens (uint16)" in merge(one, f"{two}.bin", f"{two}.idx", tmp_path / "all.bin")
+    merged = MMapIndexedDataset(tmp_path / "all")
+    assert merged.sequence_lengths.tolist() == [2, 3, 1, 3]
+    assert merged.document_indices.tolist() == [0, 2, 3, 4]
+    assert "all.idx exists and is left unchanged; --overwrite" in merge(one, two, tmp_path / "all.bin")
+    assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin")
+
+
+def test_the_command_is_listed_and_a_key_is_no_list_of_letters(
+    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], run: Run
+) -> None:
+    assert "megatron-preprocess" in run(nanoset_ref_main, "--help")
+    assert "--json-keys" in run(nanoset_ref_main, "megatron-preprocess", "--help")
+    options = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": golden / "tokenizer"}
+    assert list(preprocess_corpus(corpus[0], tmp_path / "a", json_keys="text", **options)) == [
+        f"{tmp_path / 'a'}_text_document"
+    ]
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, run: Run) -> None:
