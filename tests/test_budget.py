@@ -196,13 +196,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_150,  # goal 2,600
-            "tokens of core": 30_900,  # goal 23,500
-            "lines of package": 8_150,  # goal 7,000
-            "tokens of package": 81_350,  # goal 65,000
+            "lines of core": 3_160,  # goal 2,600
+            "tokens of core": 30_940,  # goal 23,500
+            "lines of package": 8_210,  # goal 7,000
+            "tokens of package": 82_040,  # goal 65,000
             "tokens per 100 lines": 1_000,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_400,
-            "lines of tests": 9_530,  # goal 9,000
+            "lines of tests": 9_610,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

@@ -73,7 +73,8 @@ def expected(encoder, texts=TEXTS):
     return [one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monkeypatch, workers):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_CHARS", 5_000)
     monkeypatch.setattr("nanoset_ref.tokenise.encode.StretchCutter", partial(StretchCutter, stretch_chars=1_000))
     path, texts = tmp_path / "a.jsonl", ["x", "some words " * 10_000, "y"]
@@ -87,7 +88,7 @@ def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monke
 
     monkeypatch.setattr(jobs, "tqdm", Bar)
     sink = ListSink()
-    job(sink, input=path, progress=True)
+    job(sink, input=path, progress=True, workers=workers)
     assert sink == expected(encoder, texts)
     assert len(seen) > 10
     assert seen == sorted(seen)
