@@ -14,6 +14,8 @@ from .documents import loss_mask as loss_mask
 from .documents import position_ids as position_ids
 from .documents import starts_after_eos as starts_after_eos
 from .nanoset import Nanoset as Nanoset
+from .orders import FileOrder as FileOrder
+from .orders import IdentityOrder as IdentityOrder
 from .orders import Ledger as Ledger
 from .orders import NanotronOrder as NanotronOrder
 from .orders import Order as Order

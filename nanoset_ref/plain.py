@@ -125,6 +125,19 @@ def nanotron_at(k, epoch):
     return tuple(epoch[k % len(epoch)].tolist())
 
 
+def instance(number, lengths):
+    """The pair of an instance of a published run, which numbers its samples file by file.
+
+    Pythia's step t reads instances 1024 t, 1024 t + 1, ...; OLMo's reads those that its `global_indices.npy` names
+    there.
+
+    >>> [instance(number, [2, 0, 3]) for number in range(5)]
+    [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
+    """
+    instances = [(dataset, sample) for dataset, length in enumerate(lengths) for sample in range(length)]
+    return instances[number]
+
+
 # The stateless order has no index: arithmetic leads from a position to its sample, and back.
 #
 #     windows    An epoch is cut into windows of 64 positions. A tree of shares says how many of them each dataset gets,

@@ -84,7 +84,7 @@ def test_ranges_that_make_no_sense_are_refused(spans):
 # ---- all orders
 
 
-@pytest.fixture(params=["nanotron", "stateless", "skipping"])
+@pytest.fixture(params=["nanotron", "stateless", "identity", "skipping"])
 def order(request):
     if request.param == "skipping":
         return SkippingOrder(StatelessOrder([5, 9], None, 35, 3), [(3, 8)])

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from nanoset_ref.orders.base import Int64Array, Weights
 from nanoset_ref.orders.base import Order as Order
 from nanoset_ref.orders.nanotron import NanotronOrder as NanotronOrder
+from nanoset_ref.orders.published import FileOrder as FileOrder
+from nanoset_ref.orders.published import IdentityOrder as IdentityOrder
 from nanoset_ref.orders.skipping import SkippingOrder as SkippingOrder
 from nanoset_ref.orders.stateless import Ledger as Ledger
 from nanoset_ref.orders.stateless import StatelessOrder as StatelessOrder
 
-ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder)}
+ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder, IdentityOrder)}
 
 
 def build_order(
@@ -20,11 +22,14 @@ def build_order(
     random_seed: int = 1234,
     **options: object,
 ) -> Order:
-    """The order called `name`: "nanotron" or "stateless"; `options` are that order's own keyword arguments.
+    """The order called `name`: "nanotron", "stateless", "identity", or the path of an .npy file of instance numbers;
+    `options` are that order's own keyword arguments.
 
     Raises:
         ValueError: no order has that name; and what the order itself refuses.
     """
+    if name.endswith(".npy"):
+        return FileOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name)
     if name not in ORDERS:
-        raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}")
+        raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file")
     return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)

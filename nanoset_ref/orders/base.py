@@ -35,6 +35,7 @@ class Order(ABC):
         dataset_weights: float64, one per dataset, summing to one.
         samples_per_epoch: sum of the lengths.
         options: keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones.
+        keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance.
 
     Raises:
         ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
@@ -43,6 +44,7 @@ class Order(ABC):
 
     name: str
     options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
+    keeps_shares = True
 
     def __init__(
         self,
