@@ -36,8 +36,10 @@ class Nanoset(Rows):
             repeat.
         random_seed: seed of the order.
         token_dtype: dtype of files without a manifest (default uint16).
-        order: "nanotron", bit for bit the order of Nanotron's Nanoset, or "stateless", which stores nothing; or an
-            order already built.
+        order: "nanotron", bit for bit the order of Nanotron's Nanoset, "stateless", which stores nothing, "identity",
+            the path of an .npy file of instance numbers, or an order already built.
+        disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do; a file shorter than a
+            row gives none.
 
     The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
     token. (A file whose manifest says windows="disjoint" was cut into rows of S + 1, which are read as they are.)
@@ -63,6 +65,7 @@ class Nanoset(Rows):
         *,
         token_dtype: DTypeLike | None = None,
         order: str | Order = "nanotron",
+        disjoint: bool = False,
     ) -> None:
         paths = listed(dataset_paths, Tokens)
         if len(paths) == 0:
@@ -77,8 +80,8 @@ class Nanoset(Rows):
         self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
         self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
-        self.dataset_lengths = [file.num_samples(self.sequence_length) for file in self.files]
-        self._strides = np.array([file.stride(self.sequence_length) for file in self.files], dtype=np.int64)
+        self.dataset_lengths = [file.num_samples(self.sequence_length, disjoint) for file in self.files]
+        self.strides = np.array([file.stride(self.sequence_length, disjoint) for file in self.files], dtype=np.int64)
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
@@ -88,7 +91,7 @@ class Nanoset(Rows):
                 f"{wanted[0]}, and these files have {wanted[1]}"
             )
         self.order = order
-        self.shuffled_over = order.samples_per_epoch
+        self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
         self._gather = Gatherer(self._files)
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
@@ -120,7 +123,7 @@ class Nanoset(Rows):
 
     def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         datasets, samples = self.order.lookup(positions)
-        self._gather(datasets, samples * self._strides[datasets], out)
+        self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
         boundaries = [file.known_documents() for file in self.files]
@@ -128,7 +131,7 @@ class Nanoset(Rows):
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
         for number in np.unique(datasets).tolist():
             chosen = datasets == number
-            begins = samples[chosen] * self._strides[number]
+            begins = samples[chosen] * self.strides[number]
             starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
         return starts
 
@@ -140,7 +143,7 @@ class Nanoset(Rows):
 
     def spans(self, position: int) -> list[Span]:
         source, sample = self.order[position]
-        first = int(sample * self._strides[source])
+        first = int(sample * self.strides[source])
         return document_spans(self.files[source], first, first + self.row_length)
 
     def positions_of(
@@ -153,7 +156,7 @@ class Nanoset(Rows):
         start, stop = checked_tokens(tokens, document, after - first_token)
         begin, end = first_token + start, first_token + stop
         # sample j holds tokens j * stride .. j * stride + S
-        stride = int(self._strides[source])
+        stride = int(self.strides[source])
         first = max(0, -(-(begin - self.sequence_length) // stride))
         last = min((end - 1) // stride, self.dataset_lengths[source] - 1) if begin < end else first - 1
         positions = [self.order.positions(source, sample, until) for sample in range(first, last + 1)]
@@ -173,7 +176,7 @@ class Nanoset(Rows):
                 distinct=distinct,
                 repetitions=repetitions,
                 tokens=file.num_tokens,
-                tail_tokens=file.num_tokens - (samples - 1) * int(self._strides[source]) - self.row_length,
+                tail_tokens=file.num_tokens - (samples - 1) * int(self.strides[source]) - self.row_length,
             )
             uses.append(use)
         return uses
@@ -217,10 +220,10 @@ class Nanoset(Rows):
                     "name": file.path.name,
                     "dtype": file.dtype.name,
                     "num_tokens": file.num_tokens,
-                    "windows": file.windows,
+                    "windows": "disjoint" if stride > self.sequence_length else "overlapping",
                     "checksum": file.facts.get("checksum"),
                 }
-                for file in self.files
+                for file, stride in zip(self.files, self.strides, strict=True)
             ],
             "dataset_weights": self._given_weights,
             "sequence_length": self.sequence_length,

@@ -104,13 +104,13 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
         shuffled_over: positions over which sources are shuffled among each other: shares are exact, to a sample, after
-            each such stretch; 0: they always are.
+            each such stretch; 0: they always are; None: the order promises no shares.
     """
 
     sequence_length: int
     row_length: int
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
-    shuffled_over: int = 0
+    shuffled_over: int | None = 0
 
     @property
     @abstractmethod

@@ -65,7 +65,7 @@ def show_text(
         elif document is not None:
             found = [_document(file, document)]
         else:
-            found = [_sample(dataset, file, sample or 0)]
+            found = [_sample(dataset, source, sample or 0)]
     rows = [{"what": what, "file": str(file.path), "text": run.decode(file, ids)} for what, file, ids in found]
     run.show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows))
 
@@ -80,11 +80,11 @@ def _document(file: Tokens, document: int) -> Found:
     return f"document {document}", file, file.tokens[offsets[document] : offsets[document + 1]]
 
 
-def _sample(dataset: Rows, file: Tokens, sample: int) -> Found:
+def _sample(dataset: Rows, source: int, sample: int) -> Found:
     if not isinstance(dataset, Nanoset):
         raise ValueError("samples of Megatron-style data are no pieces of one file; show a --position or a --document")
-    checked_number(sample, file.num_samples(dataset.sequence_length), "sample")
-    first = sample * file.stride(dataset.sequence_length)
+    checked_number(sample, dataset.dataset_lengths[source], "sample")
+    first, file = sample * int(dataset.strides[source]), dataset.files[source]
     return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
@@ -14,6 +14,7 @@ from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
@@ -29,9 +30,12 @@ class RunOptions(Unsaid):
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or Megatron-style .bin/.idx pairs
             by either name or their prefix; all with a weight or none.
         sequence_length: tokens per sample.
+        row_length: tokens per row where rows share none and the rest of a file is dropped (OLMo: its sequence length,
+            Pythia: 2049), instead of --sequence-length; .bin/.idx pairs are then read as other files are.
         num_samples: samples of the run (default: one epoch).
         seed: of the order.
-        order: of token files (default: nanotron).
+        order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
+            OLMo's global_indices.npy.
         split: of Megatron-style data, for train, valid, test; the first is looked at.
         tokenizer: name or folder; default: what the file says.
     """
@@ -39,9 +43,10 @@ class RunOptions(Unsaid):
     config: str | None = None
     data: Sequence[str] = ()
     sequence_length: Annotated[int, at_least(1)] = 2048
+    row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
     seed: int = 1234
-    order: Literal["nanotron", "stateless"] | None = None
+    order: str | None = None
     split: str = "1,0,0"
     tokenizer: str | None = None
 
@@ -60,19 +65,21 @@ class RunOptions(Unsaid):
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
         pairs = [Path(path).suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path) for path in paths]
-        if all(pairs):
+        if all(pairs) and not self.row_length:
             return self._megatron_rows([path.removesuffix(".bin").removesuffix(".idx") for path in paths], weights)
-        if any(pairs):
+        if any(pairs) and not self.row_length:
             raise ValueError(f"a run reads token files or .bin/.idx pairs, not both; convert some, got {paths}")
         files = [self.open(path) for path in paths]
-        num_samples = self.num_samples
+        order, num_samples, disjoint = self.order or "nanotron", self.num_samples, bool(self.row_length)
+        length = self.row_length - 1 if self.row_length else self.sequence_length
         if num_samples is None:
-            num_samples = sum(file.num_samples(self.sequence_length) for file in files)
-        return Nanoset(files, weights, self.sequence_length, num_samples, self.seed, order=self.order or "nanotron")
+            epoch = sum(file.num_samples(length, disjoint) for file in files)
+            num_samples = len(open_numbers(order)) if order.endswith(".npy") else epoch
+        return Nanoset(files, weights, length, num_samples, self.seed, order=order, disjoint=disjoint)
 
     def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
         if self.order is not None:
-            raise ValueError(f"--order {self.order} is for token files; .bin/.idx pairs have Megatron's order")
+            raise ValueError(f"--order {self.order} is for token files, or .bin/.idx pairs with a --row-length")
         if weights and self.num_samples is None:
             raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
         data_path: list[Any] = [*prefixes]

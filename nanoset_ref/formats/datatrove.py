@@ -96,9 +96,9 @@ class DatatroveFile(Tokens):
             raise TokenFileError(f"{self.path}, its index or its metadata has changed since they were written")
         return True
 
-    def num_samples(self, sequence_length: int) -> int:
+    def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
         """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
-        return 0 if self.num_tokens <= sequence_length else super().num_samples(sequence_length)
+        return 0 if self.num_tokens <= sequence_length else super().num_samples(sequence_length, disjoint)
 
 
 class DatatroveWriter(TokenFileWriter):

@@ -74,8 +74,8 @@ def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000) -> Report:
     2. Per step, the positions of all ranks together must be the next global batch: each once, none missing; all ranks
         equally many.
     3. The order is asked how often each source is read up to the stretch's end; the shares must be the weights, to one
-        sample per block of the order. (Of Megatron-style data the cached indexes are counted; their blend keeps to one
-        sample per source.)
+        sample per block of the order, unless the order promises none. (Of Megatron-style data the cached indexes are
+        counted; their blend keeps to one sample per source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the files.
 
     Args:
@@ -100,7 +100,9 @@ def _audit(stretch: Stretch, max_steps: int) -> StretchReport:
     if fits:
         checks += _simulate(stretch, max_steps)
     sources = stretch.dataset.usage(start, min(stretch.stop, available))
-    checks += [_weights(stretch, sources), _conservation(stretch, sources)]
+    if stretch.dataset.shuffled_over is not None:
+        checks.append(_weights(sources, stretch.dataset.shuffled_over))
+    checks.append(_conservation(stretch, sources))
     return StretchReport(name=stretch.name, num_steps=stretch.num_steps, checks=checks, sources=sources)
 
 
@@ -150,9 +152,9 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> np.nd
     return flat[: len(flat) // per_step * per_step].reshape(-1, per_step)
 
 
-def _weights(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
+def _weights(sources: Sequence[SourceUse], over: int) -> Check:
     """Shares against weights: one sample per epoch of rounding, and what a shuffle does to an incomplete stretch."""
-    total, over = sum(source.read for source in sources), stretch.dataset.shuffled_over
+    total = sum(source.read for source in sources)
     cut = min(total, over)  # at most this many positions lie in epochs that the stretch begins or ends within
     # without a shuffle, each source is off by a sample where the stretch begins and where it ends
     rounding = total // over + 1 if over else 2 * len(sources)

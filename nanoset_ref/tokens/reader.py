@@ -21,7 +21,7 @@ class TokenFile(Tokens):
     Args:
         path: the file with the ids.
         token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a
-            manifest it must agree.
+            manifest it must agree. "uint32" is read as int32: ids lie below 2**31.
         eos_token_id: documents end with this id, in a file without a manifest; they are searched for when asked for.
 
     Attributes (beside those of `Tokens`):
@@ -40,7 +40,7 @@ class TokenFile(Tokens):
         super().__init__(path, beside, documents_path(path))
         self.eos_token_id = eos_token_id
         self.manifest = Manifest.read(beside) if beside.is_file() else None
-        given = None if token_dtype is None else np.dtype(token_dtype).name
+        given = None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         if self.manifest is None:
             name = given or "uint16"
             self._refuse_other_formats()

@@ -86,8 +86,11 @@ class Tokens(ABC):
             raise TokenFileError(f"{self.path} is empty, truncated, or of another dtype than {self.dtype.name}")
         return size
 
-    def stride(self, sequence_length: int) -> int:
+    def stride(self, sequence_length: int, disjoint: bool = False) -> int:
         """Tokens from the start of one sample to the next: S for overlapping windows, S + 1 for disjoint ones.
+
+        Args:
+            disjoint: take disjoint windows, whatever the file says.
 
         Raises:
             TokenFileError: the file was cut into rows of another length.
@@ -95,20 +98,21 @@ class Tokens(ABC):
         row_length = self.facts.get("row_length")
         if row_length not in (None, sequence_length + 1):
             raise TokenFileError(f"{self.path} was cut into rows: read it with sequence_length={row_length - 1}")
-        return sequence_length + (self.windows == "disjoint")
+        return sequence_length + (disjoint or self.windows == "disjoint")
 
-    def num_samples(self, sequence_length: int) -> int:
-        """Samples of S + 1 tokens in the file: (num_tokens - 1) // S for overlapping windows.
+    def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
+        """Samples of S + 1 tokens in the file: (num_tokens - 1) // S for overlapping windows; with `disjoint`,
+        num_tokens // (S + 1), which may be 0.
 
         Raises:
             TokenFileError: as `stride`; the file is too short for a single sample.
         """
-        if self.num_tokens <= sequence_length:
+        if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
                 f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
                 f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
             )
-        return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length) + 1
+        return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
 
     def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
         """The documents in order, about 4 million ids at a time: ids back to back, and the tokens of each document.

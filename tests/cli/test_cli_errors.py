@@ -48,7 +48,7 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
         ("when --data raw.npy --sequence-length 4 --document 0", "no manifest"),
-        ("audit --data raw.npy --sequence-length 4 --order random", "--order: invalid choice: 'random'"),
+        ("audit --data raw.npy --sequence-length 4 --order random", "there is no order 'random'; choose one of"),
         ("audit --data raw.npy --sequence-length 4 --dp-size 0", "dp_size must be at least 1"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
         ("convert raw.npy b.npy", "no manifest or index"),
