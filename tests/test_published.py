@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -31,11 +32,11 @@ def olmo(golden):
 def pythia(tmp_path):
     """(the path of a .bin/.idx in Pythia's layout, its rows as they lie): 40 sequences of 17 tokens."""
     rows = np.random.default_rng(3).integers(0, 50277, (40, 17)).astype(np.uint16)
-    with MMapIndexedDatasetBuilder(tmp_path / "document.bin", np.dtype(np.uint16)) as builder:
-        for row in rows:
-            builder.add_item(row)
-            builder.end_document()
-        builder.finalize(tmp_path / "document.idx")
+    rows.tofile(tmp_path / "document.bin")
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, 40, 1)
+    lengths, pointers = np.full(40, 17, dtype="<i4"), np.arange(0, 40 * 34, 34, dtype="<i8")
+    closed = np.zeros(1, dtype="<i8")  # no document is: the real file has 34 + 12 * 146,432,000 + 8 bytes
+    (tmp_path / "document.idx").write_bytes(header + lengths.tobytes() + pointers.tobytes() + closed.tobytes())
     return tmp_path / "document.bin", np.fromfile(tmp_path / "document.bin", "<u2").reshape(-1, 17)
 
 
@@ -77,7 +78,7 @@ def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
     schedule = Schedule(dp_size=2, micro_batch_size=2, batch_accumulation_per_replica=2)
     for t in range(5):
         assert np.array_equal(rows.read(np.array(schedule.positions(t + 1))), lines[8 * t : 8 * (t + 1)])
-    assert [slot.position for slot in when(rows, schedule, 13)] == [13]  # its .idx calls each sequence a document
+    assert [slot.position for slot in when(rows, schedule, 13)] == [13]  # each sequence counts as a document
 
 
 # ---- orders

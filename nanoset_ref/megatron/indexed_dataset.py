@@ -3,7 +3,8 @@
     <prefix>.bin   the ids, little endian, nothing else
     <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code, u64 S sequences, u64 D document entries,
                    int32 [S] lengths in tokens, int64 [S] byte offsets in .bin,
-                   int64 [D] running sequence counts at the document ends, the first 0,
+                   int64 [D] running sequence counts at the document ends, the first 0 (if that is the only one, as in
+                             Pythia's index, each sequence is read as a document),
                    int8 [S] modes, if multimodal
 
 A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
@@ -95,6 +96,8 @@ class MMapIndexedDataset(Tokens):
         raw = np.memmap(name, mode="r").view(np.ndarray)[HEADER.size :]
         parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
         lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
+        if entries == 1 and ends[0] == 0:  # GPT-NeoX closed no document in Pythia's index: each sequence is one
+            ends = np.arange(sequences + 1)
         self.dtype = DTYPES[code - 1]
         self.sequence_lengths, self.sequence_pointers, self.document_indices = lengths, pointers, ends
         self.sequence_modes = modes if size > expected else None
