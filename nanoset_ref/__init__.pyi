@@ -14,11 +14,11 @@ from .documents import loss_mask as loss_mask
 from .documents import position_ids as position_ids
 from .documents import starts_after_eos as starts_after_eos
 from .nanoset import Nanoset as Nanoset
-from .orders import FileOrder as FileOrder
 from .orders import IdentityOrder as IdentityOrder
 from .orders import Ledger as Ledger
 from .orders import NanotronOrder as NanotronOrder
 from .orders import Order as Order
+from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
 from .orders.permutation import derive as derive

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from nanoset_ref import FileOrder, IdentityOrder, Nanoset, Schedule, TokenFile, open_tokens, plain, when
+from nanoset_ref import IdentityOrder, Nanoset, PublishedOrder, Schedule, TokenFile, open_tokens, plain, when
 from nanoset_ref.cli import main
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.orders import build_order
@@ -42,11 +42,11 @@ def pythia(tmp_path):
 
 @pytest.fixture
 def numbers(tmp_path):
-    """(a FileOrder of 13 instances, one of them twice, and its numbers)."""
+    """(a PublishedOrder of 13 instances, one of them twice, and its numbers)."""
     numbers = np.random.default_rng(1).permutation(15)[:12].astype(np.uint32)
     numbers = np.append(numbers, numbers[3])
     numbers.tofile(tmp_path / "global_indices.npy")
-    return FileOrder(LENGTHS, None, 13, path=tmp_path / "global_indices.npy"), numbers.tolist()
+    return PublishedOrder(LENGTHS, None, 13, path=tmp_path / "global_indices.npy"), numbers.tolist()
 
 
 # ---- equal to what was run
@@ -116,9 +116,9 @@ def test_a_file_of_numbers_may_have_a_header_and_any_width(numbers, tmp_path):
 def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):
     order, given = numbers
     np.array(given, dtype=np.uint32).tofile(tmp_path / "moved.npy")
-    assert FileOrder(LENGTHS, None, 5, path=tmp_path / "moved.npy").fingerprint == order.fingerprint
+    assert PublishedOrder(LENGTHS, None, 5, path=tmp_path / "moved.npy").fingerprint == order.fingerprint
     np.array(given[::-1], dtype=np.uint32).tofile(tmp_path / "turned.npy")
-    assert FileOrder(LENGTHS, None, 5, path=tmp_path / "turned.npy").fingerprint != order.fingerprint
+    assert PublishedOrder(LENGTHS, None, 5, path=tmp_path / "turned.npy").fingerprint != order.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,16 @@ def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):
 def test_a_file_that_orders_something_else_is_refused(tmp_path, numbers, weights, message):
     np.save(tmp_path / "order.npy", np.array(numbers))
     with pytest.raises(ValueError, match=message):
-        FileOrder(LENGTHS, weights, 3, path=tmp_path / "order.npy")
+        PublishedOrder(LENGTHS, weights, 3, path=tmp_path / "order.npy")
 
 
 def test_an_order_of_fewer_instances_than_there_are_is_pointed_out(tmp_path, caplog):
     """As with rows of half the length, of which there are twice as many."""
     np.arange(100).astype(np.uint32).tofile(tmp_path / "order.npy")
     with caplog.at_level(logging.WARNING):
-        FileOrder([60, 40], None, 100, path=tmp_path / "order.npy")
+        PublishedOrder([60, 40], None, 100, path=tmp_path / "order.npy")
         assert not caplog.records
-        FileOrder([120, 80], None, 100, path=tmp_path / "order.npy")
+        PublishedOrder([120, 80], None, 100, path=tmp_path / "order.npy")
     assert "names no instance after 99 of 200" in caplog.text
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from nanoset_ref.orders.base import Int64Array, Weights
 from nanoset_ref.orders.base import Order as Order
 from nanoset_ref.orders.nanotron import NanotronOrder as NanotronOrder
-from nanoset_ref.orders.published import FileOrder as FileOrder
 from nanoset_ref.orders.published import IdentityOrder as IdentityOrder
+from nanoset_ref.orders.published import PublishedOrder as PublishedOrder
 from nanoset_ref.orders.skipping import SkippingOrder as SkippingOrder
 from nanoset_ref.orders.stateless import Ledger as Ledger
 from nanoset_ref.orders.stateless import StatelessOrder as StatelessOrder
@@ -29,7 +29,7 @@ def build_order(
         ValueError: no order has that name; and what the order itself refuses.
     """
     if name.endswith(".npy"):
-        return FileOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name)
+        return PublishedOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name)
     if name not in ORDERS:
         raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file")
     return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)

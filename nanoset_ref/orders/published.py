@@ -6,8 +6,8 @@ Instances (samples) are numbered file by file: with files of 2, 0 and 3 samples
     sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (dataset, sample)
 
 Pythia's data lie in the order of training: position k reads instance k (`IdentityOrder`). OLMo shuffles the instances
-once for each epoch, and saves the result as `global_indices.npy` (`FileOrder`). Nothing is built or stored here. A file
-of numbers stays on disk; opening it reads it once, 4 bytes per sample, and so does the way back from a sample.
+once for each epoch, and saves the result as `global_indices.npy` (`PublishedOrder`). Nothing is built or stored here. A
+file of numbers stays on disk; opening it reads it once, 4 bytes per sample, and so does the way back from a sample.
 """
 
 import logging
@@ -53,7 +53,7 @@ class IdentityOrder(Order):
         return (until - 1 - instances) // self.samples_per_epoch + 1
 
 
-class FileOrder(IdentityOrder):
+class PublishedOrder(IdentityOrder):
     """Position k reads the instance whose number is the k-th in a file.
 
     Args:
@@ -106,7 +106,7 @@ class FileOrder(IdentityOrder):
 
 
 def open_numbers(path: PathLike) -> NDArray[Any]:
-    """The numbers in the file of a `FileOrder`, mapped: integers [n]."""
+    """The numbers in the file of a `PublishedOrder`, mapped: integers [n]."""
     header = np.fromfile(path, np.uint8, 6).tobytes() == b"\x93NUMPY"
     numbers: NDArray[Any] = np.load(path, mmap_mode="r") if header else np.memmap(path, dtype="<u4", mode="r")
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
