@@ -47,7 +47,7 @@ def run(
     *,
     report: Callable[..., int | None] | None = None,
     says: int = logging.WARNING,
-    interrupted: str = "nothing was written",
+    interrupted: str = "no file is half written",
 ) -> int:
     """Run a function as a command.
 

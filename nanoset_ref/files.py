@@ -12,7 +12,9 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +23,8 @@ import xxhash
 MAX_JSON_BYTES = 1 << 26
 
 PathLike = str | os.PathLike[str]
+Parts = list[tuple[Path, Path]]  # (temporary, target) of each part of a set
+_together: ContextVar[tuple[contextlib.ExitStack, list[Parts]] | None] = ContextVar("together", default=None)
 
 
 @contextlib.contextmanager
@@ -53,7 +57,7 @@ def atomic_write_set(
     3. the temporaries are renamed in the order of `paths`, so the new last one comes last
 
     A writer killed between 2 and 3 leaves an unfinished set without its last file; the next writer replaces it without
-    being asked.
+    being asked. Ctrl-C waits until 3 is done.
 
     Args:
         paths: the targets, in one or several existing folders.
@@ -68,22 +72,62 @@ def atomic_write_set(
         FileNotFoundError: a folder does not exist.
     """
     targets = [Path(path) for path in paths]
-    with contextlib.ExitStack() as stack:
-        refuse_existing(targets[-1], overwrite)
+    with contextlib.ExitStack() as own:
+        stack, sets = _together.get() or (own, [])
         files = [stack.enter_context(_temporary(target, mode)) for target in targets]
+        refuse_existing(targets[-1], overwrite)
         yield files
         # 1.
         for file in files:
             sync(file)
-        # 2.
         refuse_existing(targets[-1], overwrite)
-        if len(targets) > 1:
-            targets[-1].unlink(missing_ok=True)
-        # 3.
-        for file, target in zip(files, targets, strict=True):
-            os.replace(file.name, target)
-    for folder in {target.parent for target in targets}:
+        sets.append([(Path(file.name), target) for file, target in zip(files, targets, strict=True)])
+        if stack is own:
+            uninterrupted(lambda: _appear(sets))
+
+
+@contextlib.contextmanager
+def written_together() -> Iterator[None]:
+    """Make the sets that are written inside one: none appears, or loses its old last part, before all are complete.
+
+    Until the last of them is there, the others are hard links to their temporaries: if their writer is killed, the next
+    one knows by that what to replace without being asked.
+    """
+    with contextlib.ExitStack() as stack:
+        sets: list[Parts] = []
+        token = _together.set((stack, sets))
+        try:
+            yield
+        finally:
+            _together.reset(token)
+        uninterrupted(lambda: _appear(sets))
+
+
+def _appear(sets: list[Parts]) -> None:
+    """Steps 2 and 3, for several sets as for one."""
+    lasts = [parts[-1] for parts in sets]
+    others = [part for parts in sets for part in parts[:-1]]
+    for _, target in lasts if others or len(sets) > 1 else ():
+        target.unlink(missing_ok=True)
+    for temporary, target in others:
+        os.replace(temporary, target)
+    for temporary, target in lasts[:-1]:
+        try:
+            os.link(temporary, target)
+        except OSError:  # a filesystem without hard links
+            os.replace(temporary, target)
+    os.replace(*lasts[-1])
+    for temporary, _ in lasts[:-1]:
+        temporary.unlink(missing_ok=True)
+    for folder in {target.parent for _, target in lasts}:
         sync_folder(folder)
+
+
+def uninterrupted(act: Callable[[], None]) -> None:
+    """Do it in a thread of its own: Ctrl-C, which interrupts the main thread only, waits for its end."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(int).result()  # an interrupt while a thread starts would not wait for it
+        thread.submit(act).result()
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
@@ -114,12 +158,17 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the temporaries that dead writers of `path` left; those of live writers, and links and pipes, stay."""
+    """Remove the temporaries that dead writers of `path` left, and `path` if it is one (see `written_together`).
+
+    Those of live writers, and links and pipes, stay.
+    """
     for entry in os.scandir(path.parent):
         named = entry.name.startswith(f".{path.name}.") and entry.name.endswith(".tmp")
         if named and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(OSError), open(entry.path, "rb") as file:
                 if lock(file):
+                    if path.exists() and path.samefile(entry.path):
+                        path.unlink()
                     os.unlink(entry.path)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, written_together
 from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path, open_tokens
@@ -49,7 +49,7 @@ def convert_parts(
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> list[Tokens]:
-    """As `convert`, into several targets, {target: chosen}: none appears or is replaced before all are written."""
+    """As `convert`, into several targets, {target: chosen}: they appear, or are replaced, as one set."""
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
     width = np.dtype(dtype or sources[0].dtype)
@@ -61,7 +61,7 @@ def convert_parts(
     targets = [Path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
-    with contextlib.ExitStack() as stack:
+    with written_together(), contextlib.ExitStack() as stack:
         options: dict[str, Any] = {"dtype": width, "overwrite": overwrite, **description}
         writers = [stack.enter_context(WRITERS[target.suffix](target, **options)) for target in targets]
         written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writers, strict=True)]
@@ -69,7 +69,7 @@ def convert_parts(
         copies = [open_tokens(target) for target in targets]
         if [copy.content_hash() for copy in copies] != written:
             raise TokenFileError(f"{targets} do not hold what was written: the disk or the memory is faulty")
-    except BaseException:
+    except Exception:
         for target in targets:
             _remove(target)
         raise

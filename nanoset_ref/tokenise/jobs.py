@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.files import lock, refuse_existing
+from nanoset_ref.files import lock, refuse_existing, uninterrupted
 from nanoset_ref.text import InputError, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encode, Encoder, load_tokenizer
 from nanoset_ref.tokenise.helpers import JobError, help_along, started_helpers, tell
@@ -177,4 +177,4 @@ def _only_job(target: Path) -> Iterator[None]:
                 error.filename = str(target)
             raise
         finally:
-            path.unlink(missing_ok=True)
+            uninterrupted(lambda: path.unlink(missing_ok=True))

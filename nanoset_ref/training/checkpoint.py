@@ -12,6 +12,7 @@ of it is a pickle, as the metadata of torch's default format are.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -79,22 +80,27 @@ class Checkpoints:
         """
         target = self._path(step)
         temporary = target.with_name(f".{target.name}.tmp")
-        if self.world.is_first:
-            for leftover in self.folder.glob(".step-*.tmp"):
-                shutil.rmtree(leftover)
-            temporary.mkdir()
-        self.world.agree()
-        save(tensors, storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
-        if self.world.is_first:
-            files = {path.name: [path.stat().st_size, checksum(path)] for path in temporary.iterdir()}
-            content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
-            with atomic_write(temporary / STATE, "w") as file:
-                json.dump(content | {"checksum": digest(content)}, file, indent=1)
-            if target.exists():  # it was broken, or this run would have begun after it
-                shutil.rmtree(target)
-            os.replace(temporary, target)
-            sync_folder(self.folder)
-        self.world.agree()
+        with contextlib.ExitStack() as stack:
+            if self.world.is_first:
+                for leftover in self.folder.glob(".step-*.tmp"):
+                    shutil.rmtree(leftover)
+                stack.callback(shutil.rmtree, temporary, ignore_errors=True)  # a full disk is not to stay full
+                temporary.mkdir()
+            self.world.agree()
+            try:
+                save(tensors, storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
+            except CheckpointException as error:  # a BaseException around what happened: a full disk, Ctrl-C
+                raise next(iter(error.failures.values()))[0] from None
+            if self.world.is_first:
+                files = {path.name: [path.stat().st_size, checksum(path)] for path in temporary.iterdir()}
+                content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
+                with atomic_write(temporary / STATE, "w") as file:
+                    json.dump(content | {"checksum": digest(content)}, file, indent=1)
+                if target.exists():  # it was broken, or this run would have begun after it
+                    shutil.rmtree(target)
+                os.replace(temporary, target)
+                sync_folder(self.folder)
+            self.world.agree()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """(steps done, state) of the newest valid checkpoint, or None. Broken ones are skipped with a warning."""

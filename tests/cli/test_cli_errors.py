@@ -114,4 +114,4 @@ def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
         code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; nothing was written\n")
+    assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; no file is half written\n")
