@@ -23,8 +23,7 @@ import xxhash
 MAX_JSON_BYTES = 1 << 26
 
 PathLike = str | os.PathLike[str]
-Parts = list[tuple[Path, Path]]  # (temporary, target) of each part of a set
-_together: ContextVar[tuple[contextlib.ExitStack, list[Parts]] | None] = ContextVar("together", default=None)
+_together: ContextVar[Any] = ContextVar("together", default=None)  # of `written_together`: its stack and its sets
 
 
 @contextlib.contextmanager
@@ -94,7 +93,7 @@ def written_together() -> Iterator[None]:
     one knows by that what to replace without being asked.
     """
     with contextlib.ExitStack() as stack:
-        sets: list[Parts] = []
+        sets: list[list[tuple[Path, Path]]] = []
         token = _together.set((stack, sets))
         try:
             yield
@@ -103,7 +102,7 @@ def written_together() -> Iterator[None]:
         uninterrupted(lambda: _appear(sets))
 
 
-def _appear(sets: list[Parts]) -> None:
+def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
     """Steps 2 and 3, for several sets as for one."""
     lasts = [parts[-1] for parts in sets]
     others = [part for parts in sets for part in parts[:-1]]

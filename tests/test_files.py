@@ -2,14 +2,10 @@
 
 import fcntl
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
-from nanoset_ref.files import atomic_write, checksum, remove_leftovers
+from nanoset_ref.files import atomic_write, atomic_write_set, checksum, remove_leftovers, written_together
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -29,29 +25,44 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, old):
     assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"tokens"
 
 
-def test_a_killed_writer_leaves_no_target_and_the_next_writer_cleans_up(tmp_path):
-    script = textwrap.dedent("""
-        import sys
-        from nanoset_ref.files import atomic_write
-        with atomic_write(sys.argv[1]) as file:
-            file.write(b"half"); file.flush()
-            print("writing", flush=True)
-            sys.stdin.read()
-    """)
-    target = tmp_path / "a.bin"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout.readline() == b"writing\n"
-        remove_leftovers(target)
-        assert len(list(tmp_path.iterdir())) == 1, "the temporary of a live writer must stay"
-        os.kill(writer.pid, signal.SIGKILL)
-    leftover = [p.name for p in tmp_path.iterdir()]
-    assert len(leftover) == 1 and leftover[0].startswith(".a.bin.")
+def test_the_next_writer_removes_what_a_dead_one_left_and_nothing_else(tmp_path):
+    (tmp_path / ".a.bin.1-deadbeef.tmp").write_bytes(b"half")
     (tmp_path / ".b.bin.1-deadbeef.tmp").write_bytes(b"of a writer of another target")
-    with atomic_write(target) as file:
+    with atomic_write(tmp_path / "a.bin") as file:
+        remove_leftovers(tmp_path / "a.bin")
+        assert len(list(tmp_path.iterdir())) == 2, "the temporary of a live writer must stay"
         file.write(b"whole")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".b.bin.1-deadbeef.tmp", "a.bin"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_sets_that_are_written_together_appear_together(tmp_path, monkeypatch, links):
+    def no_link(*paths):
+        raise PermissionError("this filesystem has no hard links")
+
+    def write(content, overwrite=False):
+        with written_together():
+            for name in "ab":
+                parts = [tmp_path / f"{name}.bin", tmp_path / f"{name}.idx"]
+                with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
+                    for file in files:
+                        file.write(content)
+                assert content not in [path.read_text() for path in tmp_path.glob("[ab]*")]
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    write("old")
+    with pytest.raises(FileExistsError, match="ask for overwriting"):
+        write("new")
+    write("new", overwrite=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ["a.bin", "a.idx", "b.bin", "b.idx"], "new"
+    )
+    if links:  # as if killed when only one of them had appeared
+        (tmp_path / "b.idx").unlink()
+        os.link(tmp_path / "a.idx", tmp_path / ".a.idx.1-deadbeef.tmp")
+        write("newest")
+        assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
-import signal
 import struct
 from pathlib import Path
 from typing import Any
@@ -107,37 +105,6 @@ def test_nothing_appears_before_it_is_complete(tmp_path: Path) -> None:
         assert not (tmp_path / "a.bin").exists()
         raise RuntimeError("stop")
     assert list(tmp_path.iterdir()) == []
-
-
-def write_and_die(folder: str) -> None:
-    builder = MMapIndexedDatasetBuilder(f"{folder}/a.bin")
-    builder.add_document([1, 2], [2])
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_killed_writer_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
-    process = multiprocessing.get_context("fork").Process(target=write_and_die, args=(str(tmp_path),))
-    process.start()
-    process.join()
-    assert not any(path.suffix in (".bin", ".idx") for path in tmp_path.iterdir())
-    with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
-        builder.add_document([1], [1])
-        builder.finalize(tmp_path / "a.idx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bin", "a.idx"]
-
-
-def test_a_full_disk_leaves_the_old_pair_whole(write_corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefix = write_corpus(DOCUMENTS)
-
-    def full(descriptor: int) -> None:
-        raise OSError("no space left")
-
-    with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
-        builder.add_document([7], [1])
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="no space left"):
-            builder.finalize(f"{prefix}.idx")
-    assert lists(list(MMapIndexedDataset(prefix))) == SEQUENCES
 
 
 def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -> None:
