@@ -72,7 +72,7 @@ def atomic_write_set(
     """
     targets = [Path(path) for path in paths]
     with contextlib.ExitStack() as own:
-        stack, sets = _together.get() or (own, [])
+        stack, sets = _together.get() or (own, list[list[tuple[Path, Path]]]())
         files = [stack.enter_context(_temporary(target, mode)) for target in targets]
         refuse_existing(targets[-1], overwrite)
         yield files
@@ -115,9 +115,9 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
             os.link(temporary, target)
         except OSError:  # a filesystem without hard links
             os.replace(temporary, target)
-    os.replace(*lasts[-1])
     for temporary, _ in lasts[:-1]:
         temporary.unlink(missing_ok=True)
+    os.replace(*lasts[-1])  # a kill just before this leaves parts that the next writer will not touch without being asked
     for folder in {target.parent for _, target in lasts}:
         sync_folder(folder)
 

@@ -37,7 +37,7 @@ from nanoset_ref import command
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SLOW_TO_IMPORT = """
-nanoset_ref.chunks.__main__ nanoset_ref.cli.run_commands nanoset_ref.megatron.merge nanoset_ref.training.run
+nanoset_ref.chunks.__main__ nanoset_ref.cli.run_commands nanoset_ref.cli.file_commands nanoset_ref.training.run
 transformers:AutoTokenizer transformers:PreTrainedTokenizerFast
 """.split()
 GRACE = 5.0  # for what a killed process leaves behind

@@ -31,10 +31,10 @@ CONVERT = "chunks convert {inputs}/{x}/rows/p --vocab_size 300 --output_prefix {
 PAIR, LLAMA = "{inputs}/{x}/t", "--tokenizer-type Llama2Tokenizer --tokenizer-model {tokenizer}"
 COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" where it replaces that
     "preprocess": PREPROCESS,
-    "preprocess, workers": f"{PREPROCESS} --workers 2",
+    "preprocess, workers": f"{PREPROCESS} --num-workers 2",
     "preprocess, ranks": PREPROCESS,
     "megatron.preprocess": f"nanoset_ref.megatron.preprocess:main {LLAMA}{TEXT}",
-    "megatron.merge": f"nanoset_ref.megatron.merge:main --input {PAIR} {PAIR} --output-prefix {{out}}/t",
+    "merge, pairs": f"merge {PAIR}.bin {PAIR}.bin {{out}}/t.bin",
     "merge": "merge {inputs}/{x}/t.ds {inputs}/{x}/t.bin {out}/t_input_ids.npy",
     "chunks tokenize": TOKENIZE,
     "chunks tokenize, ranks": TOKENIZE,
