@@ -67,15 +67,28 @@ def run(
     Returns:
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _reported(lambda: _called(function, words, prog, report, says), prog, interrupted)
+    except _Terminated:  # while another error was being reported
+        return 1
+
+
+def _called(function: Callable[..., Any], words: Sequence[str], prog: str, report: Any, says: int) -> int:
+    _prepare(prog, says)
+    call = _parse(function, words, prog)
+    result = function(*call.args, **call.kwargs)
+    if report:
+        result = report(result, **call.arguments)
+    sys.stdout.flush()  # here, where an error can still be reported
+    return int(result or 0)
+
+
+def _reported(act: Callable[[], int], prog: str, interrupted: str) -> int:
+    """The exit code of `act`; its error is printed in one line."""
     code, problem = 1, ""
     try:
-        _prepare(prog, says)
-        call = _parse(function, sys.argv[1:] if arguments is None else arguments, prog)
-        result = function(*call.args, **call.kwargs)
-        if report:
-            result = report(result, **call.arguments)
-        sys.stdout.flush()  # here, where an error can still be reported
-        return int(result or 0)
+        return act()
     except BrokenPipeError:  # `| head` has seen enough
         code = 0
     except UsageError as error:

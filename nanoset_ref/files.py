@@ -117,7 +117,7 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
             os.replace(temporary, target)
     for temporary, _ in lasts[:-1]:
         temporary.unlink(missing_ok=True)
-    os.replace(*lasts[-1])  # a kill just before this leaves parts that the next writer will not touch without being asked
+    os.replace(*lasts[-1])  # a kill just before this leaves parts that nobody replaces without being asked
     for folder in {target.parent for _, target in lasts}:
         sync_folder(folder)
 

@@ -52,7 +52,7 @@ def test_sets_that_are_written_together_appear_together(tmp_path, monkeypatch, l
     if not links:
         monkeypatch.setattr(os, "link", no_link)
     write("old")
-    with pytest.raises(FileExistsError, match="ask for overwriting"):
+    with pytest.raises(FileExistsError, match="--overwrite"):
         write("new")
     write("new", overwrite=True)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(

@@ -69,6 +69,8 @@ def contents(folder):
     """{path: content} of all files and folders (whose paths end with a slash), without what differs from run to run."""
     found = {}
     for path in sorted(folder.rglob("*")):
+        if path.name.endswith(".sources.npz"):  # labels come after the set, which is whole without them
+            continue
         content = VARYING.sub(b"", path.read_bytes()) if path.is_file() else b""
         name = path.relative_to(folder).as_posix() + "/" * path.is_dir()
         found[name] = bytes(len(content)) if path.suffix == ".safetensors" else content  # tensors come in any order
