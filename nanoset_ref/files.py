@@ -194,12 +194,10 @@ def read_json(path: PathLike) -> Any:
         FileNotFoundError: no such file.
         ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
     """
-    path = Path(path)
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON_BYTES:
-        raise ValueError(f"{path} is not a regular file of at most {MAX_JSON_BYTES} bytes")
+    if require_regular(path).st_size > MAX_JSON_BYTES:
+        raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
 
@@ -209,8 +207,17 @@ def listed(given: Any, *single: type) -> list[Any]:
     return [given] if isinstance(given, (str, os.PathLike, *single)) else list(given)
 
 
+def require_regular(path: PathLike) -> os.stat_result:
+    """The status of a regular file; ValueError for a pipe, whose reader would wait, or a device without an end."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is not a regular file; copy what it holds into one")
+    return status
+
+
 def checksum(path: PathLike) -> str:
-    """The content of a file as "xxh3_128:<32 hexadecimal digits>", read in pieces of 4 MiB."""
+    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>", read in pieces of 4 MiB."""
+    require_regular(path)
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while piece := file.read(1 << 22):

@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
-from nanoset_ref.files import PathLike, listed
+from nanoset_ref.files import PathLike, listed, require_regular
 from nanoset_ref.formats import convert
 from nanoset_ref.tokens import TokenFile, Tokens, token_dtype_for
 
@@ -197,11 +197,12 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     """
     files = []
     for path in map(Path, listed(paths)):
-        path.stat()
         below = sorted(path.rglob("*.jsonl"), key=_natural) if path.is_dir() else [path]
         if not below:
             raise ValueError(f"{path} holds no .jsonl file of rows")
         files += below
+    for path in files:
+        require_regular(path)
     return files
 
 

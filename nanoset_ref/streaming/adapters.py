@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, require_regular
 
 PIECE_BYTES = 1 << 24
 
@@ -69,6 +69,7 @@ class FileMap:
 
     def __init__(self, path: PathLike, identity: tuple[int, int] | None = None) -> None:
         self.path = os.fspath(path)
+        require_regular(path)
         with open(self.path, "rb") as file:
             status = os.fstat(file.fileno())
             self.identity = status.st_ino, status.st_size

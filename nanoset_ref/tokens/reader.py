@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.files import PathLike, atomic_write, require_regular
 from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
 from nanoset_ref.tokens.view import Tokens
 
@@ -79,6 +79,7 @@ class TokenFile(Tokens):
             return None if self.eos_token_id is None else self._search_documents()
         path, shape = documents_path(self.path), (self.manifest.num_documents + 1,)
         try:
+            require_regular(path)
             offsets = np.load(path, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # a damaged header gives errors of many types
             raise TokenFileError(f"{path} is missing or holds no document boundaries ({error})") from error

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, require_regular
 
 MAX_CHARACTERS = 1 << 19
 MAX_DEPTH = 32
@@ -35,6 +35,7 @@ def read_yaml(path: PathLike) -> Any:
         FileNotFoundError: no such file.
         ConfigError: not YAML, or more of it than the limits allow.
     """
+    require_regular(path)
     text = Path(path).read_text(encoding="utf-8")
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"has more than {MAX_CHARACTERS:,} characters; a config names files, it does not hold data")
