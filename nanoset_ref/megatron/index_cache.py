@@ -6,7 +6,7 @@ lock, the others wait and map; where a filesystem has no locks, or nodes share n
 rename makes harmless. No torch.distributed, no pickle.
 
     <folder>/<hash>.<array>.npy    the arrays
-    <folder>/<hash>.json           the description, and the checksum of each array; written last
+    <folder>/<hash>.json           the description, the arrays' names, and a seal over both and the arrays; written last
 
 Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s per GB): a bit that
 flipped on the disk changes no time stamp. What does not hold is rebuilt, with a warning. Upstream checks nothing and
@@ -26,11 +26,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, atomic_write_set, checksum, lock, read_json
+from nanoset_ref.files import PathLike, atomic_write_set, lock, read_json, seal
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -89,7 +89,7 @@ def _load(entry: Path, text: str) -> Arrays | None:
         return None
     try:
         record = read_json(entry)
-        paths = _paths(entry, record["checksums"])
+        paths = _paths(entry, record["arrays"])
         if record != _record(text, paths):
             raise ValueError("its content is not what was written")
         return {name: np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for name, path in paths.items()}
@@ -100,7 +100,8 @@ def _load(entry: Path, text: str) -> Arrays | None:
 
 def _record(text: str, paths: Mapping[str, PathLike]) -> dict[str, Any]:
     """What the .json holds of an entry whose arrays lie at these paths."""
-    return {"description": json.loads(text), "checksums": {name: checksum(path) for name, path in paths.items()}}
+    content = json.dumps([text, *paths])
+    return {"description": json.loads(text), "arrays": list(paths), "seal": seal(content, *paths.values())}
 
 
 def _paths(entry: Path, names: Iterable[str]) -> dict[str, Path]:

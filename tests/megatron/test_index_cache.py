@@ -68,12 +68,18 @@ def flip_a_bit(folder: Path) -> None:
     entry(folder, ".a.npy").write_bytes(data)
 
 
+def drop_name(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"arrays": record["arrays"][1:]}))
+
+
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda folder: os.truncate(entry(folder, ".a.npy"), 200),
     "a flipped bit": flip_a_bit,
     "no description": lambda folder: entry(folder, ".json").write_text(""),
     "another description": describe_something_else,
     "a list as description": lambda folder: entry(folder, ".json").write_text("[1, 2]"),
+    "an array less": lambda folder: drop_name(entry(folder, ".json")),
     "an array missing": lambda folder: entry(folder, ".a.npy").unlink(),
     "a pickle": lambda folder: np.save(entry(folder, ".a.npy"), np.array([{}], dtype=object), allow_pickle=True),
     "another shape": lambda folder: np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32)),
