@@ -149,11 +149,14 @@ class NanosetDataLoader(DataLoader[Any]):
 def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> None:
     """Raise PlanMismatch, listing every field that differs, unless the plans are equal or one of them is None.
 
-    A file that has a checksum may have another name.
+    A file that has a checksum may have another name. ValueError: what was saved is no plan.
     """
     if saved is None or current is None:
         return
-    old, new = plan_identity(saved), plan_identity(current)
+    try:
+        old, new = plan_identity(saved), plan_identity(current)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"a state holds the plan of a dataset or null; got {str(saved)[:200]}") from error
     names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
     if names:
         differences = [f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}\n" for name in names]

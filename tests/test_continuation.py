@@ -102,6 +102,12 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(tmp_path):
     order = SkippingOrder(StatelessOrder([15], None, 40), [(3, 5)])
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
         ledger_of(state_of(Nanoset(a, None, 4, 38, order=order), 5))
+    state = state_of(nanoset, 5)
+    with pytest.raises(ValueError, match="counts 1152921504606846976 samples, its plan has 15 in an epoch"):
+        compare(state | {"consumed_train_samples": 2**60}, nanoset)
+    state["plan"]["files"][0]["num_tokens"] = 2**31
+    with pytest.raises(ValueError, match="counts 2147483648 tokens in a file that holds 61"):
+        compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
     with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
         compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=late))

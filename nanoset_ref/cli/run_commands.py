@@ -171,8 +171,9 @@ def audit_run(*, num_loading_workers: int = 0, state: Path | None = None, run: R
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     """What a run that goes on from a saved data state would repeat or lose, in the stretch of the same stage."""
+    saved = read_json(path)
     try:
-        state, stage = loader_state(read_json(path))
+        state, stage = loader_state(saved)
         names = [stretch.name for stretch in stretches]
         name = names[0] if stage is None or names == ["run"] else stage
         if name not in names:
@@ -181,7 +182,9 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
         if not isinstance(rows, Nanoset):
             raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
         return compare(state, rows)
-    except (LookupError, TypeError, AttributeError) as error:
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except (LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
         problem = f"not a data state ({type(error).__name__}: {error})"
         need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
         raise ValueError(f"{path}: {problem}; give {need}") from error

@@ -19,6 +19,7 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 
 BLOCK = 1 << 20  # positions looked up at once
+MAX_EPOCHS = 1 << 16  # a damaged count would be followed for days
 Key = tuple[str, int]
 
 
@@ -103,7 +104,13 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
             Nanoset).
     """
     saved, new, consumed = _Plan(state.get("plan")), _Plan(dataset.plan), state["consumed_train_samples"]
+    sizes = dict(new.names.keys())
+    for content, tokens in saved.names:
+        if content.startswith("xxh3_128:") and sizes.get(content, tokens) != tokens:
+            raise ValueError(f"the saved plan counts {tokens} tokens in a file that holds {sizes[content]}: damaged")
     epoch = sum(saved.lengths)
+    if not 0 <= consumed <= MAX_EPOCHS * epoch:
+        raise ValueError(f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: it is damaged")
     until = (consumed // epoch + 1) * epoch if until is None else until
     going_on, changed = saved.order(until), new.order(until)
     first = going_on.start.position if isinstance(going_on, StatelessOrder) else 0

@@ -16,12 +16,12 @@ opened when its first step comes, together with the files of the stages that it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, NonNegativeInt
+from pydantic import BaseModel, Field
 
 from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader, check_plan
 from nanoset_ref.nanoset import Nanoset
@@ -34,6 +34,8 @@ from nanoset_ref.training.data_section import ChunksSection, DataConfig, Dataset
 from nanoset_ref.training.parallel import ParallelLayout
 from nanoset_ref.training.streamed import stream_loader
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
+
+Samples = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class Stage(NamedTuple):
@@ -193,9 +195,9 @@ class StageRecord(BaseModel, strict=True):
 
     name: str
     start_training_step: int
-    first_position: NonNegativeInt
-    first_reads: list[NonNegativeInt]
-    consumed_train_samples: NonNegativeInt = 0
+    first_position: Samples
+    first_reads: list[Samples]
+    consumed_train_samples: Samples = 0
     plan: dict[str, Any] | None = None
     cursors: dict[str, dict[str, int]] = {}
 
