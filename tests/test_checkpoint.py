@@ -62,6 +62,7 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: os.mkfifo(path / "pipe") or name_file(path, "pipe"), "pipe is not a file of this folder"),
         (lambda path: change_state(path, files=["a"]), "AttributeError"),
         (lambda path: change_state(path, step="10"), "ValueError"),
+        (lambda path: change_state(path, state=None), "it holds no state"),
         (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
         (lambda path: path.rename(path.with_name(f"{path.name}.bak")), "it holds step 10; give it its name back"),
         (lambda path: next(path.glob("*.safetensors")).unlink(), "safetensors is not a file of this folder"),

@@ -82,7 +82,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise CompressedFormatError(f"the value of key {key} is not JSON: {error}") from None
+            raise self._error(key, f"is not JSON: {error}") from None
 
     def __setitem__(self, key: int, value: Any) -> None:
         key = operator.index(key)
@@ -230,20 +230,24 @@ class CompressedDictionary(MutableMapping[int, Any]):
         try:
             text = stream.decompress(self._payloads[key], self.max_value_bytes + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise CompressedFormatError(f"the value of key {key} is not {self.compression}: {error}") from None
+            raise self._error(key, f"is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
             way_out = "set a larger max_value_bytes if you trust the file"
-            raise CompressedFormatError(f"the value of key {key} grows beyond {self.max_value_bytes} bytes; {way_out}")
+            raise self._error(key, f"grows beyond {self.max_value_bytes} bytes; {way_out}")
         if not stream.eof or stream.unused_data:
-            raise CompressedFormatError(f"the value of key {key} is cut off, or has bytes after its end")
+            raise self._error(key, "is cut off, or has bytes after its end")
         return text
+
+    def _error(self, key: int, problem: str) -> CompressedFormatError:
+        where = getattr(self._payloads, "path", "a dictionary in memory")
+        return CompressedFormatError(f"{where}: the value of key {key} {problem}")
 
 
 class CompressedFile(Mapping[int, bytes]):
     """The compressed values of a file by key, in file order, read through a memory map."""
 
     def __init__(self, filepath: PathLike) -> None:
-        self._file = FileMap(filepath)
+        self._file, self.path = FileMap(filepath), filepath
         length = int.from_bytes(self._file.bytes[:4], "little")
         try:
             header = json.loads(self._file.bytes[4 : 4 + min(length, MAX_HEADER_BYTES)])

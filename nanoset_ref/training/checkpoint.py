@@ -148,6 +148,8 @@ def find_problem(path: Path) -> str | None:
         content = read_state(path)
         if content.pop("checksum") != digest(content):
             return f"{STATE} has changed: another checksum"
+        if not isinstance(content["state"], dict):
+            return "it holds no state"
         if path.name != f"step-{content['step']:08d}":
             return f"it holds step {content['step']}; give it its name back"
         for name, (size, expected) in content["files"].items():

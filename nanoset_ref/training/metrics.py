@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import torch
 import xxhash
 
-from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.files import PathLike, atomic_write, require_regular
 from nanoset_ref.training.parallel import World
 from nanoset_ref.training.stages import Step
 
@@ -33,11 +33,12 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
     Raises:
         ValueError: they are not lines of metrics.
     """
-    with open(path, encoding="utf-8") as file:
-        lines = [line for line in file if line.endswith("\n")]
     try:
+        require_regular(path)
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file if line.endswith("\n")]
         return [line | {"step": int(line["step"])} for line in map(json.loads, lines)]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of metrics; move it away") from error
 
 
