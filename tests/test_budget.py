@@ -196,13 +196,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_221,  # goal 2,600
-            "tokens of core": 31_849,  # goal 23,500
-            "lines of package": 8_283,  # goal 7,000
-            "tokens of package": 83_115,  # goal 65,000
+            "lines of core": 3_275,  # goal 2,600
+            "tokens of core": 32_400,  # goal 23,500
+            "lines of package": 8_365,  # goal 7,000
+            "tokens of package": 83_950,  # goal 65,000
             "tokens per 100 lines": 1_003,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_400,
-            "lines of tests": 9_802,  # goal 9,000
+            "lines of tests": 10_345,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

@@ -52,7 +52,7 @@ COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" wher
     "train": "train --config {inputs}/a/run.yaml --log-samples",
 }
 for new in ("npy", "bin", "ds"):
-    for old in {"npy", "bin", "ds"} - {new}:
+    for old in sorted({"npy", "bin", "ds"} - {new}):
         COMMANDS[f"convert .{old} to .{new}"] = f"convert {PAIR}.{old} {{out}}/t_input_ids.{new}"
     COMMANDS[f"split .{new}"] = f"split {PAIR}.npy {{out}}/t_ids.{new} {{out}}/v_ids.{new} --held-out 5"
 REPLACING = [name for name, line in COMMANDS.items() if "{x}" in line]

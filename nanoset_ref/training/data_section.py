@@ -227,7 +227,7 @@ class TextSection(Section):
     column: str = "text"
     split: str | None = None
     config: str | None = None
-    append_eod: bool = True
+    append_eod: bool = False
     add_special_tokens: bool = False
     shuffle_buffer: int = Field(default=0, ge=0)
 
