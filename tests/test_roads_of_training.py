@@ -136,7 +136,7 @@ def test_each_road_reads_what_its_library_gives(example):
     options = {"data_path": blend, "split": "949,50,1", "split_num_samples": (200, 0, 0)}
     rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(["train"])[0]
     assert rows_read(example("megatron"), 10) == rows.read(positions)[:, 0].tolist()
-    stream = TokenStream("data/stories.jsonl", "data/tokenizer", S, shuffle_buffer=100, rank=0, world_size=1)
+    stream = TokenStream("data/stories.jsonl", "data/tokenizer", S, append_eod=True, shuffle_buffer=100)
     streamed = [int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)]
     assert rows_read(example("text"), 10) == streamed
     lines = [json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()]
