@@ -95,7 +95,8 @@ def sizes() -> dict[str, int]:
     """Lines and tokens of the parts of the repository; tokens of the package per 100 lines."""
     parts = {"package": MODULES, "core": [module for module in MODULES if module.room in CORE]}
     for folder in ("notebooks", "tests"):
-        parts[folder] = [Module(path) for path in (PACKAGE.parent / folder).rglob("*.py")]
+        paths = (PACKAGE.parent / folder).rglob("*.py")
+        parts[folder] = [Module(path) for path in paths if path.parent.name != "solutions"]
     lines = {part: sum(len(module.lines) for module in modules) for part, modules in parts.items()}
     tokens = {part: sum(len(module.tokens) for module in parts[part]) for part in ("package", "core")}
     found = {f"lines of {part}": count for part, count in lines.items()}
@@ -201,8 +202,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "lines of package": 8_365,  # goal 7,000
             "tokens of package": 83_950,  # goal 65,000
             "tokens per 100 lines": 1_003,  # goal 800; what went were mostly the light lines: imports, signatures
-            "lines of notebooks": 1_400,
-            "lines of tests": 10_345,  # goal 9,000
+            "lines of notebooks": 1_500,
+            "lines of tests": 10_460,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

@@ -11,7 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from figures import batches, documents, orders, quickstart, reading, streaming
+from figures import (
+    batches,
+    blocks,
+    chunks,
+    megatron,
+    orders,
+    permutations,
+    provenance,
+    quickstart,
+    reading,
+    resume,
+    sharding,
+    streaming,
+)
 
 DRAW = np.random.RandomState(0)
 LENGTHS = [8, 2, 5, 5]
@@ -72,27 +85,27 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (orders.readings_along_file, [[("no weights", [DRAW.randint(0, 3, 200)] * 3)] * 1, NAMES], "no weights|stories"),
     (orders.epochs, [[("nanotron", DRAW.randint(0, 300, 900)), ("x", DRAW.randint(0, 300, 900))], 300], "sample"),
     (batches.shift, [["Nora", " walked", " home", ".", " The", " owl"]], "input_ids|label_ids|␣walked"),
-    (batches.pipeline, [[FIRST, POINTERS, LAST], ROLES], "→ rank 3|int32 [4, 8]|label_mask"),
-    (batches.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|3 to 6|asked for"),
-    (batches.cost, [{"naive": STEP, "as one block": {"read": 32768}}], "  128 KiB|stack|naive"),
-    (batches.readers, [RANKS, 8], "cut short|28|position"),
-    (batches.machine, [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4], "pp rank 1|dp rank 1"),
-    (batches.times_read, [{"skips": [0, 1, 2, 1] * 20}, {24: "crash", 40: "epoch 2"}], "crash|never read|skips"),
-    (batches.growth, [[10, 100], {"a range": [48, 48], "x": [1, 10**6]}, "samples", "bytes"], "a range|bytes"),
-    (batches.timeline, [[(1, 17), (16, 22), (21, 24)], [5, 10, 15, 20], 24], "start 3|killed|lost, done again"),
-    (batches.losses, [LOSSES, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}], "SIGKILL|whole|after"),
-    (documents.stream, [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]], "document 4|k = 0 (sample 3)|sample 3"),
-    (documents.rows, [{"Nanoset": [PARTS] * 9, "Megatron": [PARTS[::-1]] * 9}, 513], "157|8|Megatron"),
-    (documents.samples_built, [range(1, 3000, 10), *np.repeat([[900, 1800, 2700], [1, 2, 3]], 100, axis=1)], " E = 3"),
-    (documents.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "read"),
-    (documents.coverage, [dict.fromkeys(["Nanoset", "Megatron"], DRAW.randint(0, 3, 1300)), [99, 500]], "Nanoset"),
-    (documents.attention, [~np.tri(9, dtype=bool), list("abcdefghi")], "sees|is seen|i"),
-    (orders.rounds, [[(f"{k} rounds", DRAW.permutation(400)) for k in range(5)], 20], "4 rounds"),
-    (orders.clouds, [[(name, DRAW.permutation(3000)) for name in NAMES]], "position|stories"),
-    (orders.dealing, [DRAW.randint(0, 2, 64), np.arange(64)], "48|63"),
-    (orders.deviations, [{name: DRAW.randn(800).cumsum() for name in NAMES}], "samples too many|stories"),
-    (orders.coverage, [{"nanotron": range(80), "stateless": range(200)}, 200], " all 200 samples|nanotron"),
-    (orders.costs, [[(what, COSTS) for what in ("bytes kept", "seconds")]], "bytes kept|stories"),
+    (sharding.pipeline, [[FIRST, POINTERS, LAST], ROLES], "→ rank 3|int32 [4, 8]|label_mask"),
+    (blocks.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|3 to 6|asked for"),
+    (blocks.cost, [{"naive": STEP, "as one block": {"read": 32768}}], "  128 KiB|stack|naive"),
+    (sharding.readers, [RANKS, 8], "cut short|28|position"),
+    (sharding.machine, [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4], "pp rank 1|dp rank 1"),
+    (resume.times_read, [{"skips": [0, 1, 2, 1] * 20}, {24: "crash", 40: "epoch 2"}], "crash|never read|skips"),
+    (sharding.growth, [[10, 100], {"a range": [48, 48], "x": [1, 10**6]}, "samples", "bytes"], "a range|bytes"),
+    (resume.timeline, [[(1, 17), (16, 22), (21, 24)], [5, 10, 15, 20], 24], "start 3|killed|lost, done again"),
+    (resume.losses, [LOSSES, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}], "SIGKILL|whole|after"),
+    (megatron.stream, [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]], "document 4|k = 0 (sample 3)|sample 3"),
+    (megatron.rows, [{"Nanoset": [PARTS] * 9, "Megatron": [PARTS[::-1]] * 9}, 513], "157|8|Megatron"),
+    (megatron.samples_built, [range(1, 3000, 10), *np.repeat([[900, 1800, 2700], [1, 2, 3]], 100, axis=1)], " E = 3"),
+    (megatron.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "read"),
+    (megatron.coverage, [dict.fromkeys(["Nanoset", "Megatron"], DRAW.randint(0, 3, 1300)), [99, 500]], "Nanoset"),
+    (megatron.attention, [~np.tri(9, dtype=bool), list("abcdefghi")], "sees|is seen|i"),
+    (permutations.rounds, [[(f"{k} rounds", DRAW.permutation(400)) for k in range(5)], 20], "4 rounds"),
+    (permutations.clouds, [[(name, DRAW.permutation(3000)) for name in NAMES]], "position|stories"),
+    (permutations.dealing, [DRAW.randint(0, 2, 64), np.arange(64)], "48|63"),
+    (permutations.deviations, [{name: DRAW.randn(800).cumsum() for name in NAMES}], "samples too many|stories"),
+    (permutations.coverage, [{"nanotron": range(80), "stateless": range(200)}, 200], " all 200 samples|nanotron"),
+    (permutations.costs, [[(what, COSTS) for what in ("bytes kept", "seconds")]], "bytes kept|stories"),
     (streaming.striping, [STRIPED], "world_size = 2, rank 0|worker 3|31"),
     (streaming.readings, [{"naive": list(range(24)) * 4, "dealt": range(23)}, 24], "naive|4|20"),
     (streaming.collective, [[7, 5]], "step 4|waits for the others|done, saves and leaves"),
@@ -100,13 +113,13 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (streaming.handed_over, [HANDED_OVER], "ready, never delivered|rank 1|43"),
     (streaming.encoders, [{f"shards = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}], "shards = 8|worker 3"),
     (streaming.stream_or_file, [{"file": 4e8, "s": 2e6}, {"file": (0.2, 0), "s": (0, 0.2)}], " 400.00 million"),
-    (documents.packing, [[9, 24, 5, 3, 14, 30, 8, 2, 19, 12, 9], 16], "row 4|tail|17 lost"),
-    (documents.lost_share, [[65, 4097], {"wrap": [0, 0.01], "no wrap": [0.9, 0.2]}, "stories"], "4,097|0.1|stories"),
-    (documents.chunk_strips, [{"as dealt": np.sort(CHUNKS), "shuffled": CHUNKS}, NAMES], "chunk 7|stories"),
-    (documents.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "stretch of 128 samples|stories"),
-    (documents.step, [[("rank 1", 2, [("360", 13), ("361", 8), ("362", 108)])] * 2, NAMES], "rank 1|362|stories"),
-    (documents.readings, [[("stories 3", [55, 160], 0), ("programs 30", [], 2)], 500], "programs 30|optimizer step"),
-    (documents.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, [1500]], "a new order|stories"),
+    (chunks.packing, [[9, 24, 5, 3, 14, 30, 8, 2, 19, 12, 9], 16], "row 4|tail|17 lost"),
+    (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "no wrap": [0.9, 0.2]}, "stories"], "4,097|0.1|stories"),
+    (chunks.chunk_strips, [{"as dealt": np.sort(CHUNKS), "shuffled": CHUNKS}, NAMES], "chunk 7|stories"),
+    (chunks.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "stretch of 128 samples|stories"),
+    (provenance.step, [[("rank 1", 2, [("360", 13), ("361", 8), ("362", 108)])] * 2, NAMES], "rank 1|362|stories"),
+    (provenance.readings, [[("stories 3", [55, 160], 0), ("programs 30", [], 2)], 500], "programs 30|optimizer step"),
+    (provenance.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, [1500]], "a new order|stories"),
     (reading.steps, [{"512": {"nanotron": OLD, "nanoset_ref": {"read": 4}}}], "sequence length 512|stack|  131 µs"),
     (reading.rates, [{"512": RATES}, ["memcpy"]], "nanoset_ref|1,999"),
     (reading.memory, [{"ways": {"nanoset_ref": MEMORY, "x": MEMORY}, "allowed_mib": 1024}], " the memory allowed"),
@@ -128,7 +141,20 @@ def lies_in(frame: Bbox, text: Text) -> bool:
 
 
 def test_every_picture_is_here() -> None:
-    modules = (batches, documents, orders, quickstart, reading, streaming)
+    modules = (
+        batches,
+        blocks,
+        chunks,
+        megatron,
+        orders,
+        permutations,
+        provenance,
+        quickstart,
+        reading,
+        resume,
+        sharding,
+        streaming,
+    )
     drawn = {
         it for module in modules for it in vars(module).values() if getattr(it, "__module__", "") == module.__name__
     }

@@ -7,15 +7,47 @@ import json
 import re
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
+
+from figures.draw import DPI, WIDTH
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+COURSE = [path for path in NOTEBOOKS if (FOLDER / "solutions" / f"{path.stem}.py").exists()]
+
+# tags, and what JupyterLab folds: the source, the outputs
+HIDING = [(set(), (False, False)), ({"hide-input"}, (True, False)), ({"hide-output"}, (False, True))]
+HIDING += [({"hide-cell"}, (True, True))]
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request: pytest.FixtureRequest) -> dict:
     return json.loads(request.param.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=COURSE, ids=lambda path: path.stem)
+def lesson(request: pytest.FixtureRequest) -> dict:
+    return json.loads(request.param.read_text(encoding="utf-8"))
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def tags(cell: dict) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+def printed(cell: dict) -> list[str]:
+    return "".join("".join(output.get("text", "")) for output in cell["outputs"]).splitlines()
+
+
+def solutions(path: Path) -> list[str]:
+    """What goes in the place of each exercise's lines above its `check`, from `solutions/<notebook>.py`."""
+    text = (FOLDER / "solutions" / f"{path.stem}.py").read_text(encoding="utf-8")
+    return re.split(r"^# %% .*\n", text, flags=re.MULTILINE)[1:]
 
 
 def code_cells(notebook: dict) -> list[dict]:
@@ -39,12 +71,6 @@ def test_every_cell_was_run_in_order_from_a_fresh_kernel_without_an_error(notebo
     assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
 
 
-def test_there_is_a_picture_and_none_is_a_drawing_in_svg(notebook: dict) -> None:
-    types = [kind for cell in code_cells(notebook) for output in cell["outputs"] for kind in output.get("data", {})]
-    assert "image/png" in types
-    assert "image/svg+xml" not in types
-
-
 def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
     for cell in code_cells(notebook):
         for output in cell["outputs"]:
@@ -53,16 +79,75 @@ def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
             assert output.get("name") != "stderr", text
 
 
-def test_no_comparison_is_switched_off(notebook: dict) -> None:
-    source = "\n".join("".join(cell["source"]) for cell in code_cells(notebook))
-    assert "NBVAL" not in source
-    assert not [tag for cell in code_cells(notebook) for tag in cell["metadata"].get("tags", [])]
+def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(lesson: dict) -> None:
+    assert "NBVAL" not in "\n".join(map(source, code_cells(lesson)))
+    for cell in lesson["cells"]:
+        jupyter = cell["metadata"].get("jupyter", {})
+        folded = jupyter.get("source_hidden", False), jupyter.get("outputs_hidden", False)
+        assert (set(tags(cell)) - {"exercise"}, folded) in HIDING, source(cell)
 
 
-def test_it_says_what_is_learnt_and_asks_before_it_answers(notebook: dict) -> None:
-    text = prose(notebook).lower()
-    for words in ("you will learn", "you need", "minutes", "predict", "exercise", "summary", "where the code lives"):
-        assert words in text, f"the notebook has no {words!r}"
+def test_it_opens_with_a_question_and_a_picture(lesson: dict) -> None:
+    question, picture, plan = lesson["cells"][:3]
+    assert re.match(r"# \d\d · ", source(question))
+    assert 30 <= len(source(question).split()) <= 150
+    assert tags(picture) == ["hide-input"]
+    assert [kind for output in picture["outputs"] for kind in output.get("data", {})].count("image/png") == 1
+    text = source(plan).lower()
+    assert all(words in text for words in ("you will learn", "you need", "minutes"))
+
+
+def test_no_prediction_can_be_read_before_it_is_asked_for(lesson: dict) -> None:
+    cells = lesson["cells"]
+    places = [place for place, cell in enumerate(cells) if "**Predict" in source(cell)]
+    assert len(places) >= 4
+    for place in places:
+        assert set(tags(cells[place + 1])) & {"hide-cell", "hide-output"}, source(cells[place])
+
+
+def test_exercises_are_open_and_have_solutions(lesson: dict, request: pytest.FixtureRequest) -> None:
+    exercises = [cell for cell in code_cells(lesson) if "exercise" in tags(cell)]
+    assert len(exercises) >= 3
+    for cell in exercises:
+        assert "..." in source(cell).split("check(")[0]
+        assert {line.split(":")[0] for line in printed(cell)} <= {"open", "not yet"}, printed(cell)
+    assert len(solutions(request.node.callspec.params["lesson"])) == len(exercises)
+
+
+def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(lesson: dict) -> None:
+    pictures = 0
+    for cell in code_cells(lesson):
+        kinds = [next(iter(output.get("data", {})), "") for output in cell["outputs"]]
+        assert "image/svg+xml" not in kinds
+        for place, kind in enumerate(kinds):
+            if kind == "image/png":
+                said = cell["outputs"][place]["metadata"]["image/png"]
+                assert said["width"] == WIDTH * DPI / 2
+                assert len(said["alt"]) >= 60
+                assert kinds[place + 1] == "text/markdown"
+                pictures += 1
+    assert pictures >= 2
+
+
+def test_it_says_who_says_so_and_how_to_go_on(lesson: dict) -> None:
+    text = prose(lesson)
+    assert all(
+        heading in text for heading in ("## Exercises", "## Summary", "## References", "## Where the code lives")
+    )
+    references = text.split("## References")[1].split("\n## ")[0]
+    assert 3 <= len(re.findall(r"https://", references)) <= 8
+
+
+@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+def test_its_exercises_can_be_solved(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    exercises = [cell for cell in notebook.cells if "exercise" in tags(cell)]
+    for cell, solution in zip(exercises, solutions(path), strict=True):
+        cell.source = solution + cell.source[cell.source.index("check(") :]
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    for cell in exercises:
+        assert printed(cell)
+        assert set(printed(cell)) == {"right"}, source(cell)
 
 
 def test_it_names_the_default_kernel_and_no_machine(notebook: dict) -> None:

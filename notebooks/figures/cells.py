@@ -54,7 +54,7 @@ def draw_row(
     axes: Axes, cells: Iterable[Cell], top: float, *, height: float = HEIGHT, gap: float = GAP, **font: Any
 ) -> None:
     """Draw cells with their upper edges at `top`; the vertical axis points down."""
-    style: dict[str, Any] = {"ha": "center", "va": "center", "size": 8, "color": INK} | font
+    style: dict[str, Any] = {"ha": "center", "va": "center", "size": 9, "color": INK} | font
     for cell in cells:
         width, edge = cell.width - gap, {"edgecolor": INK, "lw": 0.7} | dict(cell.edge)
         axes.add_patch(Rectangle((cell.left, top), width, height, facecolor=cell.colour, **edge))
@@ -72,18 +72,17 @@ def fill(axes: Axes, rows: Mapping[str, Sequence[Cell]], **options: Any) -> None
 
 
 def picture(
-    rows: Mapping[str, Sequence[Cell]], inches: tuple[float, float], room: float = 0.2, **options: Any
+    rows: Mapping[str, Sequence[Cell]], inches: float, room: float = 0.2, **options: Any
 ) -> tuple[Figure, Axes]:
     """A figure of rows of cells.
 
     Args:
         rows: by name, the cells of each.
-        inches: from one cell to the next, from one row to the next.
+        inches: from one row to the next.
         room: inches for what stands above and below the rows.
         options: of `draw_row`.
     """
-    names = max(len(line) for name in rows for line in name.split("\n"))
-    figure, axes = canvas(inches[0] * _length(rows) + 0.085 * names + 0.2, inches[1] * len(rows) + room)
+    figure, axes = canvas(inches * len(rows) + room)
     fill(axes, rows, **options)
     return figure, axes
 
@@ -92,7 +91,7 @@ def heads(axes: Axes, texts: Mapping[float, str], name: str = "", **font: Any) -
     """Texts above the rows, by their place, and what they are."""
     axes.xaxis.tick_top()
     axes.set_xticks(list(texts), list(texts.values()), **font)
-    axes.set_xlabel(name, size=8, loc="left")
+    axes.set_xlabel(name, loc="left")
     axes.xaxis.set_label_position("top")
 
 

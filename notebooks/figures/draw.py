@@ -11,28 +11,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch
 
-COLOURS = ("#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc", "#fc9272", "#d9d9d9", "#fdd0a2", "#c7e9c0")
-LINES = ("#3182bd", "#e6550d", "#31a354", "#756bb1")
-INK, GREY, IDLE, RED = "#333333", "#636363", "#f0f0f0", "#de2d26"
+WIDTH = 7.5  # inches of every picture: the text column
+DPI = 200
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; the fills are lighter ones under dark type
+LINES = ("#0072b2", "#d55e00", "#009e73", "#8e4585")
+COLOURS = ("#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0", "#efdf7f", "#d9d9d9", "#f2a6a0", "#c3d98c")
+SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
+INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"
 
 Content = TypeVar("Content")
 Lines = Mapping[str, Sequence[Any]]  # by name, the arguments of `Axes.plot`: (y,) or (x, y)
 
 
-def canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of so many inches with one panel."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+def canvas(height: float) -> tuple[Figure, Axes]:
+    """A figure of the course's width and so many inches of height, with one panel."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots()
 
 
 def panels(
-    contents: Mapping[str, Content], width: float, height: float, rows: int = 1, **options: Any
+    contents: Mapping[str, Content], height: float, rows: int = 1, **options: Any
 ) -> tuple[Figure, list[tuple[Axes, Content]]]:
-    """A figure of so many inches with one panel per title; options of `Figure.subplots`."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    """A figure of so many inches of height with one panel per title; options of `Figure.subplots`."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     places = np.ravel(figure.subplots(rows, len(contents) // rows, **options)).tolist()
     for axes, title in zip(places, contents, strict=True):
-        axes.set_title(title, size=10, loc="left")
+        axes.set_title(title)
     return figure, list(zip(places, contents.values(), strict=True))
 
 
@@ -50,7 +55,7 @@ def draw_lines(axes: Axes, lines: Lines, colours: Sequence[str] = COLOURS, **sty
 
 def curves(
     contents: Mapping[str, Lines],
-    size: tuple[float, float],
+    height: float,
     *,
     colours: Sequence[str] = COLOURS,
     style: Mapping[str, Any] | None = None,
@@ -62,14 +67,14 @@ def curves(
 
     Args:
         contents: by title, the lines of each panel.
-        size: inches of the figure.
+        height: inches of the figure.
         colours: of the lines of a panel, in turn.
         style: of `Axes.plot`, for all lines.
         legend: its place in the last panel.
         share: one vertical axis for all panels.
         settings: of `Axes.set`, for all panels.
     """
-    figure, places = panels(contents, *size, sharey=share)
+    figure, places = panels(contents, height, sharey=share)
     for axes, lines in places:
         draw_lines(axes, lines, colours, **style or {})
         half_framed(axes, **settings)
@@ -77,7 +82,7 @@ def curves(
         if share:
             axes.label_outer()
     if legend:
-        axes.legend(loc=legend, frameon=False, fontsize=9)
+        axes.legend(loc=legend, frameon=False, fontsize=10)
     return figure
 
 
@@ -88,7 +93,7 @@ def stacked(axes: Axes, bars: Mapping[str, Mapping[str, float]], colours: Mappin
         for part, size in parts.items():
             axes.barh(name, size, left=left, color=colours[part], edgecolor=INK, lw=0.5, height=0.7)
             left += size
-        axes.text(left, name, f"  {left:,.0f} {unit}", va="center", size=9)
+        axes.text(left, name, f"  {left:,.0f} {unit}", va="center")
     axes.invert_yaxis()
     axes.margins(x=0.12)
     half_framed(axes)
@@ -98,7 +103,7 @@ def key(figure: Figure, colours: Mapping[str, str] | None = None, loc: str = "lo
     """What colours mean, and what the first panel has labelled, at an edge of the figure."""
     handles = [Patch(facecolor=colour, edgecolor=INK, label=name) for name, colour in (colours or {}).items()]
     handles += figure.axes[0].get_legend_handles_labels()[0]
-    figure.legend(handles=handles, loc=f"outside {loc}", ncols=columns, frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc=f"outside {loc}", ncols=columns, frameon=False, fontsize=10)
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK) -> None:

@@ -1,8 +1,8 @@
-"""Pictures of orders: indexes as strips, greedy choices, shares along a run, readings of a sample, costs of designs."""
+"""Pictures of orders: indexes as strips, greedy choices, shares along a run, readings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from figures.cells import Cell, colour_of, fill, in_line, picture
 from figures.draw import COLOURS, INK, curves, key, panels
-
-DESIGNS = ("#969696", "#bdbdbd", "#fdae6b", "#3182bd")
+from figures.permutations import clouds
 
 
 def strips(rows: Sequence[tuple[str, ArrayLike, ArrayLike]]) -> Figure:
@@ -22,7 +21,7 @@ def strips(rows: Sequence[tuple[str, ArrayLike, ArrayLike]]) -> Figure:
         rows: (name, datasets [n], samples [n]) of each stretch.
     """
     drawn = {name: in_line(np.asarray(samples), np.asarray(datasets)) for name, datasets, samples in rows}
-    figure, _ = picture(drawn, (0.42, 0.6), room=0.5, size=9)
+    figure, _ = picture(drawn, 0.6, room=0.5, size=9)
     datasets = np.unique(np.concatenate([np.asarray(found) for _, found, _ in rows])).tolist()
     key(figure, {f"d{dataset}": colour_of(dataset) for dataset in datasets}, "upper center")
     return figure
@@ -33,7 +32,7 @@ def greedy_errors(errors: ArrayLike, chosen: Sequence[int]) -> Figure:
     errors = np.asarray(errors)
     lines = {f"d{dataset}": [column] for dataset, column in enumerate(errors.T)}
     labels = {"xlabel": "step t", "ylabel": "weight x t - taken  (samples)"}
-    figure = curves({"dot: the one that is taken": lines}, (8.5, 3.2), legend=None, xticks=range(len(chosen)), **labels)
+    figure = curves({"dot: the one that is taken": lines}, 3.2, legend=None, xticks=range(len(chosen)), **labels)
     (axes,) = figure.axes
     axes.scatter(range(len(chosen)), errors[range(len(chosen)), chosen], 49, [colour_of(d) for d in chosen],
                  edgecolor=INK, zorder=3)  # fmt: skip
@@ -54,7 +53,7 @@ def shares_along_run(runs: Sequence[tuple[str, ArrayLike, Sequence[float]]], nam
         k = np.arange(1, len(np.asarray(index)) + 1)
         contents[title] = {name: [k, np.cumsum(np.asarray(index) == d) / k] for d, name in enumerate(names)}
     settings = {"xlabel": "samples read", "ylabel": "share of the samples read", "xscale": "log", "ylim": (0, 1)}
-    figure = curves(contents, (4.2 * len(runs), 3.2), **settings)
+    figure = curves(contents, 3.2, **settings)
     for axes, (_, _, weights) in zip(figure.axes, runs, strict=True):
         for weight, colour in zip(weights, COLOURS, strict=False):
             axes.axhline(weight, color=colour, ls="--", lw=1)
@@ -70,7 +69,7 @@ def readings(rows: Sequence[tuple[str, ArrayLike, ArrayLike]], lengths: Sequence
     """
     counts = {title: _counts(np.asarray(found), np.asarray(samples), lengths) for title, found, samples in rows}
     most = max(int(count.max()) for found in counts.values() for count in found)
-    figure, places = panels(counts, 0.5 * max(lengths) * len(rows) + 1.4, 0.5 * len(lengths) + 0.5)
+    figure, places = panels(counts, 0.5 * len(lengths) + 0.5)
     for axes, found in places:
         drawn = {f"d{d}": [_shaded(k, n, most) for k, n in enumerate(count.tolist())] for d, count in enumerate(found)}
         fill(axes, drawn, size=9)
@@ -91,7 +90,7 @@ def readings_along_file(runs: Sequence[tuple[str, Sequence[ArrayLike]]], names: 
     """How often the samples along each file are read, on average over 40 stretches: counts [samples] per dataset."""
     contents = {title: dict(zip(names, map(_averages, counts), strict=True)) for title, counts in runs}
     labels = {"xlabel": "place in the file (0: beginning, 1: end)", "ylabel": "times read, on average"}
-    return curves(contents, (4.2 * len(runs), 3.2), style={"drawstyle": "steps-post"}, **labels)
+    return curves(contents, 3.2, style={"drawstyle": "steps-post"}, **labels)
 
 
 def _averages(counts: ArrayLike, stretches: int = 40) -> tuple[np.ndarray, list[float]]:
@@ -101,76 +100,8 @@ def _averages(counts: ArrayLike, stretches: int = 40) -> tuple[np.ndarray, list[
 
 def epochs(runs: Sequence[tuple[str, ArrayLike]], samples_per_epoch: int) -> Figure:
     """Which sample is read at each position, over several epochs: places [N] in one epoch's data, laid end to end."""
-    figure = clouds(runs, 4.6, xlabel="position in the run")
+    figure = clouds(runs, xlabel="position in the run")
     for axes, (_, places) in zip(figure.axes, runs, strict=True):
         for edge in range(0, len(np.asarray(places)) + 1, samples_per_epoch):
             axes.axvline(edge, color=INK, lw=0.6)
-    return figure
-
-
-def clouds(runs: Sequence[tuple[str, ArrayLike]], width: float = 3, xlabel: str = "position") -> Figure:
-    """Sample against position, one panel of so many inches per shuffle: structure would show as lines or gaps."""
-    contents = {title: {"": [places]} for title, places in runs}
-    style = {"ls": "none", "marker": ".", "ms": 2}
-    size = (width * len(runs), 3.0)
-    return curves(contents, size, colours=["#3182bd"], style=style, legend=None, xlabel=xlabel, ylabel="sample")
-
-
-def rounds(stages: Sequence[tuple[str, ArrayLike]], columns: int) -> Figure:
-    """Where the numbers 0 .. n-1 stand after each round, as a grid of places; the colour is the number.
-
-    Args:
-        stages: (title, places [n]) of each; places[x] is where x stands.
-        columns: places per row of the grid.
-    """
-    figure, boards = panels(dict(stages), 2.3 * len(stages), 2.6)
-    for axes, places in boards:
-        places = np.asarray(places)
-        board = np.full(-(-int(places.max() + 1) // columns) * columns, np.nan)
-        board[places] = np.arange(len(places))
-        axes.imshow(board.reshape(-1, columns), cmap="viridis", interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
-    return figure
-
-
-def dealing(sources: ArrayLike, numbers: ArrayLike) -> Figure:
-    """A block of positions in rows of 16: the colour is the source, the number is the item's number in it."""
-    sources, numbers = np.asarray(sources), np.asarray(numbers)
-    rows = {str(k): in_line(numbers[k : k + 16], sources[k : k + 16]) for k in range(0, len(sources), 16)}
-    figure, _ = picture(rows, (0.48, 0.5), size=9)
-    return figure
-
-
-def deviations(series: Mapping[str, ArrayLike]) -> Figure:
-    """Samples of one source read so far, less its share, along the run: [N] for each way to choose."""
-    lines = {name: [values] for name, values in series.items()}
-    labels = {"xlabel": "position in the run", "ylabel": "samples too many"}
-    figure = curves({"": lines}, (8.5, 3), colours=DESIGNS[1:], style={"lw": 1}, legend=None, **labels)
-    figure.axes[0].axhline(0, color=INK, lw=0.6)
-    key(figure, loc="upper right")
-    return figure
-
-
-def coverage(series: Mapping[str, ArrayLike], length: int) -> Figure:
-    """Different samples of one source that have been read, after each of its readings."""
-    lines = {name: [np.arange(1, len(np.asarray(values)) + 1), values] for name, values in series.items()}
-    labels = {"xlabel": "readings of the source", "ylabel": "different samples read", "ylim": (0, 1.15 * length)}
-    figure = curves({"": lines}, (8.5, 3), colours=DESIGNS[2:], legend="lower right", **labels)
-    (axes,) = figure.axes
-    axes.axhline(length, color=INK, ls="--", lw=0.8)
-    axes.text(0, length, f" all {length} samples", va="bottom")
-    return figure
-
-
-def costs(contents: Sequence[tuple[str, Mapping[str, tuple[ArrayLike, ArrayLike]]]]) -> Figure:
-    """What designs cost against the number of samples, on two logarithmic axes.
-
-    Args:
-        contents: (what is measured, {design: (samples, cost)}); all with the same designs.
-    """
-    lines = {what: {name: list(points) for name, points in series.items()} for what, series in contents}
-    style, logs = {"marker": "o", "ms": 4}, {"xscale": "log", "yscale": "log", "xlabel": "samples in the run"}
-    size = (4.8 * len(lines), 3.6)
-    figure = curves(lines, size, colours=DESIGNS, style=style, legend=None, share=False, **logs)
-    key(figure, loc="upper center")
     return figure

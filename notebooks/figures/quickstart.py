@@ -23,7 +23,7 @@ def text_to_batch(
         batch_size: samples in the batch: positions 0 to batch_size - 1.
     """
     tokens = [(piece, number) for number, document in enumerate(documents) for piece in document]
-    figure, axes = canvas(0.37 * len(tokens) + 0.4, 3.6 + 0.45 * batch_size)
+    figure, axes = canvas(3.6 + 0.45 * batch_size)
     words = [printable("".join(document[:-1]), 4 * len(document)).replace("␣", " ") for document in documents]
     bars = ((text, document_colour(n), len(documents[n])) for n, text in enumerate(words))
     draw_row(axes, side_by_side(bars), 0, size=9, style="italic")
@@ -64,7 +64,7 @@ def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
     """How many documents have how many tokens, and where most tokens are, per domain, on a logarithmic axis."""
     longest = max(max(counts) for counts in tokens_per_document.values())
     edges = np.geomspace(4, longest + 1, 16).tolist()
-    figure, places = panels({"documents": False, "tokens": True}, 9, 2.8, sharex=True)
+    figure, places = panels({"documents": False, "tokens": True}, 2.8, sharex=True)
     for axes, by_tokens in places:
         for (domain, counts), colour in zip(tokens_per_document.items(), LINES, strict=False):
             weights = counts if by_tokens else None
@@ -77,7 +77,7 @@ def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
 def loss_curve(losses: Sequence[float], uniform: float, sample: str = "") -> Figure:
     """The training loss per step, beside that of guessing among all tokens (`uniform`), and what the model writes."""
     labels = {"xlabel": "training step", "ylabel": "loss (nats per token)"}
-    figure = curves({"": {"loss": [losses]}}, (9, 3.2), colours=LINES, legend=None, ylim=(0, uniform * 1.12), **labels)
+    figure = curves({"": {"loss": [losses]}}, 3.2, colours=LINES, legend=None, ylim=(0, uniform * 1.12), **labels)
     (axes,) = figure.axes
     axes.axhline(uniform, color=GREY, ls="--", lw=1)
     axes.text(len(losses) - 1, uniform, "guessing among all tokens", ha="right", va="bottom", size=9, color=GREY)

@@ -22,7 +22,7 @@ def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figu
         microseconds: sequence length -> reader -> step -> microseconds per batch.
     """
     titled = {f"sequence length {int(length):,}": readers for length, readers in microseconds.items()}
-    figure, places = panels(titled, 9, 1.2 * len(titled) + 1, rows=len(titled))
+    figure, places = panels(titled, 1.2 * len(titled) + 1, rows=len(titled))
     named = [step for readers in titled.values() for costs in readers.values() for step in costs]
     colours = dict(zip(dict.fromkeys(named), STEPS, strict=False))
     for axes, readers in places:
@@ -43,7 +43,7 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], references: Seque
     titled = {f"sequence length {int(length):,}": candidates for length, candidates in tokens.items()}
     first = next(iter(titled.values()))
     names = sorted(first, key=lambda name: np.median(first[name]))
-    figure, places = panels(titled, 11, 0.27 * len(names) + 0.9, sharey=True)
+    figure, places = panels(titled, 0.27 * len(names) + 0.9, sharey=True)
     for axes, candidates in places:
         low, middle, high = np.quantile([candidates[name] for name in names], [0.25, 0.5, 0.75], axis=1)
         colours = [
@@ -63,7 +63,7 @@ def memory(result: Mapping[str, Any]) -> Figure:
         result: of benchmarks.memory.
     """
     titled = {f"{way}: {_rows_per_second(points):,.0f} rows a second": points for way, points in result["ways"].items()}
-    figure, places = panels(titled, 9, 2.8, sharey=True)
+    figure, places = panels(titled, 2.8, sharey=True)
     for axes, points in places:
         seconds, anonymous, files = ([p[name] for p in points] for name in ("seconds", "anonymous_mib", "file_mib"))
         axes.stackplot(seconds, anonymous, files, colors=[OURS, OTHERS], labels=["anonymous", "file-backed"])
@@ -85,7 +85,7 @@ def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -
     Args:
         contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
     """
-    figure, places = panels(contents, 5.2 * len(contents), 4)
+    figure, places = panels(contents, 4)
     for axes, ways in places:
         lines = {name: [[int(n) for n in points], list(points.values())] for name, points in ways.items()}
         ours = {name: line for name, line in lines.items() if name.startswith("nanoset_ref")}

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from figures.batches import times_read
 from figures.cells import HEIGHT, Cell, colour_of, document_colour, fill, heads, picture
 from figures.draw import COLOURS, IDLE, INK, LINES, draw_lines, half_framed, key, panels, printable
+from figures.resume import times_read
 
 
 def striping(contents: Mapping[str, Sequence[tuple[str, Sequence[int]]]]) -> Figure:
@@ -18,8 +18,8 @@ def striping(contents: Mapping[str, Sequence[tuple[str, Sequence[int]]]]) -> Fig
     """
     heights = [len(workers) for workers in contents.values()]
     length = 1 + max(element for workers in contents.values() for _, elements in workers for element in elements)
-    size = (0.3 * length + 1.6, 0.26 * sum(heights) + 0.4 * len(contents))
-    figure, places = panels(contents, *size, rows=len(contents), height_ratios=heights)
+    size = 0.26 * sum(heights) + 0.4 * len(contents)
+    figure, places = panels(contents, size, rows=len(contents), height_ratios=heights)
     for axes, workers in places:
         rows = {
             name: [Cell(element, str(element), colour_of(row)) for element in elements]
@@ -39,7 +39,7 @@ def readings(ways: Mapping[str, Sequence[int]], length: int) -> Figure:
     """
     counts = {name: Counter(read) for name, read in ways.items()}
     rows = {name: [count[element] for element in range(length)] for name, count in counts.items()}
-    figure = times_read(rows, {}, (0.28, 0.42))
+    figure = times_read(rows, {})
     heads(figure.axes[0], {element + 0.45: str(element) for element in range(0, length, 4)}, size=8)
     return figure
 
@@ -59,7 +59,7 @@ def collective(steps: Sequence[int]) -> Figure:
             last = Cell(together, "done, saves and leaves", "none", 2.4, {"lw": 0})
         both = [Cell(step, f"step {step}", COLOURS[0]) for step in range(together)]
         rows[f"rank {rank}"] = [*both, last] if max(steps) > together else both
-    figure, axes = picture(rows, (0.95, 0.6))
+    figure, axes = picture(rows, 0.6)
     for step in range(together):
         axes.plot([step + 0.47] * 2, [HEIGHT, len(steps) - 1], color=INK, lw=1.2, zorder=0)
     return figure
@@ -78,7 +78,7 @@ def packed_rows(rows: Sequence[Sequence[tuple[str, int]]]) -> Figure:
             shared = (column == 0 and number > 0) or (column == len(row) - 1 and number + 1 < len(rows))
             text, font = printable(piece, 7), {"weight": "bold" if piece.startswith("<|") else "normal"}
             cells.append(Cell(column, text, document_colour(document), edge={"lw": 2.2 if shared else 0.6}, font=font))
-    figure, _ = picture(drawn, (0.72, 0.5), family="monospace")
+    figure, _ = picture(drawn, 0.5, family="monospace")
     return figure
 
 
@@ -92,7 +92,7 @@ def handed_over(rows: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Figu
     for row, (name, (delivered, ready)) in enumerate(rows.items()):
         waiting = [Cell(position, str(position), IDLE, edge={"ls": ":"}) for position in ready]
         drawn[name] = waiting + [Cell(position, str(position), colour_of(row)) for position in delivered]
-    figure, _ = picture(drawn, (0.3, 0.45), room=0.5, size=7)
+    figure, _ = picture(drawn, 0.45, room=0.5, size=7)
     key(figure, {"ready, never delivered": IDLE})
     return figure
 
@@ -100,7 +100,7 @@ def handed_over(rows: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Figu
 def encoders(contents: Mapping[str, Sequence[Sequence[bool]]]) -> Figure:
     """Which worker encodes which block of text, one panel per way: contents[title][worker][block]."""
     first = next(iter(contents.values()))
-    figure, places = panels(contents, 0.3 * len(first[0]) * len(contents) + 1.6, 0.32 * len(first) + 0.6)
+    figure, places = panels(contents, 0.32 * len(first) + 0.6)
     for axes, matrix in places:
         rows = {
             f"worker {worker}": [
@@ -120,7 +120,7 @@ def stream_or_file(tokens_per_second: Mapping[str, float], seconds: Mapping[str,
         tokens_per_second: name -> while training.
         seconds: name -> (before the first pass, for each pass).
     """
-    figure, [(left, _), (right, _)] = panels({"while training": 0, "all of it": 0}, 11, 3.2)
+    figure, [(left, _), (right, _)] = panels({"while training": 0, "all of it": 0}, 3.2)
     rates = list(tokens_per_second.values())
     bars = left.barh(list(tokens_per_second), rates, color=LINES)
     left.bar_label(bars, [f" {rate / 1e6:,.2f} million" for rate in rates], size=9)

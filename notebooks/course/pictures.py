@@ -1,0 +1,34 @@
+"""How every picture of the course is shown: one width, 200 dots per inch, a caption, and words in its place."""
+
+import inspect
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+from IPython.display import Markdown, display
+from matplotlib.figure import Figure
+
+from figures.draw import DPI, WIDTH
+
+
+def show(figure: Figure, caption: str, alt: str) -> None:
+    """Show a picture with its caption below it.
+
+    Args:
+        figure: `WIDTH` inches wide.
+        caption: what to see in it, in Markdown; one or two sentences.
+        alt: what it shows, for readers who cannot see it. nbval compares it, as the picture's text.
+    """
+    if figure.get_figwidth() != WIDTH:
+        raise ValueError(f"the picture is {figure.get_figwidth()} inches wide; the course has one width, {WIDTH}")
+    file = BytesIO()
+    figure.savefig(file, dpi=DPI, facecolor="white", metadata={"Software": None})
+    size = {"width": round(figure.get_figwidth() * DPI / 2), "height": round(figure.get_figheight() * DPI / 2)}
+    picture = {"image/png": file.getvalue(), "text/plain": f"Picture: {alt}"}
+    display(picture, metadata={"image/png": {**size, "alt": alt}}, raw=True)
+    display(Markdown(f"*{caption}*"))
+
+
+def show_source(*functions: Callable[..., Any]) -> None:
+    """Print the source of functions, without the rest of their module."""
+    print("\n\n".join(inspect.getsource(function).strip() for function in functions))
