@@ -27,7 +27,7 @@ from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
 
-BATCH_CHARS = 1 << 21
+BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
 PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
