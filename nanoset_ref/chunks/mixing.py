@@ -120,7 +120,7 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
         relative = os.path.relpath(folder if folder.is_dir() else name, root)
         path = root / relative / ROWS
         if relative.startswith("..") or not path.is_file():
-            raise FileNotFoundError(f"no subset {name!r}: there is no {path}; `tokenize` makes it")
+            raise FileNotFoundError(f"no subset {name!r}: there is no {folder / ROWS}; `tokenize` makes it")
         paths[relative] = path.resolve()
     if len(paths) < len(names):
         raise ValueError(f"subfolders must name every subset once, got {names}")

@@ -8,8 +8,13 @@ A subcommand is a function (see `nanoset_ref.command`), imported when it is aske
 from __future__ import annotations
 
 import importlib
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from nanoset_ref.command import one_line, run
 
@@ -58,3 +63,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if function == "main":
         return int(work(words[1:], prog))
     return run(work, words[1:], prog)
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands as a step of a datatrove pipeline, for its executors on local processes, Slurm or Ray.
+
+    Task r of N runs commands r, r + N, r + 2 N, ... one after another, each in its own process. So files are the same,
+    byte for byte, as when the commands are typed on one machine. An executor that fails or is killed skips completed
+    tasks when it runs again; give it as many tasks as there are commands.
+
+    Args:
+        commands: lists of the words after `nanoset-ref`.
+
+    Raises:
+        RuntimeError: (when run) a command failed; the last line it wrote.
+    """
+
+    commands: Sequence[Sequence[str]]
+
+    def __call__(self, data: Any = None, rank: int = 0, world_size: int = 1) -> Any:
+        """Run this task's commands; `data` goes on to the next step unchanged."""
+        for words in islice(self.commands, rank, None, world_size):
+            done = subprocess.run([sys.executable, "-m", "nanoset_ref.cli", *words], stderr=subprocess.PIPE, text=True)
+            if done.returncode:
+                said = done.stderr.strip().splitlines()[-1:]
+                raise RuntimeError(f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: {said}")
+        return data
