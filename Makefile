@@ -4,6 +4,7 @@
 #   make test        all tests and all notebooks, compared      PYTEST_FLAGS="-k collator"
 #   make notebooks   run every notebook again and save it       NOTEBOOKS=notebooks/01_quickstart.ipynb
 #   make lint        ruff (also on the notebooks) and mypy
+#   make site        the course and the package's pages as a web site, in build/site
 #   make clean       remove .venv and the prepared corpus
 #
 # PYTHON=/path/to/python chooses the interpreter, PIP_FLAGS="--index-url ..." where packages come from: torch from PyPI
@@ -11,7 +12,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks lint clean corpus
+.PHONY: help lab test notebooks lint site clean corpus
 
 BIN := .venv/bin
 NOTEBOOKS ?= $(wildcard notebooks/*.ipynb)
@@ -35,11 +36,15 @@ lint: .venv/installed-test
 	$(BIN)/python -m ruff format --check --quiet
 	$(BIN)/python -m mypy
 
+site: .venv/installed-site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/site
+	@echo "build/site/index.html"
+
 corpus: | .venv/installed-lab
 	@cd notebooks && ../$(BIN)/python -m nanoset_ref.corpus data
 
 clean:
-	rm -rf .venv notebooks/data
+	rm -rf .venv notebooks/data build docs/generated
 
 # numba keeps what it compiled until the file itself changes, even where that holds an inlined function of another one.
 .venv/compiled: $(wildcard nanoset_ref/*.py nanoset_ref/*/*.py) | .venv/installed-lab
@@ -49,7 +54,8 @@ clean:
 # The stamps make the second call quick: pip runs again only when what it was told has changed. `test` holds all of `lab`.
 .venv/installed-test: EXTRAS := lab,test
 .venv/installed-lab: EXTRAS := lab
-.venv/installed-test .venv/installed-lab: pyproject.toml constraints.txt
+.venv/installed-site: EXTRAS := lab,site
+.venv/installed-test .venv/installed-lab .venv/installed-site: pyproject.toml constraints.txt
 	@set -e; \
 	stop() { printf '\nmake: %s\n' "$$@" >&2; exit 1; }; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
