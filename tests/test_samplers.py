@@ -119,7 +119,7 @@ def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
             range(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers
         )
 
-    check_resume_contract(factory, torch.Tensor.tolist, 61, workers=[num_workers])
+    check_resume_contract(factory, torch.Tensor.tolist, 61, layouts=[(2, 3), (1, 2)], workers=[num_workers])
 
 
 # ---- SkipBatchSampler
