@@ -12,6 +12,7 @@ import io
 import shutil
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from docutils import nodes
@@ -42,7 +43,8 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 
 html_theme = "sphinx_book_theme"
 html_title = "nanoset_ref: how tokens reach the GPUs"
-html_static_path: list[str] = []
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "repository_url": REPOSITORY,
     "use_repository_button": True,
@@ -82,7 +84,7 @@ def _prose(docstring: str) -> list[str]:
     for paragraph in docstring.split("\n\n"):
         is_code = paragraph.startswith((">>>", "    "))
         kind = "python" if paragraph.startswith(">>>") else "text"
-        page += ["", *([f"```{kind}", paragraph, "```"] if is_code else [paragraph])]
+        page += ["", *([f"```{kind}", dedent(paragraph), "```"] if is_code else [paragraph])]
     return page
 
 
