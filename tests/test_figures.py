@@ -40,12 +40,9 @@ TINY = [
     ["Nora", " and", " the", " owl", " walked", " home", " quietly", ".", "<|endoftext|>"],
     ["print", "(", "3", " +", " 4", ")", " ", " #", " 7", "<|endoftext|>"],
 ]
-RANKS = {
-    "strided, 4 ranks": [k % 4 for k in range(32)],
-    "blocks, 2 ranks": [k // 4 % 2 for k in range(32)],
-    "cut short": [k // 8 if k < 30 else -1 for k in range(32)],
-}
-POINTERS = {"input_ids": "-> rank 0", "input_mask": "-> rank 0", "label_ids": "-> rank 3", "label_mask": "-> rank 3"}
+TWO = [(7, " owl", "stories"), (0, "def", "programs")]
+RANKS = {"blocks, 2 GPUs": ([k // 4 % 2 for k in range(32)], 4), "parts, 4 GPUs": ([k // 8 for k in range(32)], 2)}
+POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "label_ids": "→ rank 3", "label_mask": "→ rank 3"}
 FIRST = POINTERS | {"input_ids": "int32 [4, 8]", "input_mask": "bool [4, 8]"}
 LAST = POINTERS | {"label_ids": "int32 [4, 8]", "label_mask": "bool [4, 8]"}
 ROLES = ["rank 0\nembedding", "rank 1\nlayers", "rank 3\nloss"]
@@ -84,14 +81,15 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (orders.readings, [[("nanotron", DATASETS, SAMPLES), ("stateless", DATASETS, SAMPLES)], LENGTHS], "d0|stateless"),
     (orders.readings_along_file, [[("no weights", [DRAW.randint(0, 3, 200)] * 3)] * 1, NAMES], "no weights|stories"),
     (orders.epochs, [[("nanotron", DRAW.randint(0, 300, 900)), ("x", DRAW.randint(0, 300, 900))], 300], "sample"),
-    (batches.shift, [["Nora", " walked", " home", ".", " The", " owl"]], "input_ids|label_ids|␣walked"),
-    (sharding.pipeline, [[FIRST, POINTERS, LAST], ROLES], "→ rank 3|int32 [4, 8]|label_mask"),
+    (batches.runs, [{"run A": np.linspace(6, 2, 60), "run B": np.linspace(6, 0, 60)}, "broken"], "run A|run B|broken"),
+    (batches.shift, [["Nora", " walked", " home", ".", " The", " owl"], "six"], "input_ids|label_ids|␣walked|six"),
+    (batches.samples, [{"got": [*TWO, None], "gave": [*TWO, TWO[0]]}, "lost", [7]], "got|7\n␣owl|0\ndef|lost"),
+    (sharding.pipeline, [[FIRST, POINTERS, LAST], ROLES, "flow"], "→ rank 3|int32 [4, 8]|label_mask|activations|flow"),
     (blocks.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|3 to 6|asked for"),
     (blocks.cost, [{"naive": STEP, "as one block": {"read": 32768}}], "  128 KiB|stack|naive"),
-    (sharding.readers, [RANKS, 8], "cut short|28|position"),
-    (sharding.machine, [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4], "pp rank 1|dp rank 1"),
+    (sharding.readers, [RANKS, "fair"], "parts, 4 GPUs|28|page|fair"),
+    (sharding.machine, [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4, "two readers"], "pp rank 1|dp rank 1|two readers"),
     (resume.times_read, [{"skips": [0, 1, 2, 1] * 20}, {24: "crash", 40: "epoch 2"}], "crash|never read|skips"),
-    (sharding.growth, [[10, 100], {"a range": [48, 48], "x": [1, 10**6]}, "samples", "bytes"], "a range|bytes"),
     (resume.timeline, [[(1, 17), (16, 22), (21, 24)], [5, 10, 15, 20], 24], "start 3|killed|lost, done again"),
     (resume.losses, [LOSSES, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}], "SIGKILL|whole|after"),
     (megatron.stream, [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]], "document 4|k = 0 (sample 3)|sample 3"),
