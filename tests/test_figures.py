@@ -41,11 +41,11 @@ TINY = [
     ["print", "(", "3", " +", " 4", ")", " ", " #", " 7", "<|endoftext|>"],
 ]
 TWO = [(7, " owl", "stories"), (0, "def", "programs")]
-RANKS = {"blocks, 2 GPUs": ([k // 4 % 2 for k in range(32)], 4), "parts, 4 GPUs": ([k // 8 for k in range(32)], 2)}
-POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "label_ids": "→ rank 3", "label_mask": "→ rank 3"}
+RANKS = {f"parts, {gpus} GPUs": [(k * gpus // 32, k % 4 == 0) for k in range(32)] for gpus in (2, 4)}
+POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "model": "layers"}
+POINTERS |= {"label_ids": "→ rank 3", "label_mask": "→ rank 3"}
 FIRST = POINTERS | {"input_ids": "int32 [4, 8]", "input_mask": "bool [4, 8]"}
 LAST = POINTERS | {"label_ids": "int32 [4, 8]", "label_mask": "bool [4, 8]"}
-ROLES = ["rank 0\nembedding", "rank 1\nlayers", "rank 3\nloss"]
 LAYOUTS = [
     SimpleNamespace(dp_rank=dp, pp_rank=pp, tp_rank=tp, dp_size=2, pp_size=2, tp_size=2)
     for pp in range(2)
@@ -81,10 +81,14 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (orders.readings, [[("nanotron", DATASETS, SAMPLES), ("stateless", DATASETS, SAMPLES)], LENGTHS], "d0|stateless"),
     (orders.readings_along_file, [[("no weights", [DRAW.randint(0, 3, 200)] * 3)] * 1, NAMES], "no weights|stories"),
     (orders.epochs, [[("nanotron", DRAW.randint(0, 300, 900)), ("x", DRAW.randint(0, 300, 900))], 300], "sample"),
-    (batches.runs, [{"run A": np.linspace(6, 2, 60), "run B": np.linspace(6, 0, 60)}, "broken"], "run A|run B|broken"),
+    (
+        batches.runs,
+        [{"run A": np.linspace(6, 2, 60), "run B": np.linspace(6, 0, 60)}, "broken"],
+        "  run A|  run B|broken",
+    ),
     (batches.shift, [["Nora", " walked", " home", ".", " The", " owl"], "six"], "input_ids|label_ids|␣walked|six"),
-    (batches.samples, [{"got": [*TWO, None], "gave": [*TWO, TWO[0]]}, "lost", [7]], "got|7\n␣owl|0\ndef|lost"),
-    (sharding.pipeline, [[FIRST, POINTERS, LAST], ROLES, "flow"], "→ rank 3|int32 [4, 8]|label_mask|activations|flow"),
+    (batches.samples, [{"got": TWO, "gave": [*TWO, TWO[0]]}, "lost", [7]], "got|7\n␣owl|0\ndef|lost"),
+    (sharding.pipeline, [[FIRST, POINTERS, LAST], "flow"], "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow"),
     (blocks.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|3 to 6|asked for"),
     (blocks.cost, [{"naive": STEP, "as one block": {"read": 32768}}], "  128 KiB|stack|naive"),
     (sharding.readers, [RANKS, "fair"], "parts, 4 GPUs|28|page|fair"),
