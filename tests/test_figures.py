@@ -54,14 +54,17 @@ LAYOUTS = [
 ]
 STEP = {"read": 32768, "stack": 32768, "copy out inputs and labels": 65536}
 OLD = {name: size / 1000 for name, size in STEP.items()}
-STRIPED = {
-    "one process, four workers": [(f"worker {w}", range(w, 32, 4)) for w in range(4)],
-    "world_size = 2, rank 0": [(f"worker {w}", range(2 * w, 32, 8)) for w in range(4)],
+PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
+TEXTS = {
+    "stories": ["Nobody had seen the letter."] * 6,
+    "arithmetic": ["7 * 8 = 56"] * 4,
+    "programs": ["assert f(7) == 56"] * 2,
 }
-PACKED = [(" column" if k % 5 else "<|endoftext|>", k // 20) for k in range(49)]
+SOURCES, SHUFFLED = [k // 30 for k in range(90)], DRAW.permutation(90)
+DEALT = {"first job": {0: "0", 4: "1"}, "second job": {4: "2"}}
 LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
 COSTS = {name: ([10, 100], [5, k + 1]) for k, name in enumerate(NAMES)}
-HANDED_OVER = {"until it dies": (range(20), range(20, 44)), "rank 1": (range(21, 44, 2), [])}
+HANDED_OVER = {"first job": {0: ("row 2", "stories"), 1: ("lost", "")}, "then rank 1": {1: ("row 0", "stories")}}
 RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
 DOCUMENTS = [list(range(9)), [9, 10, 11], [12, 13, 14, 15, 16], [17, 18], [19, 20, 21, 22]]
@@ -108,13 +111,26 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (permutations.deviations, [{name: DRAW.randn(800).cumsum() for name in NAMES}], "samples too many|stories"),
     (permutations.coverage, [{"nanotron": range(80), "stateless": range(200)}, 200], " all 200 samples|nanotron"),
     (permutations.costs, [[(what, COSTS) for what in ("bytes kept", "seconds")]], "bytes kept|stories"),
-    (streaming.striping, [STRIPED], "world_size = 2, rank 0|worker 3|31"),
-    (streaming.readings, [{"naive": list(range(24)) * 4, "dealt": range(23)}, 24], "naive|4|20"),
-    (streaming.collective, [[7, 5]], "step 4|waits for the others|done, saves and leaves"),
-    (streaming.packed_rows, [[PACKED[k : k + 17] for k in (0, 16, 32)]], "row 2|EOS|␣column"),
-    (streaming.handed_over, [HANDED_OVER], "ready, never delivered|rank 1|43"),
-    (streaming.encoders, [{f"shards = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}], "shards = 8|worker 3"),
-    (streaming.stream_or_file, [{"file": 4e8, "s": 2e6}, {"file": (0.2, 0), "s": (0, 0.2)}], " 400.00 million"),
+    (
+        streaming.dealt,
+        [TEXTS, DEALT, "two were lost", True],
+        "Nobody\nhad\nseen\nthe\nletter.|never|twice|second job|11",
+    ),
+    (streaming.collective, [[3, 3, 2], "two wait"], "step 1|waits for all ranks|has left|two wait"),
+    (streaming.packed_rows, [[PACKED[k : k + 9] for k in (0, 8, 16)], "from row to row"], "row 2|EOS|␣lantern"),
+    (streaming.mixtures, [dict.fromkeys(["no buffer", "all"], SOURCES), 8, "it does not mix"], "no buffer|stories"),
+    (
+        streaming.travels,
+        [{"M = 64": (SHUFFLED, SOURCES), "M = 8": (SHUFFLED, SOURCES)}, "no farther"],
+        "M = 64|row of the text",
+    ),
+    (streaming.handed_over, [HANDED_OVER, "two continue"], "lost|row 2|then rank 1|position|two continue"),
+    (
+        streaming.encoders,
+        [{f"shards = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}, "once"],
+        "shards = 8|worker 3",
+    ),
+    (streaming.passes, [{"token file": (2.0, 0.0), "stream": (0.0, 2.0)}, "soon"], "token file|stream|soon"),
     (chunks.packing, [[9, 24, 5, 3, 14, 30, 8, 2, 19, 12, 9], 16], "row 4|tail|17 lost"),
     (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "no wrap": [0.9, 0.2]}, "stories"], "4,097|0.1|stories"),
     (chunks.chunk_strips, [{"as dealt": np.sort(CHUNKS), "shuffled": CHUNKS}, NAMES], "chunk 7|stories"),

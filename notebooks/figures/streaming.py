@@ -1,134 +1,170 @@
-"""Pictures of streams: who is dealt which element, what a resume repeats or loses, packed rows, what it costs."""
+"""Pictures of streams: who is dealt which element, what a resume repeats or loses, packed rows, what a buffer mixes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from textwrap import wrap
 
+import numpy as np
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
-from figures.cells import HEIGHT, Cell, colour_of, document_colour, fill, heads, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, draw_lines, half_framed, key, panels, printable
-from figures.resume import times_read
+from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
+from figures.draw import COLOURS, IDLE, INK, LINES, RED, SOURCES, canvas, half_framed, key, panels, printable
+
+NAMES, FILLS, DARK = list(SOURCES), *zip(*SOURCES.values(), strict=True)
+HEADLINE = {"x": 0.01, "ha": "left", "weight": "bold"}
+TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
 
 
-def striping(contents: Mapping[str, Sequence[tuple[str, Sequence[int]]]]) -> Figure:
-    """Elements in their order from left to right, one row per worker; a filled cell is read by the worker of its row.
+def dealt(
+    documents: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[int, str]], title: str, count: bool = False
+) -> Figure:
+    """The elements in their order from left to right, and below them who reads which.
 
     Args:
-        contents: title -> (name, elements) of each worker.
+        documents: by source, the texts of the elements.
+        rows: per reader, what to write at each element it reads.
+        title: the takeaway.
+        count: a last row says how often each element is read.
     """
-    heights = [len(workers) for workers in contents.values()]
-    length = 1 + max(element for workers in contents.values() for _, elements in workers for element in elements)
-    size = 0.26 * sum(heights) + 0.4 * len(contents)
-    figure, places = panels(contents, size, rows=len(contents), height_ratios=heights)
-    for axes, workers in places:
-        rows = {
-            name: [Cell(element, str(element), colour_of(row)) for element in elements]
-            for row, (name, elements) in enumerate(workers)
-        }
-        fill(axes, rows, size=7)
-        axes.set_xlim(-0.1, length + 0.05)
-        axes.spines[:].set(visible=True, lw=0.5)
+    texts = ["\n".join(wrap(text, 7)) for text in chain.from_iterable(documents.values())]
+    fills = [SOURCES[source][0] for source, own in documents.items() for _ in own]
+    lines = {name: [Cell(k, text, fills[k]) for k, text in row.items()] for name, row in rows.items()}
+    if count:
+        times = Counter(chain.from_iterable(rows.values()))
+        lines["times read"] = [
+            Cell(k, *TIMES[times[k]], font={} if times[k] else {"color": "white"}) for k in range(len(texts))
+        ]
+    figure, axes = canvas(0.34 * len(lines) + 1.35)
+    draw_row(axes, [Cell(k, text, fills[k]) for k, text in enumerate(texts)], -2.4, height=2.2)
+    for row, line in enumerate(lines.values()):
+        draw_row(axes, line, row)
+    axes.set(xlim=(-0.05, len(texts)), ylim=(len(lines), -2.45), title=title)
+    axes.set_yticks([-1.3, *(row + HEIGHT / 2 for row in range(len(lines)))], ["document", *lines], size=9)
+    axes.set_xticks([k + 0.47 for k in range(len(texts))], range(len(texts)), size=9)
+    axes.tick_params(length=0, labelbottom=False, labeltop=True)
+    axes.spines[:].set_visible(False)
     return figure
 
 
-def readings(ways: Mapping[str, Sequence[int]], length: int) -> Figure:
-    """How often each of `length` elements was read, one row per way: once, never, or more often (with the number).
-
-    Args:
-        ways: name -> the elements as they were read.
-    """
-    counts = {name: Counter(read) for name, read in ways.items()}
-    rows = {name: [count[element] for element in range(length)] for name, count in counts.items()}
-    figure = times_read(rows, {})
-    heads(figure.axes[0], {element + 0.45: str(element) for element in range(0, length, 4)}, size=8)
-    return figure
-
-
-def collective(steps: Sequence[int]) -> Figure:
+def collective(steps: Sequence[int], title: str) -> Figure:
     """Training steps of ranks that meet in a collective operation at each, until one has no element left.
 
     Args:
         steps: of each rank; who has more waits at the first step that somebody else does not have.
+        title: the takeaway.
     """
     together = min(steps)
-    rows = {}
-    for rank, own in enumerate(steps):
-        if own > together:
-            last = Cell(together, "waits for the others", COLOURS[1], 2.4, {"ls": ":"})
-        else:
-            last = Cell(together, "done, saves and leaves", "none", 2.4, {"lw": 0})
-        both = [Cell(step, f"step {step}", COLOURS[0]) for step in range(together)]
-        rows[f"rank {rank}"] = [*both, last] if max(steps) > together else both
-    figure, axes = picture(rows, 0.6)
-    for step in range(together):
-        axes.plot([step + 0.47] * 2, [HEIGHT, len(steps) - 1], color=INK, lw=1.2, zorder=0)
+    ends = [Cell(together, "has left", "none", 1, {"lw": 0}), Cell(together, "waits for all ranks", COLOURS[4])]
+    both = [Cell(step, f"step {step}", COLOURS[5]) for step in range(together)]
+    figure, axes = picture({f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}, 0.33)
+    axes.set_title(title)
+    axes.vlines(np.arange(together) + 0.47, HEIGHT, len(steps) - 1, color=INK, lw=1.2, zorder=0)
     return figure
 
 
-def packed_rows(rows: Sequence[Sequence[tuple[str, int]]]) -> Figure:
-    """Packed rows of tokens, one colour per document; the last token of a row is the first of the next one (thick).
+def packed_rows(rows: Sequence[Sequence[tuple[str, str]]], title: str) -> Figure:
+    """Packed rows of tokens in the colours of their sources; a thick frame is a token that two rows share.
 
     Args:
-        rows: per row, (text, number of the document) of each token.
+        rows: per row, (text, source) of each token.
+        title: the takeaway.
     """
     drawn: dict[str, list[Cell]] = {}
     for number, row in enumerate(rows):
-        cells = drawn[f"row {number}"] = []
-        for column, (piece, document) in enumerate(row):
+        line = drawn[f"row {number}"] = []
+        for column, (piece, source) in enumerate(row):
             shared = (column == 0 and number > 0) or (column == len(row) - 1 and number + 1 < len(rows))
-            text, font = printable(piece, 7), {"weight": "bold" if piece.startswith("<|") else "normal"}
-            cells.append(Cell(column, text, document_colour(document), edge={"lw": 2.2 if shared else 0.6}, font=font))
-    figure, _ = picture(drawn, 0.5, family="monospace")
+            style = {"weight": "bold" if piece == "EOS" else "normal"}
+            line.append(Cell(column, printable(piece), SOURCES[source][0], 1, {"lw": 2.2 if shared else 0.6}, style))
+    figure, axes = picture(drawn, 0.3, room=0.35)
+    axes.set_title(title)
     return figure
 
 
-def handed_over(rows: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Figure:
-    """A run that is continued by another one: the positions each delivered, and those it had ready when it died.
+def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figure:
+    """The source of every row in the order in which a model reads them, one strip per buffer.
 
     Args:
-        rows: name -> (delivered positions, positions that were prefetched only).
+        sources: name of the strip -> number of the source at each position; positions run down, then to the right.
+        height: positions in a column.
+        title: the takeaway.
     """
-    drawn = {}
-    for row, (name, (delivered, ready)) in enumerate(rows.items()):
-        waiting = [Cell(position, str(position), IDLE, edge={"ls": ":"}) for position in ready]
-        drawn[name] = waiting + [Cell(position, str(position), colour_of(row)) for position in delivered]
-    figure, _ = picture(drawn, 0.45, room=0.5, size=7)
-    key(figure, {"ready, never delivered": IDLE})
+    figure, places = panels(sources, 1.1 * len(sources) + 0.9, rows=len(sources))
+    for axes, numbers in places:
+        drawn = np.resize(numbers, (np.size(numbers) // height, height)).T
+        extent = (0, drawn.size, height, 0)
+        axes.imshow(drawn, ListedColormap(FILLS), aspect="auto", interpolation="nearest", extent=extent)
+        axes.set(yticks=[])
+        axes.label_outer()
+    axes.set_xlabel("position in the run")
+    figure.suptitle(title, **HEADLINE)
+    key(figure, dict(zip(NAMES, FILLS, strict=True)))
     return figure
 
 
-def encoders(contents: Mapping[str, Sequence[Sequence[bool]]]) -> Figure:
+def travels(orders: Mapping[str, tuple[ArrayLike, Sequence[int]]], title: str) -> Figure:
+    """Which row of the text is read at each position, one panel per buffer; without a shuffle it is the diagonal.
+
+    Args:
+        orders: title -> (row at each position, number of its source).
+        title: the takeaway.
+    """
+    figure, places = panels(orders, 2.9, sharey=True)
+    for axes, (rows, sources) in places:
+        axes.scatter(np.arange(np.size(rows)), rows, s=0.6, c=np.take(DARK, sources))
+        half_framed(axes, xlabel="position in the run")
+    places[0][0].set_ylabel("row of the text")
+    figure.suptitle(title, **HEADLINE)
+    return figure
+
+
+def handed_over(rows: Mapping[str, Mapping[int, tuple[str, str]]], title: str) -> Figure:
+    """A run that is continued by another one: what each delivered at which position.
+
+    Args:
+        rows: name -> position -> (text, source; another word for what was never delivered).
+        title: the takeaway.
+    """
+    drawn = {
+        name: [Cell(k, text, SOURCES.get(source, [IDLE])[0]) for k, (text, source) in row.items()]
+        for name, row in rows.items()
+    }
+    figure, axes = picture(drawn, 0.36, room=0.75)
+    heads(axes, {k + 0.47: str(k) for k in sorted({*chain.from_iterable(rows.values())})}, "position", size=9)
+    axes.set_title(title)
+    return figure
+
+
+def encoders(contents: Mapping[str, Sequence[Sequence[bool]]], title: str) -> Figure:
     """Which worker encodes which block of text, one panel per way: contents[title][worker][block]."""
-    first = next(iter(contents.values()))
-    figure, places = panels(contents, 0.32 * len(first) + 0.6)
+    figure, places = panels(contents, 0.27 * len(next(iter(contents.values()))) + 0.85)
     for axes, matrix in places:
         rows = {
-            f"worker {worker}": [
-                Cell(k, "", colour_of(worker) if encodes else "white") for k, encodes in enumerate(row)
-            ]
+            f"worker {worker}": [Cell(k, "", COLOURS[3] if own else "white") for k, own in enumerate(row)]
             for worker, row in enumerate(matrix)
         }
         fill(axes, rows)
         axes.set_xlabel("blocks of the text")
+        axes.label_outer()
+    figure.suptitle(title, **HEADLINE)
     return figure
 
 
-def stream_or_file(tokens_per_second: Mapping[str, float], seconds: Mapping[str, tuple[float, float]]) -> Figure:
-    """Left, tokens per second of each way, logarithmic; right, the time all of it takes against passes over the text.
+def passes(seconds: Mapping[str, tuple[float, float]], title: str) -> Figure:
+    """The time that all of it takes against passes over the text.
 
     Args:
-        tokens_per_second: name -> while training.
         seconds: name -> (before the first pass, for each pass).
+        title: the takeaway.
     """
-    figure, [(left, _), (right, _)] = panels({"while training": 0, "all of it": 0}, 3.2)
-    rates = list(tokens_per_second.values())
-    bars = left.barh(list(tokens_per_second), rates, color=LINES)
-    left.bar_label(bars, [f" {rate / 1e6:,.2f} million" for rate in rates], size=9)
-    left.invert_yaxis()
-    half_framed(left, xscale="log", xlabel="tokens per second", xlim=(1e4, 20 * max(rates)))
-    passes = range(1, 7)
-    lines = {name: [passes, [before + each * n for n in passes]] for name, (before, each) in seconds.items()}
-    draw_lines(right, lines, LINES, marker="o")
-    half_framed(right, xlabel="passes over the text", ylabel="seconds", ylim=(0, None), xticks=list(passes))
-    right.legend(frameon=False, fontsize=9)
+    figure, axes = canvas(2.6)
+    numbers = np.arange(1, 7)
+    for (name, (before, each)), colour in zip(seconds.items(), (LINES[3], INK), strict=False):
+        axes.plot(numbers, before + each * numbers, "o-", color=colour)
+        axes.text(6.1, before + each * 6, name, color=colour, va="center")
+    labels = {"xlabel": "passes over the text", "ylabel": "seconds", "title": title}
+    half_framed(axes, xlim=(0.8, 7.1), ylim=(0, None), xticks=numbers, **labels)
     return figure
