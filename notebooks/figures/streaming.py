@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, SOURCES, canvas, half_framed, key, panels, printable
+from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, half_framed, key, panels, printable
 
 NAMES, FILLS, DARK = list(SOURCES), *zip(*SOURCES.values(), strict=True)
 HEADLINE = {"x": 0.01, "ha": "left", "weight": "bold"}
@@ -150,21 +150,4 @@ def encoders(contents: Mapping[str, Sequence[Sequence[bool]]], title: str) -> Fi
         axes.set_xlabel("blocks of the text")
         axes.label_outer()
     figure.suptitle(title, **HEADLINE)
-    return figure
-
-
-def passes(seconds: Mapping[str, tuple[float, float]], title: str) -> Figure:
-    """The time that all of it takes against passes over the text.
-
-    Args:
-        seconds: name -> (before the first pass, for each pass).
-        title: the takeaway.
-    """
-    figure, axes = canvas(2.6)
-    numbers = np.arange(1, 7)
-    for (name, (before, each)), colour in zip(seconds.items(), (LINES[3], INK), strict=False):
-        axes.plot(numbers, before + each * numbers, "o-", color=colour)
-        axes.text(6.1, before + each * 6, name, color=colour, va="center")
-    labels = {"xlabel": "passes over the text", "ylabel": "seconds", "title": title}
-    half_framed(axes, xlim=(0.8, 7.1), ylim=(0, None), xticks=numbers, **labels)
     return figure
