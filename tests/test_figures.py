@@ -27,19 +27,13 @@ from figures import (
 )
 
 DRAW = np.random.RandomState(0)
-LENGTHS = [8, 2, 5, 5]
-DATASETS = DRAW.randint(0, 4, 70)
-SAMPLES = DRAW.randint(0, 100, 70) % np.array(LENGTHS)[DATASETS]
 NAMES = ["stories", "arithmetic", "programs"]
-THREE_RUNS = [
-    (title, DRAW.randint(0, 3, 3600), [0.3, 0.3, 0.4]) for title in ("no weights", "equal weights", "8 : 1 : 1")
-]
-TINY = [
-    ["The", " lantern", " was", " old", ".", "<|endoftext|>"],
-    ["7", " *", " 8", " =", " 56", "<|endoftext|>"],
-    ["Nora", " and", " the", " owl", " walked", " home", " quietly", ".", "<|endoftext|>"],
-    ["print", "(", "3", " +", " 4", ")", " ", " #", " 7", "<|endoftext|>"],
-]
+TINY = {
+    "stories": "The| lantern| was| old|.|EOS|Nora| walked| home|.|EOS".split("|"),
+    "programs": "def| f|(|x|):|\n   | return| x|EOS|f|(|7|)|EOS".split("|"),
+}
+RUNS = {name: np.linspace(8, 4, 60) for name in ("shuffled", "in file order")}
+UNSEEN = {name: [5.0, 4.0] for name in RUNS}
 TWO = [(7, " owl", "stories"), (0, "def", "programs")]
 RANKS = {f"parts, {gpus} GPUs": [(k * gpus // 32, k % 4 == 0) for k in range(32)] for gpus in (2, 4)}
 POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "model": "layers"}
@@ -71,15 +65,11 @@ MEMORY = [{"seconds": s, "anonymous_mib": 200, "file_mib": min(700, 60 * s), "ro
 
 # a function, its arguments, and what the picture has to say
 PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
-    (quickstart.text_to_batch, [TINY, 8, [2, 0, 1], 2], "k = 0 → sample 2|EOS|␣lan…"),
-    (quickstart.lengths, [{name: 2 ** DRAW.randint(2, 12, 300) for name in NAMES}], "documents|stories"),
-    (quickstart.loss_curve, [np.linspace(8, 4, 60), 8.3, "Nora. <|endoftext|>"], "guessing among all tokens"),
-    (orders.strips, [[("greedy", DATASETS[:20], SAMPLES[:20]), ("shuffled", DATASETS[20:40], SAMPLES[20:40])]], "d3"),
-    (orders.greedy_errors, [DRAW.rand(20, 4), DATASETS[:20].tolist()], "d0|step t"),
-    (orders.shares_along_run, [THREE_RUNS, NAMES], "8 : 1 : 1|stories"),
-    (orders.readings, [[("nanotron", DATASETS, SAMPLES), ("stateless", DATASETS, SAMPLES)], LENGTHS], "d0|stateless"),
-    (orders.readings_along_file, [[("no weights", [DRAW.randint(0, 3, 200)] * 3)] * 1, NAMES], "no weights|stories"),
-    (orders.epochs, [[("nanotron", DRAW.randint(0, 300, 900)), ("x", DRAW.randint(0, 300, 900))], 300], "sample"),
+    (quickstart.text_to_batch, [TINY, 4, [("programs", 1), ("stories", 0), ("programs", 2)], 2], "1:  inputs|↵|old"),
+    (quickstart.order_and_loss, [RUNS, {"stories": 40, "programs": 20}, UNSEEN, 8.3], "shuffled|stories"),
+    (orders.greedy_choice, [{"stories": 0.7, "programs": 0.3}, [0, 1, 0, 0]], "stories, 70%|position t"),
+    (orders.times_read, [{"stories": [2, 2, 1], "programs": [1] * 700 + [0] * 500}, "T"], "never read: 500 of 1,200  "),
+    (orders.epochs, [{"new": DRAW.permutation(900) % 300}, 300, 150], "sample 150|epoch 3|sample"),
     (
         batches.runs,
         [{"run A": np.linspace(6, 2, 60), "run B": np.linspace(6, 0, 60)}, "broken"],

@@ -1,107 +1,89 @@
-"""Pictures of orders: indexes as strips, greedy choices, shares along a run, readings."""
+"""Pictures of orders: greedy choices, readings, epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import Cell, colour_of, fill, in_line, picture
-from figures.draw import COLOURS, INK, curves, key, panels
-from figures.permutations import clouds
+from figures.draw import GREY, INK, RED, SOURCES, panels
 
 
-def strips(rows: Sequence[tuple[str, ArrayLike, ArrayLike]]) -> Figure:
-    """Stretches of an index as coloured cells: the colour is the dataset, the number the sample.
+def greedy_choice(weights: Mapping[str, float], chosen: Sequence[int]) -> Figure:
+    """How far each source is behind its share before and after each step, and the dot where it gives a sample."""
+    chosen = np.asarray(chosen)
+    figure, places = panels(dict.fromkeys(weights, 0), 3.6, rows=len(weights), sharex=True, sharey=True)
+    steps = np.arange(len(chosen))
+    for dataset, ((axes, _), (source, weight)) in enumerate(zip(places, weights.items(), strict=True)):
+        fill, line = SOURCES[source]
+        given = (chosen == dataset).astype(int)
+        before = weight * np.maximum(steps, 1) - (np.cumsum(given) - given)
+        x, y = np.repeat(steps, 2), np.ravel([before, before - given], "F")
+        axes.fill_between(x, y, color=fill, alpha=0.6, lw=0)
+        axes.plot(x, y, color=line, lw=1.5)
+        axes.scatter(steps[given > 0], before[given > 0], 45, [line], zorder=3, clip_on=False)
+        axes.axhline(0, color=INK, lw=0.8)
+        axes.set_title(f"{source}, {weight:.0%}", size=10.5, color=line)
+        axes.set(yticks=(-0.5, 0, 0.5), ylim=(-0.9, 0.6), xticks=steps)
+    places[1][0].set_ylabel("samples behind its share")
+    places[-1][0].set_xlabel("position t")
+    figure.suptitle("The source that is furthest behind gives the next sample", x=0.01, ha="left", weight="bold")
+    return figure
+
+
+def times_read(counts: Mapping[str, ArrayLike], title: str) -> Figure:
+    """How often each sample is read, from the beginning of each file to its end, and what is never read.
 
     Args:
-        rows: (name, datasets [n], samples [n]) of each stretch.
+        counts: by source, the readings of each of its samples; those never read are the last ones.
+        title: the takeaway.
     """
-    drawn = {name: in_line(np.asarray(samples), np.asarray(datasets)) for name, datasets, samples in rows}
-    figure, _ = picture(drawn, 0.6, room=0.5, size=9)
-    datasets = np.unique(np.concatenate([np.asarray(found) for _, found, _ in rows])).tolist()
-    key(figure, {f"d{dataset}": colour_of(dataset) for dataset in datasets}, "upper center")
+    figure, places = panels(dict(counts), 1.15 * len(counts) + 0.6, rows=len(counts), sharex=True, sharey=True)
+    longest, total = max(map(np.size, counts.values())), sum(np.sum(found) for found in counts.values())
+    top = 1.05 * max(np.max(found) for found in counts.values())
+    for axes, (source, found) in zip((axes for axes, _ in places), counts.items(), strict=True):
+        found, (fill, line) = np.asarray(found), SOURCES[source]
+        read, size = int((found > 0).sum()), len(found)
+        axes.fill_between(np.arange(size + 1), [*found, 0], step="post", color=fill, lw=0)
+        axes.step(np.arange(read + 1), [*found[:read], 0], where="post", color=line, lw=1.5)
+        often = " or ".join(str(count) for count in np.unique(found[:read]))
+        axes.text(read / 2, 0.4, f"{often} times", ha="center", va="bottom", size=10)
+        if read < size:
+            axes.axvspan(read, size, color="#fae4e1", lw=0)
+            never = f"never read: {size - read:,} of {size:,}  "
+            axes.text(size, 0.7 * top, never, ha="right", color=RED, size=11.5, weight="bold")
+        axes.set_title(f"{source}: {np.sum(found) / total:.1%} of the run", size=10.5, color=line)
+        axes.set(xlim=(0, longest), ylim=(0, top))
+    places[len(counts) // 2][0].set_ylabel("times read")
+    places[-1][0].set_xlabel("sample, from the beginning of its file to the end")
+    figure.suptitle(title, x=0.01, ha="left", weight="bold")
     return figure
 
 
-def greedy_errors(errors: ArrayLike, chosen: Sequence[int]) -> Figure:
-    """How far each dataset is behind its share before each step, and which one is taken: [steps, datasets]."""
-    errors = np.asarray(errors)
-    lines = {f"d{dataset}": [column] for dataset, column in enumerate(errors.T)}
-    labels = {"xlabel": "step t", "ylabel": "weight x t - taken  (samples)"}
-    figure = curves({"dot: the one that is taken": lines}, 3.2, legend=None, xticks=range(len(chosen)), **labels)
-    (axes,) = figure.axes
-    axes.scatter(range(len(chosen)), errors[range(len(chosen)), chosen], 49, [colour_of(d) for d in chosen],
-                 edgecolor=INK, zorder=3)  # fmt: skip
-    axes.axhline(0, color=INK, lw=0.6)
-    key(figure, loc="upper right")
-    return figure
-
-
-def shares_along_run(runs: Sequence[tuple[str, ArrayLike, Sequence[float]]], names: Sequence[str]) -> Figure:
-    """The share of each dataset in the first k samples, against its weight (dashed).
+def epochs(runs: Mapping[str, ArrayLike], samples_per_epoch: int, followed: int) -> Figure:
+    """Which sample is read at each position, over several epochs, and where one of them is.
 
     Args:
-        runs: (title, dataset index [N], weights) of each order.
-        names: of the datasets.
+        runs: by title, the sample at each position.
+        samples_per_epoch: positions from one vertical line to the next.
+        followed: the sample whose dots are large.
     """
-    contents = {}
-    for title, index, _ in runs:
-        k = np.arange(1, len(np.asarray(index)) + 1)
-        contents[title] = {name: [k, np.cumsum(np.asarray(index) == d) / k] for d, name in enumerate(names)}
-    settings = {"xlabel": "samples read", "ylabel": "share of the samples read", "xscale": "log", "ylim": (0, 1)}
-    figure = curves(contents, 3.2, **settings)
-    for axes, (_, _, weights) in zip(figure.axes, runs, strict=True):
-        for weight, colour in zip(weights, COLOURS, strict=False):
-            axes.axhline(weight, color=colour, ls="--", lw=1)
-    return figure
-
-
-def readings(rows: Sequence[tuple[str, ArrayLike, ArrayLike]], lengths: Sequence[int]) -> Figure:
-    """How often each sample of each dataset is read: a square per sample with its count, the darker the more.
-
-    Args:
-        rows: (title, datasets [N], samples [N]) of each order.
-        lengths: samples in each dataset.
-    """
-    counts = {title: _counts(np.asarray(found), np.asarray(samples), lengths) for title, found, samples in rows}
-    most = max(int(count.max()) for found in counts.values() for count in found)
-    figure, places = panels(counts, 0.5 * len(lengths) + 0.5)
-    for axes, found in places:
-        drawn = {f"d{d}": [_shaded(k, n, most) for k, n in enumerate(count.tolist())] for d, count in enumerate(found)}
-        fill(axes, drawn, size=9)
-    return figure
-
-
-def _counts(datasets: np.ndarray, samples: np.ndarray, lengths: Sequence[int]) -> list[np.ndarray]:
-    return [np.bincount(samples[datasets == dataset], minlength=length) for dataset, length in enumerate(lengths)]
-
-
-def _shaded(left: int, number: int, most: int) -> Cell:
-    depth = (number / most) ** 0.5
-    font = {"color": "white" if depth > 0.7 else INK}
-    return Cell(left, str(number), matplotlib.colormaps["Blues"](0.7 * depth), font=font)
-
-
-def readings_along_file(runs: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str]) -> Figure:
-    """How often the samples along each file are read, on average over 40 stretches: counts [samples] per dataset."""
-    contents = {title: dict(zip(names, map(_averages, counts), strict=True)) for title, counts in runs}
-    labels = {"xlabel": "place in the file (0: beginning, 1: end)", "ylabel": "times read, on average"}
-    return curves(contents, 3.2, style={"drawstyle": "steps-post"}, **labels)
-
-
-def _averages(counts: ArrayLike, stretches: int = 40) -> tuple[np.ndarray, list[float]]:
-    means = [float(part.mean()) for part in np.array_split(np.asarray(counts), stretches)]
-    return np.arange(stretches) / stretches, means
-
-
-def epochs(runs: Sequence[tuple[str, ArrayLike]], samples_per_epoch: int) -> Figure:
-    """Which sample is read at each position, over several epochs: places [N] in one epoch's data, laid end to end."""
-    figure = clouds(runs, xlabel="position in the run")
-    for axes, (_, places) in zip(figure.axes, runs, strict=True):
-        for edge in range(0, len(np.asarray(places)) + 1, samples_per_epoch):
-            axes.axvline(edge, color=INK, lw=0.6)
+    figure, places = panels(runs, 3, sharey=True)
+    for axes, samples in places:
+        samples = np.asarray(samples)
+        axes.plot(samples, ls="none", marker=".", ms=2.5, color=SOURCES["stories"][0])
+        found = np.flatnonzero(samples == followed)
+        axes.plot(found, samples[found], ls="none", marker="o", ms=7, color=SOURCES["arithmetic"][1])
+        axes.text(found[0], followed - 9, f"sample {followed}", ha="center", va="top", size=9.5, weight="bold")
+        for begin, end in pairwise(found.tolist()):
+            axes.plot([begin, end], [followed, followed], color=INK, lw=1)
+            axes.text((begin + end) / 2, followed + 5, f"{end - begin}", ha="center", va="bottom", weight="bold")
+        for number, edge in enumerate(range(0, len(samples), samples_per_epoch)):
+            axes.axvline(edge, color=GREY, lw=0.8)
+            axes.text(edge + samples_per_epoch / 2, -6, f"epoch {number + 1}", ha="center", va="top", size=9.5)
+        axes.set(xlabel="position", ylim=(-30, None))
+    figure.axes[0].set_ylabel("sample")
     return figure

@@ -1,86 +1,124 @@
-"""Pictures of the main road: from text to a batch, how long documents are, and a falling loss."""
+"""Pictures of the main road: from text to a batch, and what the order does to the loss."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from figures.cells import Cell, document_colour, draw_row, side_by_side
-from figures.draw import GREY, INK, LINES, arrow, canvas, curves, half_framed, panels, printable
+from figures.cells import Cell, draw_row, side_by_side
+from figures.draw import GREY, INK, RED, SOURCES, arrow, canvas, panels, printable
+
+LEFT, CELL, LINE = 0.82, 0.47, 0.235  # inches: where tokens begin, from one to the next, from row to row
+ORDER, END = 5.95, 7.38  # inches: where the order begins, and where the line from it to the batch runs down
+Runs = Mapping[str, Sequence[float]]
 
 
 def text_to_batch(
-    documents: Sequence[Sequence[str]], sequence_length: int, order: Sequence[int], batch_size: int
+    files: Mapping[str, Sequence[str]], sequence_length: int, order: Sequence[tuple[str, int]], batch_size: int
 ) -> Figure:
-    """The whole road in one picture: documents, the token file, its samples, and the first batch of the global order.
+    """The whole road in one picture: documents, token files, their samples, the order, and its first batch.
 
     Args:
-        documents: per document the text of its tokens, the separator included as the last.
+        files: by source, the text of its tokens; "EOS" ends a document.
         sequence_length: S; sample j is the S + 1 tokens from j * S on.
-        order: order[k] is the sample that stands at position k.
+        order: the (source, sample) at each position.
         batch_size: samples in the batch: positions 0 to batch_size - 1.
     """
-    tokens = [(piece, number) for number, document in enumerate(documents) for piece in document]
-    figure, axes = canvas(3.6 + 0.45 * batch_size)
-    words = [printable("".join(document[:-1]), 4 * len(document)).replace("␣", " ") for document in documents]
-    bars = ((text, document_colour(n), len(documents[n])) for n, text in enumerate(words))
-    draw_row(axes, side_by_side(bars), 0, size=9, style="italic")
-    _tokens(axes, tokens, 0, 1.9)
-    width = sequence_length + 1
-    for sample in range((len(tokens) - 1) // sequence_length):
-        cell = Cell(sample * sequence_length, f"sample {sample}", width=width)
-        draw_row(axes, [cell], 3.5 + 0.62 * (sample % 2), height=0.5)
-    left = max(0.0, (len(tokens) - width) / 2)
-    for k, sample in enumerate(order[:batch_size]):
-        top, begin = 5.75 + 1.05 * k, sample * sequence_length
-        _tokens(axes, tokens[begin : begin + width], left, top)
-        axes.text(left - 0.3, top + 0.45, f"k = {k} → sample {sample}", ha="right", va="center", size=9)
-        centre = begin + width / 2
-        side = left - 3.5 if centre < left + width / 2 else left + width + 0.05
-        end = (left + width / 2, top) if k == 0 else (side, top + 0.4)
-        arrow(axes, (centre, 4.0 + 0.62 * (sample % 2)), end)
-    names = {-0.25: "documents", 1.65: "token file", 3.22: "samples of S + 1 tokens, neighbours share one"}
-    for height, name in names.items():
-        axes.text(0, height, name, size=9, weight="bold", va="center")
-    bottom = 5.75 + 1.05 * batch_size
-    axes.text(left + width + 0.4, (5.75 + bottom) / 2, "batch", size=9, weight="bold", va="center")
-    axes.set(xlim=(-0.1, len(tokens) + 0.1), ylim=(bottom + 0.1, -0.5))
+    figure, axes = canvas(6.6)
+    axes.set(xlim=(0, 7.5), ylim=(6.25, -0.05), title="Text becomes token files, samples in one order, and a batch")
     axes.axis("off")
+    y = _head(axes, 0, 0, f"1  Text: {sum(pieces.count('EOS') for pieces in files.values())} documents")
+    for source, pieces in files.items():
+        texts = "".join(pieces).replace("\n   ", " ↵   ").removesuffix("EOS").split("EOS")
+        for row in np.array_split(range(len(texts)), -(-len(texts) // 4)):
+            documents = ((texts[i], _shade(source, i), (END - LEFT) / len(row)) for i in row)
+            y = _row(axes, side_by_side(documents, LEFT), y, "" if row[0] else source)
+    _head(axes, ORDER, y + 0.12, "3  One order")
+    top = y = _head(axes, 0, y + 0.12, f"2  Token files, cut into samples of S + 1 = {sequence_length + 1} tokens")
+    end, ends, rows = LEFT + sequence_length * CELL, {}, {}
+    for source, pieces in files.items():
+        document, tokens = 0, []
+        for piece in pieces:
+            tokens.append(
+                (printable(piece.strip(" ")), "#c8c8c8" if piece == "EOS" else _shade(source, document), CELL)
+            )
+            document += piece == "EOS"
+        last = (len(pieces) - 1) // sequence_length * sequence_length
+        for begin in range(0, last, sequence_length):
+            sample = source, begin // sequence_length
+            ends[sample], rows[sample] = y + LINE / 2, tokens[begin : begin + sequence_length + 1]
+            cells = side_by_side(rows[sample][:-1], LEFT) + side_by_side(rows[sample][-1:], end, ls=":")
+            y = _row(axes, cells, y, f"{source} {sample[1]}")
+        tail = side_by_side(tokens[last + 1 :], LEFT + CELL, edgecolor=RED, lw=1.4)
+        axes.text(tail[-1].left + 0.52, y + LINE / 2, "left over: in no sample", color=RED, size=9, va="center")
+        y = _row(axes, side_by_side(tokens[last : last + 1], LEFT) + tail, y) + 0.06
+    slots = np.linspace(top + LINE / 2, y - LINE / 2 - 0.08, len(order))
+    for k, (sample, slot) in enumerate(zip(order, slots, strict=True)):
+        used, (fill, line) = k < batch_size, SOURCES[sample[0]]
+        box = Cell(ORDER, f"{k}:  {sample[0]} {sample[1]}", fill, END - 0.13 - ORDER, {"lw": 1.8 if used else 0.5})
+        draw_row(axes, [box], slot - LINE / 2, height=LINE - 0.02, gap=0)
+        t, begin = np.linspace(0, 1, 50), end + CELL
+        bend = ends[sample] + (slot - ends[sample]) * (3 * t**2 - 2 * t**3)
+        axes.plot(begin + (ORDER - begin) * t, bend, color=line, lw=2.2 if used else 1, alpha=1 if used else 0.5)
+    y = _head(axes, 0, y + 0.1, f"4  The first batch: the first {batch_size} of the order")
+    middle = y + (1.1 * batch_size - 0.1) * LINE
+    for slot in slots[:batch_size]:
+        axes.plot([END - 0.13, END, END], [slot, slot, middle], INK, lw=1)
+    arrow(axes, (END, middle), (end, middle))
+    axes.text(end + 0.3, middle - 0.04, "each label is the token\nafter the input above it", size=9)
+    for k, sample in enumerate(order[:batch_size]):
+        y = _row(axes, side_by_side(rows[sample][:-1], LEFT), y, f"{k}:  inputs")
+        y = _row(axes, side_by_side(rows[sample][1:], LEFT), y, "labels") + 0.2 * LINE
     return figure
 
 
-def _tokens(axes: Axes, tokens: Sequence[tuple[str, int]], left: float, top: float) -> None:
-    """Tokens side by side in the colours of their documents; separators are dark."""
-    cells = []
-    for column, (piece, document) in enumerate(tokens):
-        colour, ink = (GREY, "white") if piece == "<|endoftext|>" else (document_colour(document), INK)
-        cells.append(Cell(left + column, printable(piece, 5), colour, font={"color": ink}))
-    draw_row(axes, cells, top, height=0.9, size=6.5, family="monospace")
+def _head(axes: Axes, left: float, top: float, text: str) -> float:
+    axes.text(left, top + 0.1, text, weight="bold", size=10.5, va="center")
+    return top + 0.25
 
 
-def lengths(tokens_per_document: Mapping[str, Sequence[int]]) -> Figure:
-    """How many documents have how many tokens, and where most tokens are, per domain, on a logarithmic axis."""
-    longest = max(max(counts) for counts in tokens_per_document.values())
-    edges = np.geomspace(4, longest + 1, 16).tolist()
-    figure, places = panels({"documents": False, "tokens": True}, 2.8, sharex=True)
-    for axes, by_tokens in places:
-        for (domain, counts), colour in zip(tokens_per_document.items(), LINES, strict=False):
-            weights = counts if by_tokens else None
-            axes.hist(counts, edges, weights=weights, histtype="step", lw=2, color=colour, label=domain)
-        half_framed(axes, xscale="log", xlabel="length of the document in tokens")
-    figure.axes[0].legend(frameon=False)
-    return figure
+def _row(axes: Axes, cells: Sequence[Cell], top: float, name: str = "") -> float:
+    """Draw cells with a name at their left; where the next row begins."""
+    draw_row(axes, cells, top, height=LINE - 0.03, gap=0.03)
+    axes.text(LEFT - 0.07, top + LINE / 2 - 0.015, name, size=9, ha="right", va="center")
+    return top + LINE
 
 
-def loss_curve(losses: Sequence[float], uniform: float, sample: str = "") -> Figure:
-    """The training loss per step, beside that of guessing among all tokens (`uniform`), and what the model writes."""
-    labels = {"xlabel": "training step", "ylabel": "loss (nats per token)"}
-    figure = curves({"": {"loss": [losses]}}, 3.2, colours=LINES, legend=None, ylim=(0, uniform * 1.12), **labels)
-    (axes,) = figure.axes
-    axes.axhline(uniform, color=GREY, ls="--", lw=1)
-    axes.text(len(losses) - 1, uniform, "guessing among all tokens", ha="right", va="bottom", size=9, color=GREY)
-    written = textwrap.fill(" ".join(sample.split()), 100)
-    axes.text(0.02, 0.05, written, transform=axes.transAxes, size=8, family="monospace", va="bottom", color=INK)
+def _shade(source: str, document: int) -> tuple[float, ...]:
+    """The colour of a source, lighter in every second document."""
+    return to_rgba(SOURCES[source][0], 1 - document % 2 / 2)
+
+
+def order_and_loss(losses: Runs, steps: Mapping[str, int], unseen: Runs, guessing: float) -> Figure:
+    """What file order does: the training loss per step, and the loss on unseen samples of each source at the end.
+
+    Args:
+        losses: by run, "shuffled" and "in file order", the loss of each step.
+        steps: by source, how many steps the run in file order gives it.
+        unseen: by run, the loss on each source.
+        guessing: the loss of guessing among all tokens.
+    """
+    contents = {"In file order the loss jumps at every source …": losses, "… and the first is forgotten": unseen}
+    figure, ((left, _), (right, _)) = panels(contents, 3.3, sharey=True, width_ratios=[2, 1])
+    begin = 0
+    for place, (source, count) in enumerate(steps.items()):
+        fill, line = SOURCES[source]
+        left.axvspan(begin - 0.5, begin + count - 0.5, color=fill, alpha=0.35, lw=0)
+        left.text(begin, 0.3, source, size=10)
+        left.plot(range(begin, begin + count), losses["in file order"][begin : begin + count], color=line, lw=2.2)
+        ends = [unseen["shuffled"][place], unseen["in file order"][place]]
+        right.plot([place, place], ends, color=line, lw=1.5)
+        right.scatter([place, place], ends, 55, ["white", line], edgecolor=line, lw=1.8, zorder=3)
+        begin += count
+    left.plot(losses["shuffled"], color=INK, lw=1.5)
+    left.text(begin - 1, losses["shuffled"][-1] - 0.35, "shuffled", size=10, ha="right", va="top")
+    left.text(begin - count - 1, guessing + 0.1, "guessing among all tokens", ha="right", size=9, color=GREY)
+    for axes in (left, right):
+        axes.axhline(guessing, color=GREY, ls="--", lw=1)
+    for name in unseen:
+        right.text(0.15, unseen[name][0], name, size=10, va="center")
+    left.set(xlabel="training step", ylabel="loss", ylim=(0, 10))
+    right.set(xlabel="unseen samples of", xlim=(-0.4, 2.5), xticks=range(len(steps)), xticklabels=[*steps])
     return figure
