@@ -1,40 +1,63 @@
-"""Pictures of crashes and continued runs: what is read how often, stages, losses."""
+"""Pictures of crashes and continued runs: what is read how often, who runs when, what a checkpoint holds, losses."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from matplotlib.figure import Figure
 
-from figures.cells import GAP, HEIGHT, Cell, heads, picture, side_by_side
-from figures.draw import COLOURS, INK, LINES, RED, canvas, half_framed, key
+from figures.cells import GAP, HEIGHT, Cell, heads, picture
+from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas, half_framed
+
+LOST = {"edgecolor": RED, "ls": "--", "lw": 1.1}
+AGAIN = "#b8b8b8"
+STAGES = ("#eaf3fb", "#fdf1e4", "#e9f5f0")
+Bars = Mapping[str, Sequence[tuple[float, str, str, float]]]  # by row: left, text, colour, width
 
 
-def times_read(rows: Mapping[str, Sequence[int]], marks: Mapping[int, str], inches: float = 0.42) -> Figure:
-    """One row of cells per run: how often each position was read. White once, red never, orange more than once.
+def lanes(rows: Bars, marks: Mapping[float, str], title: str = "", inches: float = 0.36) -> Figure:
+    """Bars side by side, one row per run, process or file.
+
+    Args:
+        rows: a bar without a colour is what was lost.
+        marks: lines across all rows, with what they mean.
+        title: the takeaway.
+        inches: of height of a row.
+    """
+    drawn = {}
+    for name, bars in rows.items():
+        drawn[name] = [Cell(*bar, {"lw": 0}) if bar[2] else Cell(*bar, LOST)._replace(colour="white") for bar in bars]
+    figure, axes = picture(drawn, inches, room=0.12 + 0.25 * bool(marks) + 0.25 * bool(title), gap=0.08)
+    for place in marks:
+        axes.axvline(place - GAP / 2, -0.05, 1.05, color=INK, lw=1.2, ls=":", clip_on=False)
+    heads(axes, marks, size=9)
+    axes.set_title(title, loc="left", size=11)
+    return figure
+
+
+def times_read(
+    rows: Mapping[str, Sequence[int]], marks: Mapping[int, str], kinds: Sequence[tuple[str, str]], title: str = ""
+) -> Figure:
+    """One row of cells per run: a colour where a position was read once, a hole where never, grey where more often.
 
     Args:
         rows: per run, how often each position was read.
         marks: lines in front of some positions, with what they mean.
-        inches: of height of a row.
+        kinds: per position, a text and a colour for where it was read once.
+        title: the takeaway.
     """
-    colours = {"never read": RED, "read once": "white", "read again": COLOURS[1]}
+    length = len(kinds)
     drawn = {}
     for name, counts in rows.items():
-        shades = [list(colours.values())[min(count, 2)] for count in counts]
-        numbers = [str(count) if count > 1 and len(counts) < 40 else "" for count in counts]
-        drawn[name] = side_by_side(zip(numbers, shades, [1] * len(shades), strict=True), lw=0.4)
-    figure, axes = picture(drawn, inches, room=0.6)
-    for position in marks:
-        axes.axvline(position - GAP / 2, -0.15, 1.15, color=INK, lw=1.6, ls="--", clip_on=False)
-    heads(axes, marks, size=9)
-    key(figure, colours)
+        looks = [(("", ""), kind, (f"{count}\u00d7", AGAIN))[min(count, 2)] for kind, count in zip(kinds, counts)]
+        drawn[name] = [(k, *look, 1) for k, look in enumerate(looks)]
+    figure = lanes(drawn, marks, title)
+    for row, counts in enumerate(rows.values()):
+        never, again = counts.count(0), sum(count > 1 for count in counts)
+        said = [f"{never} never"] * (never > 0) + [f"{again} again"] * (again > 0) or ["each once"]
+        colour = RED if never + again else GREY
+        figure.axes[0].text(length * 1.015, row + HEIGHT / 2, ", ".join(said), size=9, va="center", color=colour)
+    figure.axes[0].set_xlim(-0.05, length * 1.22)
     return figure
-
-
-STAGES = ("#eaf3fb", "#feeddd", "#eaf6e8", "#f1eef6")
-
-
-KILLED = "#a50f15"
 
 
 def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], last: int) -> Figure:
@@ -45,49 +68,45 @@ def timeline(attempts: Sequence[tuple[int, int]], checkpoints: Sequence[int], la
         checkpoints: steps after which one was written.
         last: of the run.
     """
-    colours = {"counts": COLOURS[0], "lost, done again": COLOURS[4]}
-    done, lost = colours.values()
     kept = [first - 1 for first, _ in attempts[1:]] + [last]
-    rows = {
-        f"start {row + 1}": [Cell(s, str(s), done if s <= kept[row] else lost) for s in range(first, stop + 1)]
-        for row, (first, stop) in enumerate(attempts)
-    }
-    figure, axes = picture(rows, 0.6, room=0.5)
-    axes.set_xlim(0.95, last + 2)
+    rows = {f"start {row + 1}": [(s, str(s), COLOURS[0] * (s <= kept[row]), 1) for s in range(first, stop + 1)]
+            for row, (first, stop) in enumerate(attempts)}  # fmt: skip
+    figure = lanes(rows, {}, "Each start goes on from the newest checkpoint; what came after it is done again", 0.5)
+    axes = figure.axes[0]
+    axes.set_xlim(0.95, last + 3)
     for row, ((_, stop), (first, _)) in enumerate(pairwise(attempts)):
-        axes.text(stop + 1.3, row + HEIGHT / 2, "killed", va="center", color=KILLED)
-        style = {"arrowstyle": "->", "color": INK}
-        axes.annotate("", (first, row + 1.0), (stop + 1.0, row + HEIGHT), arrowprops=style)
+        middle, lost = row + HEIGHT / 2, f"killed: {stop - kept[row]} steps lost"
+        axes.text(stop + 1.3, middle, lost, va="center", size=9, color=RED)
+        axes.annotate("", (first, row + 1), (stop + 1, row + HEIGHT), arrowprops={"arrowstyle": "->", "color": INK})
     written = [(s + 0.97, row + HEIGHT / 2) for row, (first, stop) in enumerate(attempts)
                for s in checkpoints if first <= s <= min(stop, kept[row])]  # fmt: skip
-    axes.scatter(*zip(*written, strict=True), marker="D", color=INK, s=25, zorder=3, label="checkpoint")
-    key(figure, colours)
+    axes.scatter(*zip(*written, strict=True), marker="D", color=INK, s=25, zorder=3)
+    axes.text(written[0][0], 1 + HEIGHT / 2, "◆ checkpoint", size=9, va="center", ha="center")
     return figure
 
 
-def losses(
-    runs: Mapping[str, tuple[Sequence[int], Sequence[float]]],
-    stages: Mapping[str, tuple[int, int]],
-    events: Mapping[int, str],
-) -> Figure:
-    """Loss over steps of several runs; the later ones are drawn as marks on top of the first.
+def losses(runs: Lines, stages: Mapping[str, tuple[int, int]], events: Mapping[int, str], title: str) -> Figure:
+    """Loss over steps of several runs; in a run with stages, all but the first are circles.
 
     Args:
         runs: per name, steps and losses.
         stages: per name, first and last step: shaded.
         events: steps after which something happened: dashed lines.
+        title: the takeaway.
     """
-    figure, axes = canvas(3.8)
+    figure, axes = canvas(3.4)
     upright = axes.get_xaxis_transform()
     for (name, (first, last)), colour in zip(stages.items(), STAGES, strict=False):
-        axes.axvspan(first - 0.5, last + 0.5, color=colour, zorder=0)
+        axes.axvspan(first - 0.5, last + 0.5, color=colour, zorder=0, lw=0)
         axes.text((first + last) / 2, 0.97, name, ha="center", va="top", size=9, transform=upright)
-    for (name, (steps, values)), style, colour in zip(runs.items(), ["-", "o", "s"], [INK, *LINES], strict=False):
-        axes.plot(steps, values, style, color=colour, mfc="none", ms=5, lw=1.4, label=name)
+    for (name, (x, y)), colour in zip(runs.items(), [INK, *LINES], strict=False):
+        later = stages and colour != INK
+        axes.plot(x, y, "o" if later else "-", color=colour, mfc="none", ms=5)
+        place = (x[len(x) // 2] - 2, 0.04, upright) if later else (x[-1] + 0.8, y[-1], axes.transData)
+        axes.text(*place[:2], name, color=colour, size=10, transform=place[2])
     for step, text in events.items():
-        axes.axvline(step + 0.5, color=KILLED, ls="--", lw=1)
-        axes.text(step + 0.6, 0.03, text, size=8, color=KILLED, transform=upright, rotation=90)
-    half_framed(axes, xlabel="step", ylabel="loss")
-    axes.margins(x=0.01)
-    key(figure)
+        axes.axvline(step + 0.5, 0, 0.9, color=RED, ls="--", lw=1)
+        axes.text(step + 0.9, 0.04, text, size=9, color=RED, transform=upright)
+    half_framed(axes, xlabel="step", ylabel="training loss", xlim=(0, x[-1] * 1.15))
+    axes.set_title(title, loc="left", size=11)
     return figure

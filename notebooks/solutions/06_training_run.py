@@ -1,0 +1,17 @@
+# ruff: noqa: F821 (what the cells above define)
+
+# %% Exercise 1
+my_samples = 15 * 8 * 2 * 3
+
+# %% Exercise 2
+third_may_change, second_may_change = True, False
+
+
+# %% Exercise 3
+def lost(killed_after, interval):
+    return killed_after % interval
+
+
+# %% Exercise 4
+def best_interval(cost, between_failures):
+    return math.sqrt(2 * cost * between_failures)
