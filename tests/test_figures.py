@@ -59,7 +59,6 @@ RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": 
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
 DOCUMENTS = [list(range(9)), [9, 10, 11], [12, 13, 14, 15, 16], [17, 18], [19, 20, 21, 22]]
 PARTS = [(157, 0, 480), (3, 5, 15), (9, 0, 23)]
-CHUNKS = [DRAW.randint(0, 3, 400) for _ in range(8)]
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
 MEMORY = [{"seconds": s, "anonymous_mib": 200, "file_mib": min(700, 60 * s), "rows": 100 * s} for s in range(1, 21)]
 
@@ -105,13 +104,21 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (streaming.travels, [dict.fromkeys(["M = 64", "all"], (SHUFFLED, SOURCES)), "far"], "M = 64|row of the text"),
     (streaming.handed_over, [HANDED_OVER, "two continue"], "lost|row 2|then rank 1|position|two continue"),
     (streaming.encoders, [{f"K = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}, "once"], "K = 8|worker 3"),
-    (chunks.packing, [[9, 24, 5, 3, 14, 30, 8, 2, 19, 12, 9], 16], "row 4|tail|17 lost"),
-    (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "no wrap": [0.9, 0.2]}, "stories"], "4,097|0.1|stories"),
-    (chunks.chunk_strips, [{"as dealt": np.sort(CHUNKS), "shuffled": CHUNKS}, NAMES], "chunk 7|stories"),
-    (chunks.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "stretch of 128 samples|stories"),
-    (provenance.step, [[("rank 1", 2, [("360", 13), ("361", 8), ("362", 108)])] * 2, NAMES], "rank 1|362|stories"),
-    (provenance.readings, [[("stories 3", [55, 160], 0), ("programs 30", [], 2)], 500], "programs 30|optimizer step"),
-    (provenance.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, [1500]], "a new order|stories"),
+    (
+        chunks.forgetting,
+        [{"a": ([0] * 50 + [1] * 50, [[8, 8], [5, 7], [6, 5.9]])}, NAMES[:2], 8],
+        "training step|stories",
+    ),
+    (chunks.packing, [[["The", " lantern", "EOS"], ["Nora", " home", "."]], 4], "row 0|tail|lantern|home"),
+    (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "cut": [0.9, 0.2]}, "stories"], "4,097|cut|stories"),
+    (chunks.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "bars of 128 rows|stories"),
+    (
+        provenance.step,
+        [[("stories", "4: home.", "k = 224", "rank 0", 3)], "Step 57"],
+        "Step 57|4: home.|rank 0|position",
+    ),
+    (provenance.difference, [{"stories": (900, 300, 200, 50)}, "seed"], "900|300\nlost|stories: as saved"),
+    (provenance.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, 1500], "a new order| new weights"),
     (reading.steps, [{"512": {"nanotron": OLD, "nanoset_ref": {"read": 4}}}], "sequence length 512|stack|  131 µs"),
     (reading.rates, [{"512": RATES}, ["memcpy"]], "nanoset_ref|1,999"),
     (reading.memory, [{"ways": {"nanoset_ref": MEMORY, "x": MEMORY}, "allowed_mib": 1024}], " the memory allowed"),

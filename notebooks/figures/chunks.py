@@ -1,61 +1,79 @@
-"""Pictures of packing and dealing: documents in rows, rows in chunks, what is lost, mixtures."""
+"""Pictures of packing and dealing: documents in rows, rows in chunks, what is lost, what a bad order does."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import Cell, document_colour, fill, side_by_side
-from figures.draw import COLOURS, IDLE, INK, LINES, curves, half_framed, key, panels
+from figures.cells import Cell, fill
+from figures.draw import IDLE, INK, LINES, RED, SOURCES, canvas, draw_lines, half_framed, panels, printable
+
+FILLS, STROKES = zip(*SOURCES.values(), strict=True)
 
 
-def packing(document_lengths: Sequence[int], row_length: int) -> Figure:
-    """The same documents in rows with wrap and without, one colour per document; what no row holds is grey.
+def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Sequence[str], rows_per_step: int) -> Figure:
+    """Losses on held-out rows of each subset while a model trains; where it reads one subset only, in its colour.
 
     Args:
-        document_lengths: tokens of each document, separators included.
-        row_length: tokens per row.
+        runs: {title: (the number of each row's subset, in the order of reading; losses [measurements, subsets])}.
+        names: of the subsets.
+        rows_per_step: in a training step.
     """
-    drawn = {
-        "wrap: documents go on in the next row": _rows(document_lengths, row_length, wrap=True),
-        "no wrap: the rest is cut away": _rows(document_lengths, row_length, wrap=False),
-    }
-    height = max(map(len, drawn.values()))
-    figure, both = panels(drawn, 0.32 * height + 0.9)
-    for axes, rows in both:
-        *whole, tail = rows
-        cells = {f"row {row}": _row(owners, row_length) for row, owners in enumerate(whole)}
-        fill(axes, cells | {"tail": _row(tail, 0)}, gap=0)
-        axes.axvline(row_length, color=INK, lw=1.5)
-        axes.spines[["left", "bottom"]].set_visible(True)
-        ticks = range(0, int(1.5 * row_length), row_length // 4)
-        axes.set(xlim=(0, row_length * 1.55), ylim=(height, -0.2), xlabel="tokens", xticks=ticks)
+    figure, places = panels(runs, 3.1, sharey=True)
+    for axes, (sources, losses) in places:
+        step = 0.0
+        for source, group in groupby(sources):
+            first, step = step, step + len(list(group)) / rows_per_step
+            if step - first > 4:
+                axes.axvspan(first, step, color=FILLS[source], alpha=0.35, lw=0)
+        measured = np.linspace(0, step, len(np.asarray(losses)))
+        draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
+        half_framed(axes, xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
+        height = 0.0
+        for source in np.argsort(np.asarray(losses)[-1]):
+            height = max(height + 0.4, np.asarray(losses)[-1][source])
+            axes.text(1.02 * step, height, names[source], color=STROKES[source], va="center")
+    figure.axes[0].set_ylabel("loss on held-out rows, nats")
     return figure
 
 
-def _rows(lengths: Sequence[int], row_length: int, wrap: bool) -> list[list[int]]:
-    """The document of each token, row by row, the tail last; without wrap a row holds what is cut as well."""
-    rows: list[list[int]] = [[]]
-    for document, length in enumerate(lengths):
-        rows[-1] += [document] * length
-        while len(rows[-1]) >= row_length:
-            rest = rows[-1][row_length:] if wrap else []
-            rows[-1] = rows[-1][: len(rows[-1]) - len(rest)]
-            rows.append(rest)
-    return rows
+def packing(documents: Sequence[Sequence[str]], row_length: int) -> Figure:
+    """The same documents in rows with wrap and without, every second one paler; what no row holds is grey.
+
+    Args:
+        documents: the text of each token, of each document.
+        row_length: tokens per row.
+    """
+    drawn = {
+        "Wrap: a document goes on in the next row": _rows(documents, row_length, wrap=True),
+        "Cut: what does not fit is thrown away": _rows(documents, row_length, wrap=False),
+    }
+    heights = [len(rows) for rows in drawn.values()]
+    figure, both = panels(drawn, 0.36 * sum(heights) + 0.9, rows=2, height_ratios=heights)
+    for axes, rows in both:
+        fill(axes, {f"row {row}" if cells[0].colour != IDLE else "tail": cells for row, cells in enumerate(rows)})
+        axes.set_xlim(-0.05, 1.6 * row_length)
+        axes.axvline(row_length - 0.03, color=INK, lw=1.5)
+    return figure
 
 
-def _row(owners: Sequence[int], row_length: int) -> list[Cell]:
-    """Coloured up to `row_length`, grey beyond; a long rest is not drawn to its end."""
-    parts = []
-    for (document, inside), group in groupby(enumerate(owners), key=lambda it: (it[1], it[0] < row_length)):
-        width = len(list(group))
-        text, colour = (document, document_colour(document)) if inside else (f"{width} lost", IDLE)
-        parts.append((text, colour, width if inside else min(width, 8)))
-    return side_by_side(parts, room=1)
+def _rows(documents: Sequence[Sequence[str]], row_length: int, wrap: bool) -> list[list[Cell]]:
+    """Cells row by row: the rest of a document in the next row, or beyond the edge; in the end what fills no row."""
+    shades = [to_rgba(FILLS[0], alpha) for alpha in (1, 0.4)]
+    rows: list[list[Cell]] = [[]]
+    for document, tokens in enumerate(documents):
+        for token in tokens:
+            if wrap and len(rows[-1]) == row_length:
+                rows.append([])
+            look, ink = (shades[document % 2], INK) if len(rows[-1]) < row_length else (IDLE, RED)
+            rows[-1].append(Cell(len(rows[-1]), printable(token.strip(), 8), look, font={"color": ink}))
+        if len(rows[-1]) >= row_length:
+            rows.append([])
+    tail = [cell._replace(colour=IDLE, font={"color": RED}) for cell in rows.pop()]
+    return [*rows, tail] if tail else rows
 
 
 def lost_share(row_lengths: Sequence[int], lost: Mapping[str, Sequence[float]], title: str) -> Figure:
@@ -66,33 +84,14 @@ def lost_share(row_lengths: Sequence[int], lost: Mapping[str, Sequence[float]], 
         lost: per way, the share at each row length, 0 to 1.
         title: above the picture.
     """
-    lines = {name: [row_lengths, [100 * share for share in shares]] for name, shares in lost.items()}
-    labels = {"xlabel": "tokens per row", "ylabel": "tokens lost, %", "ylim": (-0.01, 100)}
-    figure = curves({title: lines}, 3.4, colours=LINES, style={"marker": "o"}, **labels)
-    (axes,) = figure.axes
+    figure, axes = canvas(3)
+    draw_lines(axes, {name: (row_lengths, np.multiply(100, it)) for name, it in lost.items()}, LINES, marker="o")
+    for (name, shares), colour in zip(lost.items(), LINES, strict=False):
+        axes.text(row_lengths[-1] * 1.15, 100 * shares[-1], name, color=colour, va="center")
     axes.set_xscale("log", base=2)
     axes.set_xticks(row_lengths, [f"{length:,}" for length in row_lengths])
-    axes.set_yscale("symlog", linthresh=0.1)
-    axes.set_yticks([0, 0.1, 1, 10, 50], ["0", "0.1", "1", "10", "50"])
-    return figure
-
-
-def chunk_strips(contents: Mapping[str, Sequence[Sequence[int]]], names: Sequence[str]) -> Figure:
-    """Every chunk as a strip, every sample a line in the colour of its subset.
-
-    Args:
-        contents: {title: per chunk, the number of each sample's subset}; all chunks of one size.
-        names: of the subsets.
-    """
-    count = len(next(iter(contents.values())))
-    figure, places = panels(contents, 0.34 * count + 1.3)
-    colours = ListedColormap(COLOURS[: len(names)])
-    for axes, chunks in places:
-        axes.imshow(np.array(chunks), aspect="auto", cmap=colours, vmin=0, vmax=len(names) - 1, interpolation="nearest")
-        axes.hlines(np.arange(1, count) - 0.5, *axes.get_xlim(), color="white", lw=3)
-        axes.set_yticks(range(count), [f"chunk {chunk}" for chunk in range(count)])
-        axes.set_xlabel("sample within the chunk")
-    key(figure, dict(zip(names, COLOURS, strict=False)))
+    half_framed(axes, title=title, xlabel="tokens per row", ylabel="tokens lost, %", ylim=(-3, 100))
+    axes.set_xlim(right=row_lengths[-1] * 5)
     return figure
 
 
@@ -104,14 +103,15 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
         names: of the subsets.
         samples_per_bar: length of a stretch, in samples.
     """
-    figure, places = panels(runs, 2.9, sharey=True)
+    figure, places = panels(runs, 2.6, sharey=True)
     for axes, sources in places:
         count = len(np.asarray(sources)) // samples_per_bar
         stretches = np.asarray(sources)[: count * samples_per_bar].reshape(count, samples_per_bar)
         shares = [(stretches == subset).mean(axis=1) for subset in range(len(names))]
-        for share, top, colour in zip(shares, np.cumsum(shares, axis=0), COLOURS, strict=False):
+        for share, top, colour in zip(shares, np.cumsum(shares, axis=0), FILLS, strict=True):
             axes.bar(np.arange(count) + 0.5, share, 1, bottom=top - share, color=colour, edgecolor="white", lw=0.3)
-        half_framed(axes, xlabel=f"stretch of {samples_per_bar} samples", xlim=(0, count), ylim=(0, 1))
-    figure.axes[0].set_ylabel("share of the samples")
-    key(figure, dict(zip(names, COLOURS, strict=False)))
+        half_framed(axes, xlabel=f"bars of {samples_per_bar} rows", xlim=(0, count), ylim=(0, 1), xticks=(0, count))
+    for top, share, name in zip(np.cumsum(shares, axis=0), shares, names, strict=True):
+        axes.text(count / 2, (top - share / 2).mean(), name, ha="center", va="center", weight="bold")
+    figure.axes[0].set_ylabel("share of the rows")
     return figure

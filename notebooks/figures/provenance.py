@@ -1,63 +1,81 @@
-"""Pictures of where batches come from: a step, the readings of documents, passes over the sources."""
+"""Pictures of where batches come from: a step, another plan, passes over the sources."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from matplotlib.colors import to_rgba
+import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import colour_of, picture, side_by_side
-from figures.draw import COLOURS, INK, canvas, curves, half_framed, key
+from figures.cells import Cell, draw_row, picture, side_by_side
+from figures.draw import COLOURS, IDLE, INK, LINES, RED, SOURCES, canvas, curves
 
-Parts = Sequence[tuple[str, int]]  # document, tokens
+COLUMNS = {"file": (0, 1), "document and its tokens": (1.7, 4.7), "position": (5.2, 6.1), "rank": (6.7, 7.4)}
+GAP = 1.5  # between the boxes of a column, in tokens
 
 
-def step(rows: Sequence[tuple[str, int, Parts]], files: Sequence[str]) -> Figure:
-    """The rows of a step as bars cut at document boundaries.
+def step(pieces: Sequence[tuple[str, str, str, str, int]], title: str) -> Figure:
+    """Where a step comes from, as a flow from left to right.
 
     Args:
-        rows: (name, number of the file, [(document, tokens), ...]) of each row.
-        files: names of the files; the colour of a bar is its file, every second document is paler.
+        pieces: (file, document and tokens, position, rank, number of tokens) of each piece of a document, by position.
+        title: above the picture.
     """
-    drawn = {}
-    for name, file, parts in rows:
-        shades = [to_rgba(colour_of(file), alpha) for alpha in (1, 0.55)]
-        drawn[name] = side_by_side(((text, shades[k % 2], size) for k, (text, size) in enumerate(parts)), room=8)
-    length = sum(tokens for _, tokens in rows[0][2])
-    figure, axes = picture(drawn, 0.42, room=0.7, gap=0)
-    axes.set(xlabel="token of the row", xticks=range(0, length, 20))
-    key(figure, dict(zip(files, COLOURS, strict=False)), "upper center")
+    figure, axes = canvas(0.3 * len(pieces) + 2)
+    before, came, edge = dict[int, float](), 0.0, GAP * len(pieces) / 2 + 0.3
+    for column, (name, (left, right)) in enumerate(COLUMNS.items()):
+        axes.text((left + right) / 2, -edge - 0.5, name, ha="center", weight="bold")
+        boxes = dict.fromkeys(piece[column] for piece in pieces)
+        top, here = -GAP * len(boxes) / 2, {}
+        for box in boxes:
+            inside = [k for k, piece in enumerate(pieces) if piece[column] == box]
+            colour = SOURCES[pieces[inside[0]][0]][0] if column < 3 else IDLE
+            first = top
+            for k in inside:
+                here[k], top = top, top + pieces[k][-1]
+            draw_row(axes, [Cell(left, box, colour, right - left)], first, height=top - first, gap=0)
+            top += GAP
+        for k, start in before.items():
+            t, colour = np.linspace(0, 1, 30), SOURCES[pieces[k][0]][0]
+            y = start + (here[k] - start) * (3 * t**2 - 2 * t**3)
+            axes.fill_between(came + (left - came) * t, y, y + pieces[k][-1], color=colour, alpha=0.45, lw=0)
+        before, came = here, right
+    axes.set(title=title, xlim=(-0.05, 7.45), ylim=(sum(piece[-1] for piece in pieces) + edge, -edge - 2))
+    axes.set_axis_off()
     return figure
 
 
-def readings(lanes: Sequence[tuple[str, ArrayLike, int]], steps: int) -> Figure:
-    """When documents are read: a mark per reading, one lane per document.
+def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Figure:
+    """Tokens that a saved plan would read from here on, and those that another plan reads, file by file.
 
     Args:
-        lanes: (name, steps at which it is read, number of its colour).
-        steps: length of the run.
+        files: by source, the tokens that both read, that only the saved plan reads, and that only the new one reads:
+            those read before the change, and others.
+        title: above the picture.
     """
-    figure, axes = canvas(0.4 * len(lanes) + 0.7)
-    for height, (_, at, colour) in enumerate(lanes):
-        axes.axhline(height, color="#dddddd", lw=0.8, zorder=0)
-        axes.eventplot(at, lineoffsets=height, linelengths=0.6, lw=4, color=colour_of(colour))
-    axes.set_yticks(range(len(lanes)), [name for name, _, _ in lanes])
-    half_framed(axes, xlim=(0, steps + 1), ylim=(len(lanes) - 0.4, -0.6), xlabel="optimizer step")
+    rows, room = {}, max(sum(parts) for parts in files.values()) / 10
+    for source, (both, lost, again, fresh) in files.items():
+        same = (f"{both:,}", SOURCES[source][0], both)
+        gone = side_by_side([(f"{lost:,}\nlost", "white", lost)], both, room, edgecolor=RED, ls="--", lw=1.5)
+        rows[f"{source}: as saved"] = [*gone, *side_by_side([same], room=room)]
+        parts = [same, (f"{again:,}\nread again", COLOURS[4], again), (f"{fresh:,}\nnew", "white", fresh)]
+        rows["new plan" + " " * len(rows)] = side_by_side(parts, room=room)
+    figure, axes = picture(rows, 0.45, 0.5)
+    axes.set_title(title)
     return figure
 
 
-def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str], changes: Sequence[int]) -> Figure:
+def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str], change: int) -> Figure:
     """Different samples of each file that have been read, as a share of the file, along a run whose plan changes.
 
     Args:
         contents: (title, [share [N] of each file]).
         names: of the files.
-        changes: positions at which the plan changes.
+        change: the position at which the plan changes.
     """
     lines = {title: {name: [share] for name, share in zip(names, shares, strict=True)} for title, shares in contents}
-    labels = {"xlabel": "position in the run", "ylabel": "different samples read, share of the file"}
-    figure = curves(lines, 3.2, legend="lower right", ylim=(0, 1.05), **labels)
+    labels = {"xlabel": "position in the run", "ylabel": "share of the file read", "ylim": (0, 1.05)}
+    figure = curves(lines, 2.9, colours=LINES, legend="lower right", **labels)
     for axes in figure.axes:
-        for change in changes:
-            axes.axvline(change, color=INK, ls="--", lw=0.8)
+        axes.axvline(change, color=INK, ls="--", lw=0.8)
+        axes.text(change, 0.02, " new weights")
     return figure
