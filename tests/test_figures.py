@@ -53,7 +53,6 @@ TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
 SOURCES, SHUFFLED = [k // 30 for k in range(90)], DRAW.permutation(90)
 DEALT = {"first job": {0: "0", 4: "1"}, "second job": {4: "2"}}
 LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
-COSTS = {name: ([10, 100], [5, k + 1]) for k, name in enumerate(NAMES)}
 HANDED_OVER = {"first job": {0: ("row 2", "stories"), 1: ("lost", "")}, "then rank 1": {1: ("row 0", "stories")}}
 RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
@@ -91,12 +90,11 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (megatron.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "read"),
     (megatron.coverage, [dict.fromkeys(["Nanoset", "Megatron"], DRAW.randint(0, 3, 1300)), [99, 500]], "Nanoset"),
     (megatron.attention, [~np.tri(9, dtype=bool), list("abcdefghi")], "sees|is seen|i"),
-    (permutations.rounds, [[(f"{k} rounds", DRAW.permutation(400)) for k in range(5)], 20], "4 rounds"),
+    (permutations.rounds, [[(f"{k} rounds", [range(9)]) for k in range(8)], [2, 3], "they part"], "6 rounds|they part"),
     (permutations.clouds, [[(name, DRAW.permutation(3000)) for name in NAMES]], "position|stories"),
-    (permutations.dealing, [DRAW.randint(0, 2, 64), np.arange(64)], "48|63"),
-    (permutations.deviations, [{name: DRAW.randn(800).cumsum() for name in NAMES}], "samples too many|stories"),
-    (permutations.coverage, [{"nanotron": range(80), "stateless": range(200)}, 200], " all 200 samples|nanotron"),
-    (permutations.costs, [[(what, COSTS) for what in ("bytes kept", "seconds")]], "bytes kept|stories"),
+    (permutations.sharing, [(0, (2, 1, 2, 5), 5, 10), [32, 19, 13], NAMES], "64 turns|programs: 13"),
+    (permutations.windows, [{"laid": ([0] * 64, [""] * 64), "mixed": ([1, 0] * 32, range(64))}], "mixed|63"),
+    (permutations.deviations, [{"dice": DRAW.randn(800).cumsum()}, {"dice": (810, 0)}, "Drifts"], "dice|Drifts"),
     (streaming.dealt, [TEXTS, DEALT, "lost", True], "Nobody\nhad\nseen\nthe\nletter.|never|twice|second job|11"),
     (streaming.collective, [[3, 3, 2], "two wait"], "step 1|waits for all ranks|has left|two wait"),
     (streaming.packed_rows, [[PACKED[k : k + 9] for k in (0, 8, 16)], "from row to row"], "row 2|EOS|␣lantern"),

@@ -1,80 +1,87 @@
-"""Pictures of the stateless order: rounds, clouds, windows, and what designs cost."""
+"""Pictures of the stateless order: rounds, clouds, the tree of shares, windows, how far shares stray."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import in_line, picture
-from figures.draw import INK, LINES, curves, key, panels
-
-DESIGNS = ("#969696", "#bdbdbd", "#fdae6b", "#3182bd")
+from figures.cells import Cell, colour_of, fill, in_line, picture
+from figures.draw import IDLE, INK, LINES, curves, panels
 
 
-def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position") -> Figure:
+def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylabel: str = "sample") -> Figure:
     """Sample against position, one panel per shuffle: structure would show as lines or gaps."""
     contents = {title: {"": [places]} for title, places in runs}
     style = {"ls": "none", "marker": ".", "ms": 2}
-    return curves(contents, 3, colours=LINES, style=style, legend=None, xlabel=xlabel, ylabel="sample")
+    return curves(contents, 3, colours=LINES, style=style, legend=None, xlabel=xlabel, ylabel=ylabel)
 
 
-def rounds(stages: Sequence[tuple[str, ArrayLike]], columns: int) -> Figure:
-    """Where the numbers 0 .. n-1 stand after each round, as a grid of places; the colour is the number.
-
-    Args:
-        stages: (title, places [n]) of each; places[x] is where x stands.
-        columns: places per row of the grid.
-    """
-    figure, boards = panels(dict(stages), 2.6)
-    for axes, places in boards:
-        places = np.asarray(places)
-        board = np.full(-(-int(places.max() + 1) // columns) * columns, np.nan)
-        board[places] = np.arange(len(places))
-        axes.imshow(board.reshape(-1, columns), cmap="viridis", interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
-    return figure
-
-
-def dealing(sources: ArrayLike, numbers: ArrayLike) -> Figure:
-    """A block of positions in rows of 16: the colour is the source, the number is the item's number in it."""
-    sources, numbers = np.asarray(sources), np.asarray(numbers)
-    rows = {str(k): in_line(numbers[k : k + 16], sources[k : k + 16]) for k in range(0, len(sources), 16)}
-    figure, _ = picture(rows, 0.5, size=9)
-    return figure
-
-
-def deviations(series: Mapping[str, ArrayLike]) -> Figure:
-    """Samples of one source read so far, less its share, along the run: [N] for each way to choose."""
-    lines = {name: [values] for name, values in series.items()}
-    labels = {"xlabel": "position in the run", "ylabel": "samples too many"}
-    figure = curves({"": lines}, 3, colours=DESIGNS[1:], style={"lw": 1}, legend=None, **labels)
-    figure.axes[0].axhline(0, color=INK, lw=0.6)
-    key(figure, loc="upper right")
-    return figure
-
-
-def coverage(series: Mapping[str, ArrayLike], length: int) -> Figure:
-    """Different samples of one source that have been read, after each of its readings."""
-    lines = {name: [np.arange(1, len(np.asarray(values)) + 1), values] for name, values in series.items()}
-    labels = {"xlabel": "readings of the source", "ylabel": "different samples read", "ylim": (0, 1.15 * length)}
-    figure = curves({"": lines}, 3, colours=DESIGNS[2:], legend="lower right", **labels)
-    (axes,) = figure.axes
-    axes.axhline(length, color=INK, ls="--", lw=0.8)
-    axes.text(0, length, f" all {length} samples", va="bottom")
-    return figure
-
-
-def costs(contents: Sequence[tuple[str, Mapping[str, tuple[ArrayLike, ArrayLike]]]]) -> Figure:
-    """What designs cost against the number of samples, on two logarithmic axes.
+def rounds(stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title: str) -> Figure:
+    """Boards on which numbers move; the colour is the number.
 
     Args:
-        contents: (what is measured, {design: (samples, cost)}); all with the same designs.
+        stages: (title, board [rows, columns] of numbers) of each; four to a line.
+        traced: up to two numbers with a dot on each, and a line from where it was before, on all boards but the last.
+        title: of the picture.
     """
-    lines = {what: {name: list(points) for name, points in series.items()} for what, series in contents}
-    style, logs = {"marker": "o", "ms": 4}, {"xscale": "log", "yscale": "log", "xlabel": "samples in the run"}
-    figure = curves(lines, 3.6, colours=DESIGNS, style=style, legend=None, share=False, **logs)
-    key(figure, loc="upper center")
+    figure, boards = panels(dict(stages), 4.8, rows=len(stages) // 4)
+    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    before: dict[int, Any] = {}
+    for axes, board in boards:
+        axes.imshow(board, cmap="viridis", interpolation="nearest")
+        axes.axis("off")
+        for number, colour in zip(traced if axes is not boards[-1][0] else [], ("white", LINES[1]), strict=False):
+            ((row, column),) = np.argwhere(np.asarray(board) == number)
+            was = before.get(number, (row, column))
+            axes.plot([was[1], column], [was[0], row], color=colour, lw=2)
+            axes.plot(column, row, "o", ms=7.5, color=colour, mec=INK)
+            before[number] = row, column
+    return figure
+
+
+def sharing(tree: Any, items: Mapping[int, int], names: Sequence[str]) -> Figure:
+    """How a tree of shares (of `plain.share_tree`) hands a window's items down to the sources, level by level.
+
+    Args:
+        tree: a source, or (left tree, right tree, ...).
+        items: of the window, by source.
+        names: of the sources.
+    """
+    levels: dict[int, list[Cell]] = {}
+
+    def place(node: Any, left: int, level: int) -> int:
+        row = levels.setdefault(level, [])
+        if isinstance(node, int):
+            row.append(Cell(left, f"{names[node]}: {items[node]}", colour_of(node), items[node]))
+            return items[node]
+        width = place(node[0], left, level + 1)
+        width += place(node[1], left + width, level + 1)
+        row.append(Cell(left, f"{width} turns", IDLE, width))
+        return width
+
+    place(tree, 0, 0)
+    figure, axes = picture({f"level {level}": row for level, row in levels.items()}, 0.4, room=0.5, gap=0.3)
+    axes.set_title("A window goes down the tree, rounded wherever it parts")
+    return figure
+
+
+def windows(stages: Mapping[str, tuple[Sequence[int], Sequence[Any]]]) -> Figure:
+    """A window of positions in rows of 8, once per stage: {title: (source, text) of each position}."""
+    figure, places = panels(stages, 2.5)
+    for axes, (sources, texts) in places:
+        fill(axes, {str(k): in_line(texts[k : k + 8], sources[k : k + 8]) for k in range(0, len(sources), 8)})
+        axes.set(yticks=[])
+    return figure
+
+
+def deviations(series: Mapping[str, ArrayLike], labels: Mapping[str, tuple[float, float]], title: str) -> Figure:
+    """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y)."""
+    lines, texts = {name: [it] for name, it in series.items()}, {"xlabel": "position", "ylabel": "samples too many"}
+    figure = curves({title: lines}, 3, colours=LINES, style={"lw": 1.2}, legend=None, **texts)
+    for (name, place), colour in zip(labels.items(), LINES, strict=False):
+        figure.axes[0].text(*place, name, color=colour, weight="bold")
     return figure

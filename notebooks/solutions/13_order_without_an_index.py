@@ -1,0 +1,19 @@
+# %% Exercise 1
+my_answer = 100 + 1000 + 10_000
+
+
+# %% Exercise 2
+def turns_left(first, last, l, d):
+    return (last * l + d // 2) // d - (first * l + d // 2) // d
+
+
+# %% Exercise 3
+my_weight = 4 * 100 / 8000
+
+
+# %% Exercise 4
+def undo_two(place):
+    row, column = divmod(place, SIDE)
+    column = (column - ((plain.derive(KEY + row, 1) >> 26) * SIDE >> 38)) % SIDE
+    row = (row - ((plain.derive(KEY + column, 0) >> 26) * SIDE >> 38)) % SIDE
+    return row * SIDE + column
