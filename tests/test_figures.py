@@ -46,20 +46,20 @@ LAYOUTS = [
     for dp in range(2)
     for tp in range(2)
 ]
-STEP = {"read": 32768, "stack": 32768, "copy out inputs and labels": 65536}
-OLD = {name: size / 1000 for name, size in STEP.items()}
 PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
 TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
 SOURCES, SHUFFLED = [k // 30 for k in range(90)], DRAW.permutation(90)
 DEALT = {"first job": {0: "0", 4: "1"}, "second job": {4: "2"}}
 LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
 HANDED_OVER = {"first job": {0: ("row 2", "stories"), 1: ("lost", "")}, "then rank 1": {1: ("row 0", "stories")}}
+STEPS = {"open": 214.6, "stack": 22.8}
+RUNGS = {"GPUs eat": [("8B", 6.6e4, "eaten")], "a bucket": [("1,024", 4e7, "computed"), ("10 Gbit/s", 6e8, "limit")]}
 RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
 DOCUMENTS = [list(range(9)), [9, 10, 11], [12, 13, 14, 15, 16], [17, 18], [19, 20, 21, 22]]
 PARTS = [(157, 0, 480), (3, 5, 15), (9, 0, 23)]
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
-MEMORY = [{"seconds": s, "anonymous_mib": 200, "file_mib": min(700, 60 * s), "rows": 100 * s} for s in range(1, 21)]
+MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
 
 # a function, its arguments, and what the picture has to say
 PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
@@ -76,8 +76,7 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (batches.shift, [["Nora", " walked", " home", ".", " The", " owl"], "six"], "input_ids|label_ids|␣walked|six"),
     (batches.samples, [{"got": TWO, "gave": [*TWO, TWO[0]]}, "lost", [7]], "got|7\n␣owl|0\ndef|lost"),
     (sharding.pipeline, [[FIRST, POINTERS, LAST], "flow"], "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow"),
-    (blocks.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|3 to 6|asked for"),
-    (blocks.cost, [{"naive": STEP, "as one block": {"read": 32768}}], "  128 KiB|stack|naive"),
+    (blocks.reading_ahead, [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2], "worker 1|batches: 4\nasked for"),
     (sharding.readers, [RANKS, "fair"], "parts, 4 GPUs|28|page|fair"),
     (sharding.machine, [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4, "two readers"], "pp rank 1|dp rank 1|two readers"),
     (resume.times_read, [{"x": [0, 1, 2, 1] * 6}, {4: "k"}, [("s3", "k")] * 24, "lost"], "x|s3|lost|6 never, 6 again"),
@@ -117,10 +116,11 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     ),
     (provenance.difference, [{"stories": (900, 300, 200, 50)}, "seed"], "900|300\nlost|stories: as saved"),
     (provenance.passes, [[("a new order", [np.linspace(0, 1, 4000)] * 3)], NAMES, 1500], "a new order| new weights"),
-    (reading.steps, [{"512": {"nanotron": OLD, "nanoset_ref": {"read": 4}}}], "sequence length 512|stack|  131 µs"),
-    (reading.rates, [{"512": RATES}, ["memcpy"]], "nanoset_ref|1,999"),
-    (reading.memory, [{"ways": {"nanoset_ref": MEMORY, "x": MEMORY}, "allowed_mib": 1024}], " the memory allowed"),
-    (reading.against_samples, [{"building": dict.fromkeys(["grain", "a walk"], SIZES)}], "a walk|building"),
+    (reading.hierarchy, [RUNGS, "enough"], "enough|GPUs eat|1,024|10 Gbit/s"),
+    (reading.steps, [{"nanotron": STEPS, "nanoset_ref": {"copy": 4}}, "opening"], "opening|nanotron: stack|22.8"),
+    (reading.rates, [{"512": RATES}, "memcpy", "the limit"], "S = 512|nanoset_ref|900|the limit"),
+    (reading.memory, [{"kept": MEMORY, "anew": MEMORY}, 1024], " the memory allowed|anonymous|anew"),
+    (reading.against_samples, [{"building": dict.fromkeys(["grain", "a walk"], SIZES)}], "a walk|grain|building"),
 ]
 
 

@@ -1,98 +1,111 @@
-"""Pictures of reading: what the steps of a batch cost, rates beside other systems, memory, start-up and resume.
+"""Pictures of reading: what GPUs eat and places serve, the steps of a batch, rates, memory, start-up and resume.
 
-All of them draw results that `benchmarks` has written as JSON.
+All but the first draw results that `benchmarks` has written as JSON.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.draw import COLOURS, GREY, LINES, draw_lines, half_framed, key, panels, stacked
+from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, half_framed, panels
 
-OURS, OTHERS, LIMIT = LINES[1], COLOURS[0], COLOURS[5]
-STEPS = (LINES[3], *COLOURS[:4], "#bdbdbd", LINES[0], LINES[1], LINES[2])
+OURS, OTHERS = LINES[1], LINES[0]
+MARKS: dict[str, dict[str, Any]] = {
+    "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
+    "measured": {"marker": "o", "ms": 9, "color": OTHERS},
+    "computed": {"marker": "o", "ms": 9, "color": OTHERS, "mfc": "white", "mew": 1.5},
+    "limit": {"marker": "|", "ms": 26, "color": GREY, "mew": 2.5},
+}
 
 
-def steps(microseconds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
-    """Bars of the steps of a batch, a panel per sequence length, the reader that takes longer first.
+def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str) -> Figure:
+    """Tokens per second on one logarithmic axis, a line for each place; what the first line spans is shaded for all.
 
     Args:
-        microseconds: sequence length -> reader -> step -> microseconds per batch.
+        rungs: by name, (text, tokens per second, one of `MARKS`) of each mark.
+        title: of the picture.
     """
-    titled = {f"sequence length {int(length):,}": readers for length, readers in microseconds.items()}
-    figure, places = panels(titled, 1.2 * len(titled) + 1, rows=len(titled))
-    named = [step for readers in titled.values() for costs in readers.values() for step in costs]
-    colours = dict(zip(dict.fromkeys(named), STEPS, strict=False))
-    for axes, readers in places:
-        slowest_first = sorted(readers.items(), key=lambda item: -sum(item[1].values()))
-        stacked(axes, dict(slowest_first), colours, "µs")
-    places[-1][0].set_xlabel("microseconds per batch of 8")
-    key(figure, colours, columns=4)
+    figure, axes = canvas(0.72 * len(rungs) + 0.9)
+    for row, marks in enumerate(rungs.values()):
+        for text, rate, kind in marks:
+            style = MARKS[kind] | ({"color": OURS} if text == "nanoset_ref" else {})
+            axes.plot(rate, row, **style)
+            x, y, side = (1.25 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
+            axes.text(x, y, text, ha=side, va="center", size=9.5, color=style["color"])
+    eaten = [rate for _, rate, _ in next(iter(rungs.values()))]
+    axes.axvspan(min(eaten), max(eaten), color=IDLE, zorder=0)
+    axes.set(xscale="log", xlim=(1e4, 4e10), xlabel="tokens per second", title=title, ylim=(len(rungs) - 0.6, -0.6))
+    axes.set(yticks=range(len(rungs)), yticklabels=rungs)
     return figure
 
 
-def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], references: Sequence[str] = ()) -> Figure:
-    """Million tokens per second, a panel per sequence length: bars at medians, a line over the middle half of rounds.
+def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure:
+    """Bars of the steps of a batch, one below the other, each reader in its colour: {reader: {step: microseconds}}."""
+    costs = {f"{reader}: {step}": cost for reader, parts in microseconds.items() for step, cost in parts.items()}
+    figure, axes = canvas(0.27 * len(costs) + 0.7)
+    axes.bar_label(axes.barh([*costs], [*costs.values()], 0.7, color=_colours(costs)), fmt="{:,.1f}", padding=3)
+    half_framed(axes, xlabel="microseconds per batch of 8", title=title)
+    axes.invert_yaxis()
+    return figure
+
+
+def _colours(names: Iterable[str]) -> list[str]:
+    return [OURS if name.startswith("nanoset_ref") else OTHERS for name in names]
+
+
+def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
+    """Million tokens per second, a panel per sequence length: dots at medians, a line over the middle half of rounds.
 
     Args:
         tokens: sequence length -> candidate -> rate in each round.
-        references: candidates that are no loaders, drawn in grey.
+        limit: a candidate that is no loader, drawn as a line.
+        title: of the picture.
     """
-    titled = {f"sequence length {int(length):,}": candidates for length, candidates in tokens.items()}
+    titled = {f"S = {int(length):,}": candidates for length, candidates in tokens.items()}
     first = next(iter(titled.values()))
-    names = sorted(first, key=lambda name: np.median(first[name]))
-    figure, places = panels(titled, 0.27 * len(names) + 0.9, sharey=True)
+    names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
+    figure, places = panels(titled, 0.27 * len(names) + 1.1, sharey=True)
+    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
     for axes, candidates in places:
         low, middle, high = np.quantile([candidates[name] for name in names], [0.25, 0.5, 0.75], axis=1)
-        colours = [
-            OURS if name.startswith("nanoset_ref") else LIMIT if name in references else OTHERS for name in names
-        ]
-        bars = axes.barh(names, middle, color=colours, xerr=[middle - low, high - middle], error_kw={"lw": 0.8})
-        axes.bar_label(bars, fmt="{:,.0f}", size=7, padding=2)
-        half_framed(axes, xscale="log", xlabel="million tokens per second")
-        axes.set_xlim(right=axes.get_xlim()[1] * 3)
+        axes.hlines(names, low, high, colors=_colours(names))
+        axes.scatter(middle, names, c=_colours(names), s=30)
+        for name, left, rate, colour in zip(names, low, middle, _colours(names), strict=True):
+            axes.text(0.75 * left, name, f"{rate:,.0f}", ha="right", va="center", size=9, color=colour)
+        axes.axvline(np.median(candidates[limit]), color=GREY, lw=2)
+        axes.text(0.8 * np.median(candidates[limit]), 0, limit, ha="right", va="center", color=GREY)
+        half_framed(axes, xscale="log", xlabel="million tokens per second", xlim=(0.4, 6000))
     return figure
 
 
-def memory(result: Mapping[str, Any]) -> Figure:
-    """Resident memory while a huge file is read, a panel per way: anonymous below, file-backed above.
-
-    Args:
-        result: of benchmarks.memory.
-    """
-    titled = {f"{way}: {_rows_per_second(points):,.0f} rows a second": points for way, points in result["ways"].items()}
-    figure, places = panels(titled, 2.8, sharey=True)
-    for axes, points in places:
-        seconds, anonymous, files = ([p[name] for p in points] for name in ("seconds", "anonymous_mib", "file_mib"))
-        axes.stackplot(seconds, anonymous, files, colors=[OURS, OTHERS], labels=["anonymous", "file-backed"])
-        axes.axhline(result["allowed_mib"], color="black", lw=0.8, ls="--")
-        half_framed(axes, xlabel="seconds")
-    figure.axes[0].set_ylabel("MiB resident")
-    figure.axes[0].text(0, result["allowed_mib"], " the memory allowed", va="bottom", size=8)
-    figure.axes[-1].legend(loc="center right", fontsize=8, frameon=False)
+def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
+    """MiB resident against seconds while a huge file is read, a panel per way; lines are named in the first."""
+    limits, labels = {"ylim": (0, 1.2 * allowed)}, {"xlabel": "seconds", "ylabel": "MiB resident"}
+    figure = curves(ways, 2.7, colours=LINES, legend=None, **limits, **labels)
+    for axes in figure.axes:
+        axes.axhline(allowed, color=INK, lw=0.8, ls="--")
+    figure.axes[0].text(0, allowed, " the memory allowed", va="bottom")
+    for (name, (x, y)), colour in zip(next(iter(ways.values())).items(), LINES, strict=False):
+        figure.axes[0].text(x[-1], y[-1] - 25, name, ha="right", va="top", color=colour)
     return figure
-
-
-def _rows_per_second(points: Sequence[Mapping[str, float]]) -> float:
-    return points[-1]["rows"] / points[-1]["seconds"]
 
 
 def against_samples(contents: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
-    """Seconds against the number of samples, on logarithmic axes, a panel per title.
+    """Seconds against the number of samples, on logarithmic axes, a panel per title; lines are named at their ends.
 
     Args:
         contents: title -> way -> number of samples (as text) -> seconds. Ways that begin with nanoset_ref stand out.
     """
-    figure, places = panels(contents, 4)
+    figure, places = panels(contents, 3.8)
     for axes, ways in places:
-        lines = {name: [[int(n) for n in points], list(points.values())] for name, points in ways.items()}
-        ours = {name: line for name, line in lines.items() if name.startswith("nanoset_ref")}
-        for (name, line), dashes in zip(ours.items(), ("-", ":"), strict=False):
-            draw_lines(axes, {name: line}, [OURS], marker="o", ms=7, lw=4, ls=dashes, alpha=0.6)
-        others = {name: line for name, line in lines.items() if name not in ours}
-        draw_lines(axes, others, (LINES[0], *LINES[2:], GREY, *COLOURS), marker="o", ms=3.5, lw=1.2)
-        half_framed(axes, xlabel="samples", ylabel="seconds", xscale="log", yscale="log")
-        axes.legend(fontsize=7, frameon=False)
+        height = 0.0
+        for name in sorted(ways, key=lambda way: list(ways[way].values())[-1]):
+            samples, seconds, (colour,) = [int(n) for n in ways[name]], list(ways[name].values()), _colours([name])
+            axes.plot(samples, seconds, color=colour, marker="o", ms=3, lw=2)
+            height = max(seconds[-1], 2.3 * height)  # no name on another
+            axes.text(2 * samples[-1], height, name, va="center", size=9, color=colour)
+        axes.set(xlabel="samples", ylabel="seconds", xscale="log", yscale="log", xlim=(700, 1e13), ylim=(3e-6, 200))
+        axes.set_xticks([10**power for power in range(3, 9)])
     return figure

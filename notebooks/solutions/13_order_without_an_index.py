@@ -1,3 +1,5 @@
+# ruff: noqa: F821 (what the cells above define)
+
 # %% Exercise 1
 my_answer = 100 + 1000 + 10_000
 
