@@ -56,8 +56,10 @@ STEPS = {"open": 214.6, "stack": 22.8}
 RUNGS = {"GPUs eat": [("8B", 6.6e4, "eaten")], "a bucket": [("1,024", 4e7, "computed"), ("10 Gbit/s", 6e8, "limit")]}
 RATES = {"nanoset_ref": [800, 900, 950], "memcpy": [2000, 1999, 1800], "grain": [30, 31, 29]}
 SPLITS = [(0, 0), (1, 2), (2, 3), (2, 7), (4, 0)]
-DOCUMENTS = [list(range(9)), [9, 10, 11], [12, 13, 14, 15, 16], [17, 18], [19, 20, 21, 22]]
-PARTS = [(157, 0, 480), (3, 5, 15), (9, 0, 23)]
+DOCUMENTS = [list("012345678"), list("9ab"), list("cdefg"), list("hi"), list("jklm")]
+MIXED_ROW = [("The", "stories"), (" lantern", 0), ("EOS", 5), ("7", "arithmetic"), ("f", "programs")]
+BAR_ROWS = {f"k = {k}": [("sum", "arithmetic", 2), (3, 3, 4), ("train", "white", 1)] for k in range(3)}
+TWO_LOSSES = {"causal": [5, 4, 3, 3, 3], "document": [5, 3, 2, 2, 2]}
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
 MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
 
@@ -83,13 +85,20 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (resume.timeline, [[(1, 17), (16, 22), (21, 24)], [5, 10, 15, 20], 24], "start 3|killed: 2 steps lost"),
     (resume.lanes, [{"rank 0": [(0, "stories", "white", 4)]}, {2: "killed"}, "title"], "rank 0|stories|killed|title"),
     (resume.losses, [LOSSES, {"a": (0, 4), "b": (5, 8)}, {6: "SIGKILL"}, "same"], "SIGKILL|whole|after|same"),
-    (megatron.stream, [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]], "document 4|k = 0 (sample 3)|sample 3"),
-    (megatron.rows, [{"Nanoset": [PARTS] * 9, "Megatron": [PARTS[::-1]] * 9}, 513], "157|8|Megatron"),
-    (megatron.samples_built, [range(1, 3000, 10), *np.repeat([[900, 1800, 2700], [1, 2, 3]], 100, axis=1)], " E = 3"),
-    (megatron.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "read"),
-    (megatron.coverage, [dict.fromkeys(["Nanoset", "Megatron"], DRAW.randint(0, 3, 1300)), [99, 500]], "Nanoset"),
-    (megatron.attention, [~np.tri(9, dtype=bool), list("abcdefghi")], "sees|is seen|i"),
     (permutations.rounds, [[(f"{k} rounds", [range(9)]) for k in range(8)], [2, 3], "they part"], "6 rounds|they part"),
+    (
+        megatron.stream,
+        [DOCUMENTS, [3, 4, 0, 1, 2], SPLITS, [3, 1, 0, 2]],
+        "document 4|k = 0:  sample 3|sample 3|left over|8",
+    ),
+    (megatron.bars, [{"8 samples": BAR_ROWS, "9 samples": BAR_ROWS}], "8 samples|9 samples|k = 1|sum"),
+    (megatron.shuffles, [{"kept apart": DRAW.permutation(1800), "one": DRAW.permutation(1800)}, 1100, 920], "one"),
+    (megatron.attention, [MIXED_ROW], "sees|is seen|␣lantern"),
+    (
+        megatron.mask_losses,
+        [{"steps": TWO_LOSSES, "places": TWO_LOSSES}, list("abcde")],
+        "causal|document|step|places|e",
+    ),
     (permutations.clouds, [[(name, DRAW.permutation(3000)) for name in NAMES]], "position|stories"),
     (permutations.sharing, [(0, (2, 1, 2, 5), 5, 10), [32, 19, 13], NAMES], "64 turns|programs: 13"),
     (permutations.windows, [{"laid": ([0] * 64, [""] * 64), "mixed": ([1, 0] * 32, range(64))}], "mixed|63"),

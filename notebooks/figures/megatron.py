@@ -1,98 +1,100 @@
-"""Pictures of Megatron's indexes: documents in samples, epochs, shuffles, masks."""
+"""Pictures of Megatron's indexes, splits and masks: documents in samples, epochs, who sees whom."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import document_colour, draw_row, fill, side_by_side
-from figures.draw import GREY, INK, LINES, canvas, curves, half_framed, panels
+from figures.cells import Cell, draw_row, fill, side_by_side
+from figures.draw import GREY, LINES, RED, SOURCES, canvas, curves, half_framed, panels, printable
 
-Part = tuple[int, int, int]  # document, start, stop
+Kind = int | str  # a document of the stories, the name of a source, or a colour
+Token = tuple[str, Kind]
+SHADES = ("#e6f1fa", "#c6e0f5", "#a5cfef", "#84bce6", "#64aadc", "#4496cf")  # of blue: six documents of the stories
+
+
+def _colour(kind: Kind) -> str:
+    return SHADES[kind % 6] if isinstance(kind, int) else SOURCES.get(kind, (kind,))[0]
+
+
+def bars(
+    contents: Mapping[str, Mapping[str, Sequence[tuple[Any, Kind, float]]]], side: bool = False, room: float = 0
+) -> Figure:
+    """Rows of cells, in the colours of sources, or in the shades of documents.
+
+    Args:
+        contents: by title and by name of the row, the (text, what colours it, width) of each cell.
+        side: panels side by side, not one below the other.
+        room: no text in narrower cells.
+    """
+    heights = [1] if side else [len(content) for content in contents.values()]
+    height = 0.33 * max(sum(heights), *map(len, contents.values())) + 0.4 * len(heights)
+    figure, places = panels(contents, height, rows=len(heights), height_ratios=heights)
+    for axes, content in places:
+        cells = {
+            name: side_by_side(((printable(str(text)), _colour(kind), width) for text, kind, width in parts), room=room)
+            for name, parts in content.items()
+        }
+        fill(axes, cells)
+    return figure
 
 
 def stream(
-    documents: Sequence[Sequence[int]], document_index: ArrayLike, sample_index: ArrayLike, shuffle_index: ArrayLike
+    documents: Sequence[Sequence[str]], document_index: ArrayLike, sample_index: ArrayLike, shuffle_index: ArrayLike
 ) -> Figure:
-    """The three indexes on a toy: documents, the shuffled stream with its cuts, samples as they are read.
+    """The three indexes: documents, the shuffled stream with its cuts, samples in the order in which they are read.
 
     Args:
-        documents: the tokens of each.
+        documents: the texts of the tokens of each.
         document_index, sample_index, shuffle_index: as MegatronNanoset has them; samples have one token more than they
             are apart.
     """
-    order = np.asarray(document_index).tolist()
-    tokens = [(token, document) for document in order for token in documents[document]]
+    order, run = np.asarray(document_index).tolist(), np.asarray(shuffle_index).tolist()
+    tokens = [(piece, document) for document in order for piece in documents[document]]
     begins = np.cumsum([0, *(len(documents[document]) for document in order)])
-    cuts = [int(begins[i]) + offset for i, offset in np.asarray(sample_index).tolist()]
-    spans = list(pairwise(cuts))
-    width = max(len(tokens) + len(documents) / 2, sum(end - begin + 1.5 for begin, end in spans))
-    figure, axes = canvas(3.2)
-    left = 0.0
-    for number, document in enumerate(documents):
-        _tokens(axes, [(token, number) for token in document], left, 0.6)
-        axes.text(left + len(document) / 2, 0.3, f"document {number}", ha="center", size=8)
-        left += len(document) + 0.5
-    _tokens(axes, tokens, 0, 2.4)
+    spans = list(pairwise(int(begins[place]) + offset for place, offset in np.asarray(sample_index).tolist()))
+    figure, axes = canvas(6)
+    centres = {}
+    for top, row, name in ((0, range(len(documents)), "file"), (2, order, "document\nindex")):
+        left = 0
+        for document in row:
+            size = len(documents[document])
+            text = f"document {document}" if top == 0 else str(document)
+            draw_row(axes, [Cell(left, text, SHADES[document % 6], size)], top, size=10)
+            centres[top, document] = left + size / 2
+            left += size
+        _name(axes, top, name)
+    for document in order:
+        axes.plot([centres[0, document], centres[2, document]], [0.85, 1.97], color=GREY, lw=1)
+    lost = spans[-1][1] + 1
+    draw_row(axes, [Cell(lost, "", "none", len(tokens) - lost, {"edgecolor": RED, "lw": 2})], 2)
+    axes.text(len(tokens), 3.6, "left over", color=RED, size=10, ha="right", va="top")
     for j, (begin, end) in enumerate(spans):
-        height = 3.5 + 0.42 * (j % 2)
-        axes.plot([begin + 0.05, end + 0.95], [height, height], color=INK, lw=1.2, solid_capstyle="butt")
-        axes.text((begin + end + 1) / 2, height + 0.06, f"sample {j}", ha="center", va="top", size=8)
-    left = 0.0
-    for k, j in enumerate(np.asarray(shuffle_index).tolist()):
+        draw_row(axes, [Cell(begin, f"sample {j}", width=end + 1 - begin)], 2.92 + 0.62 * (j % 2), height=0.56)
+    _name(axes, 3.1, "sample\nindex")
+    wide = len(tokens) / len(run)
+    for k, j in enumerate(run):
+        ends = (sum(spans[j]) + 1) / 2, (k + 0.5) * wide
+        axes.plot(ends, [3.5 + 0.62 * (j % 2), 5.27], color=GREY, lw=1, zorder=0)
+        draw_row(axes, [Cell(k * wide, f"k = {k}:  sample {j}", width=wide)], 5.3, size=10)
         begin, end = spans[j]
-        _tokens(axes, tokens[begin : end + 1], left, 5.1)
-        axes.text(left + (end - begin + 1) / 2, 6.1, f"k = {k} (sample {j})", ha="center", va="top", size=8)
-        left += end - begin + 1.5
-    for height, name in ((1, "corpus"), (2.8, "stream"), (5.5, "run")):
-        axes.text(-0.4, height, name, ha="right", va="center", weight="bold", size=9)
-    axes.set(xlim=(-2.6, width + 0.2), ylim=(6.6, 0))
+        width = len(tokens) / (end + 1 - begin)
+        read = ((printable(piece), SHADES[document % 6], width) for piece, document in tokens[begin : end + 1])
+        draw_row(axes, side_by_side(read), 6.5 + 0.95 * k)
+        axes.text(-0.5, 6.9 + 0.95 * k, f"k = {k}", ha="right", va="center", size=10)
+    _name(axes, 5.3, "shuffle\nindex")
+    axes.set_title("Shuffle documents, cut every S tokens, shuffle samples")
+    axes.set(xlim=(-5, len(tokens) + 0.1), ylim=(6.45 + 0.95 * len(run), -0.1))
     axes.axis("off")
     return figure
 
 
-def _tokens(axes: Axes, tokens: Sequence[tuple[int, int]], left: float, top: float) -> None:
-    cells = side_by_side(((token, document_colour(document), 1) for token, document in tokens), left)
-    draw_row(axes, cells, top, height=0.9)
-
-
-def rows(contents: Mapping[str, Sequence[Sequence[Part]]], row_length: int) -> Figure:
-    """Samples as bars, one below the other, in the colours of their documents, with their numbers where there is room.
-
-    Args:
-        contents: by title, for each row the (document, start, stop) that it is made of.
-        row_length: tokens per row.
-    """
-    figure, places = panels(contents, 0.34 * max(map(len, contents.values())) + 0.8)
-    line = {"edgecolor": "white", "lw": 0.8}
-    room = 0.035 * row_length * len(contents)
-    for axes, samples in places:
-        drawn = {}
-        for row, parts in enumerate(samples):
-            bars = ((document, document_colour(document), stop - start) for document, start, stop in parts)
-            drawn[str(row)] = side_by_side(bars, room=room, **line)
-        fill(axes, drawn, gap=0, size=7)
-        axes.tick_params(axis="y", labelsize=7)
-        axes.set(xlim=(0, row_length), xlabel="token in the row", xticks=range(0, row_length, 100))
-    return figure
-
-
-def samples_built(asked: ArrayLike, built: ArrayLike, epochs: ArrayLike) -> Figure:
-    """How many samples a dataset has, against how many were asked for, with the number of epochs on each step."""
-    asked, built, epochs = np.asarray(asked), np.asarray(built), np.asarray(epochs)
-    labels = {"xlabel": "samples asked for", "ylabel": "samples built", "ylim": (0, built[-1] * 1.15)}
-    lines = {"": {"built": [asked, built]}}
-    figure = curves(lines, 3, colours=LINES, style={"drawstyle": "steps-post"}, legend=None, **labels)
-    (axes,) = figure.axes
-    axes.plot(asked, asked, color=GREY, lw=1, ls="--")
-    middle = asked[len(asked) // 4]
-    axes.text(middle, middle, "  as many as asked", va="top", size=8, color=GREY)
-    for epoch, first in zip(*np.unique(epochs, return_index=True), strict=True):
-        axes.text(asked[first], built[first], f" E = {epoch}", va="bottom", size=9, color=LINES[0])
-    return figure
+def _name(axes: Axes, top: float, name: str) -> None:
+    axes.text(-0.5, top + 0.41, name, ha="right", va="center", weight="bold", size=10, linespacing=0.9)
 
 
 def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: float) -> Figure:
@@ -107,39 +109,55 @@ def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: f
     for axes, index in places:
         samples = np.asarray(index)
         end = len(samples)
-        axes.scatter(np.arange(asked), samples[:asked], s=6, color=LINES[0], label="read")
-        axes.scatter(np.arange(asked, end), samples[asked:], s=6, color="#cccccc", label="never read")
+        axes.scatter(np.arange(asked), samples[:asked], s=5, color=LINES[0])
+        axes.scatter(np.arange(asked, end), samples[asked:], s=5, color="#cccccc")
         axes.axvline(asked - 0.5, color=LINES[1], lw=1.5)
-        for epoch in np.arange(samples_per_epoch, end, samples_per_epoch):
-            axes.axhline(epoch, color=GREY, lw=0.8, ls="--")
-        half_framed(axes, xlabel="position in the run", xlim=(0, end), ylim=(0, end))
+        axes.axhline(samples_per_epoch, color=GREY, lw=1, ls="--")
+        half_framed(axes, xlabel="position k", xlim=(0, end), ylim=(0, end))
     first = figure.axes[0]  # what is kept apart leaves room for words
-    end = first.get_xlim()[1]
-    first.text(1.01 * asked, 0.3 * end, "the run ends", color=LINES[1], size=9)
-    first.text(0.02 * end, 1.03 * samples_per_epoch, "epoch 2 begins", color=GREY, size=9)
+    first.text(1.03 * asked, 0.3 * end, "the run ends here;\ngrey is never read", color=LINES[1])
+    first.text(0.02 * end, 1.03 * samples_per_epoch, "epoch 2 begins", color=GREY)
     first.set_ylabel("sample of the stream")
-    first.legend(loc="lower right", fontsize=8)
     return figure
 
 
-def coverage(contents: Mapping[str, ArrayLike], edges: ArrayLike) -> Figure:
-    """How often, up to twice, each token of a file is an input; thin lines are the edges of documents."""
-    figure, places = panels(contents, 0.75 * len(contents) + 0.7, rows=len(contents), sharex=True)
-    for axes, counts in places:
-        counts = np.asarray(counts)[None]
-        axes.imshow(counts, aspect="auto", cmap="Blues", vmax=4, extent=(0, counts.size, 0, 1), interpolation="nearest")
-        axes.vlines(np.asarray(edges), 0, 1, color=INK, lw=0.4)
-        axes.set(yticks=[])
-    figure.axes[-1].set_xlabel("token of the file; white: never an input, light: once, dark: twice")
-    return figure
-
-
-def attention(mask: ArrayLike, pieces: Sequence[str]) -> Figure:
-    """Who sees whom: queries below each other, keys side by side, True = masked."""
-    figure, axes = canvas(0.3 * len(pieces) + 1)
-    axes.imshow(~np.asarray(mask, dtype=bool), cmap="Blues", vmin=0, vmax=1.4)
-    axes.set_xticks(range(len(pieces)), pieces, rotation=90, size=7, family="monospace")
-    axes.set_yticks(range(len(pieces)), pieces, size=7, family="monospace")
-    axes.set(xlabel="is seen", ylabel="sees")
+def attention(tokens: Sequence[Token]) -> Figure:
+    """Who sees whom, queries below each other, keys side by side: the own document in its colour, others grey."""
+    figure, axes = canvas(0.19 * len(tokens) + 0.9)
+    starts = np.cumsum([0] + [piece == "EOS" for piece, _ in tokens[:-1]])
+    for query, (_, kind) in enumerate(tokens):
+        cells = [
+            Cell(key, "", _colour(kind) if starts[key] == starts[query] else "#c9c9c9") for key in range(query + 1)
+        ]
+        draw_row(axes, cells, query, height=0.94)
+    pieces = [printable(piece) for piece, _ in tokens]
+    axes.set_yticks(np.arange(len(tokens)) + 0.5, pieces, size=9)
+    axes.set_xticks(np.arange(len(tokens)) + 0.5, pieces, size=9, rotation=90)
+    axes.set(xlim=(0, len(tokens)), ylim=(len(tokens), 0), xlabel="is seen", ylabel="sees")
+    axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    axes.text(len(tokens), 0.4, "coloured: the own document\ngrey: another document", ha="right", va="top")
+    axes.set_title("Most of what a causal mask allows is another document")
+    return figure
+
+
+def mask_losses(contents: Mapping[str, Mapping[str, Sequence[float]]], ranges: Sequence[str]) -> Figure:
+    """Losses of two trainings: along the steps, and by the place in a document.
+
+    Args:
+        contents: by title, for each of the two panels, the losses of the trainings by name; the higher one first.
+        ranges: the names of the places.
+    """
+    lines = {title: {name: [values] for name, values in losses.items()} for title, losses in contents.items()}
+    figure = curves(lines, 3.4, colours=LINES, legend=None, share=False)
+    for axes, losses in zip(figure.axes, contents.values(), strict=True):
+        for (name, values), colour, side in zip(losses.items(), LINES, (1, -1), strict=False):
+            half = np.asarray(values)[len(values) // 2 :] * side
+            place = max(half) * side, "bottom" if side == 1 else "top"
+            axes.text(len(values) - 1, place[0] + 0.08 * side, name, color=colour, ha="right", va=place[1])
+        axes.margins(y=0.12)
+    left, right = figure.axes
+    left.set(xlabel="step", ylabel="loss (nats per token)")
+    right.set_xticks(range(len(ranges)), ranges)
+    right.set_xlabel("place in its document")
     return figure
