@@ -136,7 +136,7 @@ def attention(tokens: Sequence[Token]) -> Figure:
     axes.set(xlim=(0, len(tokens)), ylim=(len(tokens), 0), xlabel="is seen", ylabel="sees")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.text(len(tokens), 0.4, "coloured: the own document\ngrey: another document", ha="right", va="top")
+    axes.text(len(tokens), 0.4, "coloured: own document\ngrey: another document", ha="right", va="top")
     axes.set_title("Most of what a causal mask allows is another document")
     return figure
 

@@ -13,5 +13,3 @@ ends = np.cumsum(lengths[train.document_index])
 def begin(j):
     place = np.searchsorted(ends, j * S, side="right")
     return place, j * S - (ends[place] - lengths[train.document_index[place]])
-
-

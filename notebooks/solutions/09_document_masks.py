@@ -5,10 +5,12 @@ two = MegatronCollator(config_for("any", len(row) - 1))([{"input_ids": row}] * 2
 # %% Exercise 2
 mask_bytes_and_cu_seqlens_bytes = 8192**2, 21 * 4
 
+
 # %% Exercise 3
-def starts(lengths):
-    begins = np.zeros(sum(lengths), dtype=bool)
-    begins[np.cumsum([0, *lengths[:-1]])] = True
-    return begins
+def starts(offsets, begin, width):
+    here = np.isin(np.arange(begin, begin + width), offsets)
+    here[0] = True
+    return here
 
 
+offsets = files["stories"].document_offsets
