@@ -1,3 +1,4 @@
+# ruff: noqa: F821 (what the cells above define)
 # %% Exercise 1
 my_plan = 3, 29, True  # 2,501 tokens are needed; 2,999 // 100; 25 - 19 < int(0.8 * 9)
 

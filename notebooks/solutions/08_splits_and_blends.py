@@ -1,3 +1,4 @@
+# ruff: noqa: F821 (what the cells above define)
 # %% Exercise 1
 split = "11,1,0"
 

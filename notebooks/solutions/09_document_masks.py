@@ -1,3 +1,4 @@
+# ruff: noqa: F821 (what the cells above define)
 # %% Exercise 1
 edges = [0, 6, 14, 19, 25, 33, 38]
 
