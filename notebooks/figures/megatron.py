@@ -13,7 +13,7 @@ from figures.cells import Cell, draw_row, fill, side_by_side
 from figures.draw import GREY, LINES, RED, SOURCES, canvas, curves, half_framed, panels, printable
 
 Kind = int | str  # a document of the stories, the name of a source, or a colour
-Token = tuple[str, Kind]
+Rows = Mapping[str, Sequence[tuple[Any, Kind, float]]]  # by name, the (text, what colours it, width) of each cell
 SHADES = ("#e6f1fa", "#c6e0f5", "#a5cfef", "#84bce6", "#64aadc", "#4496cf")  # of blue: six documents of the stories
 
 
@@ -21,13 +21,11 @@ def _colour(kind: Kind) -> str:
     return SHADES[kind % 6] if isinstance(kind, int) else SOURCES.get(kind, (kind,))[0]
 
 
-def bars(
-    contents: Mapping[str, Mapping[str, Sequence[tuple[Any, Kind, float]]]], side: bool = False, room: float = 0
-) -> Figure:
+def bars(contents: Mapping[str, Rows], side: bool = False, room: float = 0) -> Figure:
     """Rows of cells, in the colours of sources, or in the shades of documents.
 
     Args:
-        contents: by title and by name of the row, the (text, what colours it, width) of each cell.
+        contents: by title.
         side: panels side by side, not one below the other.
         room: no text in narrower cells.
     """
@@ -35,11 +33,10 @@ def bars(
     height = 0.33 * max(sum(heights), *map(len, contents.values())) + 0.4 * len(heights)
     figure, places = panels(contents, height, rows=len(heights), height_ratios=heights)
     for axes, content in places:
-        cells = {
-            name: side_by_side(((printable(str(text)), _colour(kind), width) for text, kind, width in parts), room=room)
-            for name, parts in content.items()
+        shown = {
+            n: [(printable(str(text)), _colour(kind), wide) for text, kind, wide in row] for n, row in content.items()
         }
-        fill(axes, cells)
+        fill(axes, {name: side_by_side(row, room=room) for name, row in shown.items()})
     return figure
 
 
@@ -58,18 +55,14 @@ def stream(
     begins = np.cumsum([0, *(len(documents[document]) for document in order)])
     spans = list(pairwise(int(begins[place]) + offset for place, offset in np.asarray(sample_index).tolist()))
     figure, axes = canvas(6)
-    centres = {}
+    centres = []
     for top, row, name in ((0, range(len(documents)), "file"), (2, order, "document\nindex")):
-        left = 0
-        for document in row:
-            size = len(documents[document])
-            text = f"document {document}" if top == 0 else str(document)
-            draw_row(axes, [Cell(left, text, SHADES[document % 6], size)], top, size=10)
-            centres[top, document] = left + size / 2
-            left += size
+        cells = side_by_side((d if top else f"document {d}", SHADES[d % 6], len(documents[d])) for d in row)
+        draw_row(axes, cells, top, size=10)
+        centres.append([cell.left + cell.width / 2 for cell in cells])
         _name(axes, top, name)
-    for document in order:
-        axes.plot([centres[0, document], centres[2, document]], [0.85, 1.97], color=GREY, lw=1)
+    for place, document in enumerate(order):
+        axes.plot([centres[0][document], centres[1][place]], [0.85, 1.97], color=GREY, lw=1)
     lost = spans[-1][1] + 1
     draw_row(axes, [Cell(lost, "", "none", len(tokens) - lost, {"edgecolor": RED, "lw": 2})], 2)
     axes.text(len(tokens), 3.6, "left over", color=RED, size=10, ha="right", va="top")
@@ -121,15 +114,13 @@ def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: f
     return figure
 
 
-def attention(tokens: Sequence[Token]) -> Figure:
+def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
     """Who sees whom, queries below each other, keys side by side: the own document in its colour, others grey."""
     figure, axes = canvas(0.19 * len(tokens) + 0.9)
     starts = np.cumsum([0] + [piece == "EOS" for piece, _ in tokens[:-1]])
     for query, (_, kind) in enumerate(tokens):
-        cells = [
-            Cell(key, "", _colour(kind) if starts[key] == starts[query] else "#c9c9c9") for key in range(query + 1)
-        ]
-        draw_row(axes, cells, query, height=0.94)
+        colours = [_colour(kind) if same else "#c9c9c9" for same in (starts == starts[query])[: query + 1]]
+        draw_row(axes, side_by_side(("", colour, 1) for colour in colours), query, height=0.94)
     pieces = [printable(piece) for piece, _ in tokens]
     axes.set_yticks(np.arange(len(tokens)) + 0.5, pieces, size=9)
     axes.set_xticks(np.arange(len(tokens)) + 0.5, pieces, size=9, rotation=90)
@@ -151,13 +142,12 @@ def mask_losses(contents: Mapping[str, Mapping[str, Sequence[float]]], ranges: S
     lines = {title: {name: [values] for name, values in losses.items()} for title, losses in contents.items()}
     figure = curves(lines, 3.4, colours=LINES, legend=None, share=False)
     for axes, losses in zip(figure.axes, contents.values(), strict=True):
-        for (name, values), colour, side in zip(losses.items(), LINES, (1, -1), strict=False):
-            half = np.asarray(values)[len(values) // 2 :] * side
-            place = max(half) * side, "bottom" if side == 1 else "top"
-            axes.text(len(values) - 1, place[0] + 0.08 * side, name, color=colour, ha="right", va=place[1])
+        sides = ("bottom", max, 0.08), ("top", min, -0.08)
+        for (name, values), colour, (side, outermost, gap) in zip(losses.items(), LINES, sides, strict=False):
+            place = outermost(values[len(values) // 2 :]) + gap
+            axes.text(len(values) - 1, place, name, color=colour, ha="right", va=side)
         axes.margins(y=0.12)
     left, right = figure.axes
     left.set(xlabel="step", ylabel="loss (nats per token)")
-    right.set_xticks(range(len(ranges)), ranges)
-    right.set_xlabel("place in its document")
+    right.set(xlabel="place in its document", xticks=range(len(ranges)), xticklabels=ranges)
     return figure

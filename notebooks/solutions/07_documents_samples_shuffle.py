@@ -6,7 +6,7 @@ wanted = plan_epochs(tokens_per_epoch=1000, num_samples=25, sequence_length=100)
 # %% Exercise 2
 longest = epoch + int(0.8 * epoch) - 1  # one more, and the second epoch is shuffled together with the first
 
-order = lambda n: plan_epochs(many.num_tokens, n, 128)  # noqa: E731
+tokens = many.num_tokens
 # %% Exercise 3
 ends = np.cumsum(lengths[train.document_index])
 
