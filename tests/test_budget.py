@@ -202,8 +202,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "lines of package": 8_380,  # goal 7,000
             "tokens of package": 84_050,  # goal 65,000
             "tokens per 100 lines": 1_003,  # goal 800; what went were mostly the light lines: imports, signatures
-            "lines of notebooks": 1_500,
-            "lines of tests": 10_550,  # goal 9,000
+            "lines of notebooks": 1_590,  # goal 1,500
+            "lines of tests": 10_560,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

@@ -15,7 +15,6 @@ from figures.draw import DPI, WIDTH
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-COURSE = [path for path in NOTEBOOKS if (FOLDER / "solutions" / f"{path.stem}.py").exists()]
 
 # tags, and what JupyterLab folds: the source, the outputs
 HIDING = [(set(), (False, False)), ({"hide-input"}, (True, False)), ({"hide-output"}, (False, True))]
@@ -24,11 +23,6 @@ HIDING += [({"hide-cell"}, (True, True))]
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request: pytest.FixtureRequest) -> dict:
-    return json.loads(request.param.read_text(encoding="utf-8"))
-
-
-@pytest.fixture(params=COURSE, ids=lambda path: path.stem)
-def lesson(request: pytest.FixtureRequest) -> dict:
     return json.loads(request.param.read_text(encoding="utf-8"))
 
 
@@ -79,16 +73,16 @@ def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
             assert output.get("name") != "stderr", text
 
 
-def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(lesson: dict) -> None:
-    assert "NBVAL" not in "\n".join(map(source, code_cells(lesson)))
-    for cell in lesson["cells"]:
+def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(notebook: dict) -> None:
+    assert "NBVAL" not in "\n".join(map(source, code_cells(notebook)))
+    for cell in notebook["cells"]:
         jupyter = cell["metadata"].get("jupyter", {})
         folded = jupyter.get("source_hidden", False), jupyter.get("outputs_hidden", False)
         assert (set(tags(cell)) - {"exercise"}, folded) in HIDING, source(cell)
 
 
-def test_it_opens_with_a_question_and_a_picture(lesson: dict) -> None:
-    question, picture, plan = lesson["cells"][:3]
+def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
+    question, picture, plan = notebook["cells"][:3]
     assert re.match(r"# \d\d · ", source(question))
     assert 30 <= len(source(question).split()) <= 150
     assert tags(picture) == ["hide-input"]
@@ -97,26 +91,26 @@ def test_it_opens_with_a_question_and_a_picture(lesson: dict) -> None:
     assert all(words in text for words in ("you will learn", "you need", "minutes"))
 
 
-def test_no_prediction_can_be_read_before_it_is_asked_for(lesson: dict) -> None:
-    cells = lesson["cells"]
+def test_no_prediction_can_be_read_before_it_is_asked_for(notebook: dict) -> None:
+    cells = notebook["cells"]
     places = [place for place, cell in enumerate(cells) if "**Predict" in source(cell)]
     assert len(places) >= 4
     for place in places:
         assert set(tags(cells[place + 1])) & {"hide-cell", "hide-output"}, source(cells[place])
 
 
-def test_exercises_are_open_and_have_solutions(lesson: dict, request: pytest.FixtureRequest) -> None:
-    exercises = [cell for cell in code_cells(lesson) if "exercise" in tags(cell)]
+def test_exercises_are_open_and_have_solutions(notebook: dict, request: pytest.FixtureRequest) -> None:
+    exercises = [cell for cell in code_cells(notebook) if "exercise" in tags(cell)]
     assert len(exercises) >= 3
     for cell in exercises:
         assert "..." in source(cell).split("check(")[0]
         assert {line.split(":")[0] for line in printed(cell)} <= {"open", "not yet"}, printed(cell)
-    assert len(solutions(request.node.callspec.params["lesson"])) == len(exercises)
+    assert len(solutions(request.node.callspec.params["notebook"])) == len(exercises)
 
 
-def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(lesson: dict) -> None:
+def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(notebook: dict) -> None:
     pictures = 0
-    for cell in code_cells(lesson):
+    for cell in code_cells(notebook):
         kinds = [next(iter(output.get("data", {})), "") for output in cell["outputs"]]
         assert "image/svg+xml" not in kinds
         for place, kind in enumerate(kinds):
@@ -129,8 +123,8 @@ def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(l
     assert pictures >= 2
 
 
-def test_it_says_who_says_so_and_how_to_go_on(lesson: dict) -> None:
-    text = prose(lesson)
+def test_it_says_who_says_so_and_how_to_go_on(notebook: dict) -> None:
+    text = prose(notebook)
     assert all(
         heading in text for heading in ("## Exercises", "## Summary", "## References", "## Where the code lives")
     )
@@ -138,7 +132,7 @@ def test_it_says_who_says_so_and_how_to_go_on(lesson: dict) -> None:
     assert 3 <= len(re.findall(r"https://", references)) <= 8
 
 
-@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_exercises_can_be_solved(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     exercises = [cell for cell in notebook.cells if "exercise" in tags(cell)]

@@ -61,3 +61,14 @@ def test_blend_equals_nanotrons_helper(cases, arrays):
         datasets = np.searchsorted(starts, epoch, side="right") - 1
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_helper_dataset_index"].astype(np.int64))
         np.testing.assert_array_equal(epoch - starts[datasets], arrays[f"{case['id']}_helper_dataset_sample_index"])
+
+
+def test_the_example_in_its_docstring_is_what_it_gives():
+    """Before the shuffle, which step 3 of plain.py's order does; `blend` numbers samples through all datasets."""
+    rows = [
+        line.split() for line in NanotronOrder.__doc__.splitlines() if line.split()[:1] in (["dataset"], ["sample"])
+    ]
+    lengths = np.array([8, 2, 5, 5])
+    order = plain.greedy_blend(plain.normalise([10, 50, 30, 10]), 20)
+    order[:, 1] %= lengths[order[:, 0]]
+    assert [list(map(int, row[1:21])) for row in rows] == order.T.tolist()

@@ -37,7 +37,7 @@ class NanotronOrder(Order):
     Example (the documentation's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
 
         dataset  1 2 0 1 3 1 2 1 2 1 0 1 2 1 3 1 2 1 2 1     before the shuffle
-        sample   0 0 0 1 0 0 1 0 2 1 1 0 3 1 1 0 4 1 0 0     dataset 0 gives 2 of its 8 samples, in every epoch
+        sample   0 0 0 1 0 0 1 1 2 0 1 1 3 0 1 1 4 0 0 1     dataset 0 gives 2 of its 8 samples, in every epoch
 
     To get it, give the weights as [10, 50, 30, 10]: in float64 0.1 + 0.5 + 0.3 + 0.1 is 0.9999999999999999, and
     dividing by that changes a tie at t = 10.
