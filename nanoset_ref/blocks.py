@@ -13,7 +13,8 @@ A slot is free when nothing refers to it any more: neither the loader, nor a bat
 without copying. Reference counts tell us, so users need no rule, and a batch never changes under its owner. Who keeps
 every batch gets fresh memory for each block.
 
-It costs the slots: one block for every read under way, and three that are being delivered.
+It costs the slots: one block for every read under way, and three that are being delivered. Without workers, blocks out
+of a bucket are four times as large, since each of them waits for the slowest of its answers.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class BlockRoad:
         self.micro_batch_size = batch_sampler.micro_batch_size
         under_way = num_workers * (options.get("prefetch_factor") or 2) + read_ahead
         batch_bytes = self.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(batch_bytes, under_way + 3)
+        batches = batches_per_block(batch_bytes, under_way + 3) * (1 if num_workers else dataset.block_factor)
         shape = batches * self.micro_batch_size, dataset.row_length
         self._slots = Slots(under_way + 3, shape, dataset.row_dtype, shared=num_workers > 0)
         self._requests = BlockSampler(batch_sampler, batches, self._slots)

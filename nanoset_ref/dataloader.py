@@ -8,6 +8,7 @@ training loop by everything the workers prefetch.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import random
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -24,6 +25,7 @@ from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.rows import Rows, plan_identity
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
 from nanoset_ref.schedule import Layout
+from nanoset_ref.storage import refuse_forks
 
 
 class PlanMismatch(ValueError):
@@ -87,6 +89,9 @@ class NanosetDataLoader(DataLoader[Any]):
         if not options.get("in_order", True):
             raise ValueError("in_order must be True: what comes out of order cannot be counted for a resume")
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
+        if self.num_workers and isinstance(dataset, Rows):
+            start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
+            refuse_forks([file.path for file in dataset.files], start_method)
         self.plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
@@ -198,7 +203,8 @@ def build_nanoset_dataloader(
         num_loading_workers: processes that read ahead; 0 reads in this process.
         seed: the run's seed, from which worker seeds derive.
         read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
-            the training step as well as workers do, and needs none.
+            the training step as well as workers do, and needs none. Files in a bucket are read ahead only like this:
+            forked workers are refused.
         documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
         collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
             (DataCollatorWithLabels, MegatronCollator), which keeps the fast road, or any function.

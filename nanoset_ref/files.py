@@ -20,9 +20,11 @@ from typing import IO, Any
 
 import xxhash
 
+from nanoset_ref.storage import BucketPath, located, pieces, written_to_bucket
+from nanoset_ref.storage import PathLike as PathLike
+
 MAX_JSON_BYTES = 1 << 26
 
-PathLike = str | os.PathLike[str]
 _together: ContextVar[Any] = ContextVar("together", default=None)  # of `written_together`: its stack and its sets
 
 
@@ -69,8 +71,15 @@ def atomic_write_set(
     Raises:
         FileExistsError: the last of `paths` exists and `overwrite` is False; also if it appeared meanwhile.
         FileNotFoundError: a folder does not exist.
+        StorageError: the targets are in a bucket (see `storage.written_to_bucket`), and it cannot be written.
     """
-    targets = [Path(path) for path in paths]
+    targets = [located(path) for path in paths]
+    if objects := [target for target in targets if isinstance(target, BucketPath)]:
+        refuse_existing(targets[-1], overwrite)
+        with written_to_bucket(objects) as parts:
+            yield parts
+            refuse_existing(targets[-1], overwrite)
+        return
     with contextlib.ExitStack() as own:
         stack, sets = _together.get() or (own, list[list[tuple[Path, Path]]]())
         files = [stack.enter_context(_temporary(target, mode)) for target in targets]
@@ -197,7 +206,7 @@ def read_json(path: PathLike) -> Any:
     if require_regular(path).st_size > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(located(path).read_bytes().decode())
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
 
@@ -209,7 +218,7 @@ def listed(given: Any, *single: type) -> list[Any]:
 
 def require_regular(path: PathLike) -> os.stat_result:
     """The status of a regular file; ValueError for a pipe, whose reader would wait, or a device without an end."""
-    status = os.stat(path)
+    status = located(path).stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{path} is not a regular file; copy what it holds into one")
     return status
@@ -219,9 +228,8 @@ def checksum(path: PathLike) -> str:
     """The content of a regular file as "xxh3_128:<32 hexadecimal digits>", read in pieces of 4 MiB."""
     require_regular(path)
     digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 22):
-            digest.update(piece)
+    for piece in pieces(path):
+        digest.update(piece)
     return f"xxh3_128:{digest.hexdigest()}"
 
 
@@ -229,15 +237,6 @@ def seal(text: str, *paths: PathLike) -> str:
     """The content of a text and of files, as a `checksum`: what a set says about itself in its smallest part."""
     content = "\n".join([text, *map(checksum, paths)])
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"
-
-
-def identity(path: PathLike) -> tuple[int, int, int] | None:
-    """Size in bytes, time of the last change in nanoseconds, and inode: another file has another one; None: no file."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def sync(file: IO[Any]) -> None:

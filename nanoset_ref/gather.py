@@ -39,6 +39,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from nanoset_ref.storage import BucketIds, BucketPath, fetch
 from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows that are told apart: 64 GiB
@@ -106,6 +107,35 @@ class Gatherer:
         ends = (starts + length) * sizes
         for dataset, begin, end in np.stack([datasets, begins, ends], axis=1).tolist():
             self._mappings[dataset].madvise(mmap.MADV_WILLNEED, begin, end - begin)
+
+
+class BucketGatherer:
+    """As `Gatherer`, where files are in buckets: the rows of a call are read side by side, out of all of these files.
+
+    Raises (when it is called):
+        StorageError: an object cannot be read, or was replaced since it was opened.
+    """
+
+    def __init__(self, files: Sequence[Tokens]) -> None:
+        self._files = files
+
+    def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
+        extents, rows = [], []
+        for number in np.unique(datasets).tolist():
+            chosen, ids = np.flatnonzero(datasets == number), self._files[number].tokens
+            if isinstance(ids, BucketIds):
+                size = ids.dtype.itemsize
+                extents += [(ids, start * size, (start + out.shape[1]) * size) for start in starts[chosen].tolist()]
+                rows += chosen.tolist()
+            else:
+                out[chosen] = [ids[start : start + out.shape[1]] for start in starts[chosen]]
+        for (ids, _, _), row, data in zip(extents, rows, fetch(extents), strict=True):
+            out[row] = np.frombuffer(data, ids.dtype)
+
+
+def gatherer_of(files: Sequence[Tokens]) -> Gatherer | BucketGatherer:
+    """The gatherer that can read all of the files."""
+    return BucketGatherer(files) if any(isinstance(file.path, BucketPath) for file in files) else Gatherer(files)
 
 
 def _map(descriptor: int) -> mmap.mmap:

@@ -16,9 +16,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.files import PathLike, listed
-from nanoset_ref.gather import Gatherer
+from nanoset_ref.gather import BucketGatherer, gatherer_of
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
+from nanoset_ref.storage import located, side_by_side
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ class Nanoset(Rows):
     """Samples of token files, in the order of a run.
 
     Args:
-        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), or open `Tokens`.
+        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), URLs of .npy files in
+            a bucket (see `storage`), or open `Tokens`.
         dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
             reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
@@ -67,14 +69,11 @@ class Nanoset(Rows):
         order: str | Order = "nanotron",
         disjoint: bool = False,
     ) -> None:
-        paths = listed(dataset_paths, Tokens)
-        if len(paths) == 0:
-            raise ValueError("dataset_paths must name at least one token file, got none")
         if operator.index(sequence_length) < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
         if operator.index(train_split_num_samples) < 0:
             raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
-        self._files = [path if isinstance(path, Tokens) else open_tokens(path, token_dtype) for path in paths]
+        self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
         self.sequence_length = operator.index(sequence_length)
         self.row_length = self.sequence_length + 1
         self.train_split_num_samples = operator.index(train_split_num_samples)
@@ -92,7 +91,8 @@ class Nanoset(Rows):
             )
         self.order = order
         self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
-        self._gather = Gatherer(self._files)
+        self._gather = gatherer_of(self._files)
+        self.block_factor = 4 if isinstance(self._gather, BucketGatherer) else 1
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
 
@@ -240,3 +240,11 @@ class Nanoset(Rows):
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )
+
+
+def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
+    """The files, of which those that are named by paths are opened."""
+    if not given:
+        raise ValueError("dataset_paths must name at least one token file, got none")
+    paths = [path if isinstance(path, Tokens) else located(path) for path in given]
+    return side_by_side(lambda path: path if isinstance(path, Tokens) else open_tokens(path, token_dtype), paths)

@@ -15,11 +15,11 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from nanoset_ref.command import run
 from nanoset_ref.files import PathLike
+from nanoset_ref.storage import located
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
 from nanoset_ref.tokenise.encode import Backend, Encoder
@@ -72,7 +72,7 @@ def preprocess(
     Raises:
         FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
     """
-    path, tokenizer = Path(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
+    path, tokenizer = located(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
 
     def open_sink(encoder: Encoder) -> TokenFileWriter:
         return TokenFileWriter(

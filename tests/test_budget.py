@@ -20,8 +20,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-files launcher command tokens text tokenise preprocess orders documents rows gather nanoset schedule samplers collator
-ahead blocks dataloader
+storage files launcher command tokens text tokenise preprocess orders documents rows gather nanoset schedule samplers
+collator ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.
 ANNEXES = {
@@ -197,13 +197,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_275,  # goal 2,600
-            "tokens of core": 32_400,  # goal 23,500
-            "lines of package": 8_380,  # goal 7,000
-            "tokens of package": 84_050,  # goal 65,000
-            "tokens per 100 lines": 1_003,  # goal 800; what went were mostly the light lines: imports, signatures
+            "lines of core": 3_486,  # goal 2,600
+            "tokens of core": 34_804,  # goal 23,500
+            "lines of package": 8_602,  # goal 7,000
+            "tokens of package": 86_550,  # goal 65,000
+            "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_590,  # goal 1,500
-            "lines of tests": 10_560,  # goal 9,000
+            "lines of tests": 10_910,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

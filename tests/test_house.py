@@ -145,7 +145,7 @@ def test_every_import_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
     optional = [
         line
-        for name in ("gigatoken", "datatrove", "lab", "lightning", "megatron", "sentencepiece")
+        for name in ("bucket", "gigatoken", "datatrove", "lab", "lightning", "megatron", "sentencepiece")
         for line in extras[name]
     ]
     declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}

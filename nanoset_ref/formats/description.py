@@ -80,18 +80,19 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     offsets = file.known_documents()
     lengths = np.diff(offsets)
-    used, eos_ids = np.zeros(0, dtype=np.bool_), 0
+    used, eos_ids, closed = np.zeros(0, dtype=np.bool_), 0, 0
     seen: set[bytes] = set()
     repeated = []
     for ids, sizes in file.blocks():
         used = _mark(used, ids, file)
         eos_ids += int(np.count_nonzero(ids == eos))
-        for document in np.split(ids, np.cumsum(sizes)[:-1]):
+        ends = np.cumsum(sizes)
+        closed += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
+        for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
             if len(document) and key in seen:
                 repeated.append(len(document))
             seen.add(key)
-    lasts = file.tokens[offsets[1:][lengths > 0] - 1]
     return Description(
         path=str(file.path),
         dtype=file.dtype.name,
@@ -107,7 +108,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
         largest_id=len(used) - 1,
         eos_token_id=eos,
         eos_share=None if eos is None else eos_ids / file.num_tokens,
-        documents_ending_in_eos=None if eos is None else int(np.count_nonzero(lasts == eos)),
+        documents_ending_in_eos=None if eos is None else closed,
         duplicate_documents=len(repeated),
         duplicate_tokens=sum(repeated),
     )
@@ -150,28 +151,30 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
     checksum = ", checksum as in the manifest" if file.check_content() else ""
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
     ids_said = f"ids below {limit:,}" if limit else "ids not negative (no vocabulary size known: give --vocab-size)"
-    of_last_id = 0
-    for ids, _ in file.blocks():
+    of_last_id, first, last, ends = 0, 0, file.tokens[-1:], [file.tokens[:0]]
+    for ids, sizes in file.blocks():
         wrong = ids[ids < 0] if limit is None else ids[(ids < 0) | (ids >= limit)]
         if len(wrong):
-            token = int(np.flatnonzero(file.tokens == wrong[0])[0])
+            token = first + int(np.flatnonzero(ids == wrong[0])[0])
             vocabulary = "" if limit is None else f" of {limit} ids"
             raise TokenFileError(
                 f"{file.path}: token {token} has the id {wrong[0]}, outside the vocabulary{vocabulary}"
             )
-        of_last_id += int(np.count_nonzero(ids == file.tokens[-1]))
+        of_last_id += int(np.count_nonzero(ids == last))
+        ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
+        first += len(ids)
     offsets = file.known_documents()
-    _check_ends(file, np.unique(offsets[offsets > 0]), eos_token_id, of_last_id)
+    _check_ends(file, np.concatenate(ends), eos_token_id, of_last_id)
     return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {ids_said}{checksum}"
 
 
-def _check_ends(file: Tokens, ends: NDArray[np.int64], eos: int | None, of_last_id: int) -> None:
+def _check_ends(file: Tokens, lasts: NDArray[Any], eos: int | None, of_last_id: int) -> None:
     """The EOS id closes every document: as the file says, or as asked, or because the last id stands once for each."""
     if "appended_eod" in file.facts:
         eos = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
-    elif eos is None and of_last_id == len(ends) >= FEWEST:
-        eos = int(file.tokens[-1])
-    wrong = ends[:0] if eos is None else ends[file.tokens[ends - 1] != eos]
-    if len(wrong):
-        changed = "a boundary or an id has changed"
+    elif eos is None and of_last_id == len(lasts) >= FEWEST:
+        eos = int(lasts[-1])
+    if eos is not None and np.any(lasts != eos):
+        offsets, changed = file.known_documents(), "a boundary or an id has changed"
+        wrong = np.unique(offsets[offsets > 0])[lasts != eos]
         raise TokenFileError(f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos} there: {changed}")

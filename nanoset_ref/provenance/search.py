@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_ref.storage import copied
 from nanoset_ref.tokens import Tokens
 
 
@@ -25,7 +26,11 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
         raise ValueError(f"search for at least one id in the range of {dtype.name}, got {list(ids)[:10]}")
     needle = np.asarray(ids, dtype=dtype).tobytes()
     found = []
-    with open(file.path, "rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        copied(file.path) as path,
+        open(path, "rb") as raw,
+        mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         at = content.find(needle)
         while at >= 0:
             token, misaligned = divmod(at, dtype.itemsize)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nanoset_ref.files import lock, refuse_existing, uninterrupted
+from nanoset_ref.storage import BucketPath, absolute, located
 from nanoset_ref.text import InputError, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encode, Encoder, load_tokenizer
 from nanoset_ref.tokenise.helpers import JobError, help_along, started_helpers, tell
@@ -106,7 +107,7 @@ def tokenise(
     if ranks.rank:
         help_along(ranks.others[0].connection)
         return None
-    with ranks.one_fails_all(), _only_job(Path(os.path.abspath(target))):
+    with ranks.one_fails_all(), _only_job(located(absolute(target))):
         if kept:
             refuse_existing(kept, False)
         source = open_source()
@@ -161,7 +162,12 @@ def _only_job(target: Path) -> Iterator[None]:
 
     Raises:
         JobError: another live job has it.
+
+    In a bucket there are no locks: of two jobs on one target, the later one fails or, with `overwrite`, replaces.
     """
+    if isinstance(target, BucketPath):
+        yield
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.with_name(f".{target.name}.job")
     with open(path, "a") as file:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from nanoset_ref.files import PathLike, read_json, seal
+from nanoset_ref.storage import located
 
 FORMAT_VERSION = 1
 TOKEN_DTYPES = ("uint16", "int32")
@@ -93,9 +94,9 @@ class Manifest:
 
 def manifest_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.json"""
-    return Path(path).with_suffix(".json")
+    return located(path).with_suffix(".json")
 
 
 def documents_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
-    return Path(path).with_suffix(".documents.npy")
+    return located(path).with_suffix(".documents.npy")

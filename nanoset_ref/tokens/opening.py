@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nanoset_ref.files import PathLike
+from nanoset_ref.storage import BucketPath, located
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.reader import TokenFile
 from nanoset_ref.tokens.view import Tokens
@@ -22,15 +23,17 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
     """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix) or a .ds file.
 
     Args:
-        path: the file.
+        path: the file, or the URL of a .npy token file (see `nanoset_ref.storage`).
         token_dtype: of a .npy or .ds file that does not say it itself.
         eos_token_id: documents end with this id, in a .npy file without a manifest.
 
     Raises:
         FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader.
     """
-    path = Path(path)
+    path = located(path)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
+    if isinstance(path, BucketPath) and path.suffix in (".bin", ".idx", ".ds"):
+        raise TokenFileError(f"{path}: of a bucket .npy token files are read; nanoset-ref convert makes one")
     if path.suffix == ".ds":
         file: Tokens = resolve_name(DATATROVE)(path, token_size=dtype and dtype.itemsize)
         return file

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, atomic_write, require_regular
+from nanoset_ref.storage import copied
 from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
-from nanoset_ref.tokens.view import Tokens
+from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
 
 KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
 
@@ -34,12 +35,12 @@ class TokenFile(Tokens):
     """
 
     def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> None:
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
         beside = manifest_path(path)
         super().__init__(path, beside, documents_path(path))
+        if not self.path.is_file():
+            raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
         self.eos_token_id = eos_token_id
-        self.manifest = Manifest.read(beside) if beside.is_file() else None
+        self.manifest = Manifest.read(beside) if self.opened[beside] else None
         given = None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         if self.manifest is None:
             name = given or "uint16"
@@ -52,6 +53,8 @@ class TokenFile(Tokens):
             raise TokenFileError(f"{path}: token_dtype={given} contradicts the manifest, which says {name}")
         self.dtype = np.dtype(name).newbyteorder("<")
         self.num_tokens = self.count_ids()
+        if self.manifest is None and self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
+            raise TokenFileError(f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)")
         said = self.num_tokens if self.manifest is None else self.manifest.num_tokens
         if self.num_tokens != said:
             raise TokenFileError(f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another")
@@ -59,9 +62,6 @@ class TokenFile(Tokens):
     def _refuse_other_formats(self) -> None:
         if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
             raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: open it by nanoset_ref.open_tokens")
-        with open(self.path, "rb") as file:
-            if file.read(6) == b"\x93NUMPY":
-                raise TokenFileError(f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -80,7 +80,8 @@ class TokenFile(Tokens):
         path, shape = documents_path(self.path), (self.manifest.num_documents + 1,)
         try:
             require_regular(path)
-            offsets = np.load(path, mmap_mode="r", allow_pickle=False)
+            with copied(path) as found:
+                offsets = np.load(found, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # a damaged header gives errors of many types
             raise TokenFileError(f"{path} is missing or holds no document boundaries ({error})") from error
         if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
@@ -104,7 +105,7 @@ class TokenFile(Tokens):
         if not self._sources_path.is_file():
             return None
         try:
-            with open(self._sources_path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            with copied(self._sources_path) as path, np.load(path, allow_pickle=False) as found:
                 labels, numbers, checksum = found["labels"], found["numbers"], str(found["checksum"])
         except Exception as error:  # as above
             raise TokenFileError(f"{self._sources_path} is damaged ({error}); remove it") from error
@@ -115,9 +116,11 @@ class TokenFile(Tokens):
         return self.path.with_suffix(".sources.npz")
 
     def _search_documents(self) -> NDArray[np.int64]:
-        ends = self.tokens == self.eos_token_id
-        ends[-1] = True
-        return np.concatenate([[0], np.flatnonzero(ends) + 1])
+        ends = [
+            first + 1 + np.flatnonzero(self.tokens[first : first + BLOCK_IDS] == self.eos_token_id)
+            for first in range(0, self.num_tokens, BLOCK_IDS)
+        ]
+        return np.unique(np.concatenate([[0], *ends, [self.num_tokens]]))
 
     def check_content(self) -> bool:
         """As `Tokens.check_content`; the manifest's seal speaks for the document boundaries and for itself."""

@@ -8,14 +8,14 @@ changed since, whoever maps it or receives the object in another process gets an
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, checksum, identity
+from nanoset_ref.files import PathLike, checksum
+from nanoset_ref.storage import BucketIds, BucketPath, identity, located, side_by_side
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
@@ -30,7 +30,7 @@ class Tokens(ABC):
         *beside: the other files of its set, which may be missing.
 
     Attributes:
-        path: as given. opened: the `files.identity` of each file of the set.
+        path: as given. opened: the `storage.identity` of each file of the set.
         dtype: of an id. num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
         facts: what is known about the ids: those fields of a token file's manifest that survive a conversion
@@ -42,8 +42,9 @@ class Tokens(ABC):
     windows: Windows = "overlapping"
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
-        self.path = Path(path)
-        self.opened = {Path(part): identity(part) for part in (path, *beside)}
+        self.path = located(path)
+        parts = [self.path, *map(located, beside)]
+        self.opened = dict(zip(parts, side_by_side(identity, parts), strict=True))
 
     def check_unchanged(self) -> None:
         """TokenFileError if a file of the set is another one than when it was opened, or has changed."""
@@ -57,7 +58,10 @@ class Tokens(ABC):
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
-        """The ids, [num_tokens], read-only; mapped at the first access and never copied."""
+        """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
+        if isinstance(self.path, BucketPath):
+            ids: Any = BucketIds(self.path, self.opened[self.path], self.dtype)
+            return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
             return np.empty(0, dtype=self.dtype)
@@ -81,7 +85,7 @@ class Tokens(ABC):
 
     def count_ids(self) -> int:
         """Ids of `dtype` in the file; a TokenFileError if it is empty or not a whole number of ids."""
-        size, rest = divmod(self.path.stat().st_size, self.dtype.itemsize)
+        size, rest = divmod((self.opened[self.path] or (0,))[0], self.dtype.itemsize)
         if rest or not size:
             raise TokenFileError(f"{self.path} is empty, truncated, or of another dtype than {self.dtype.name}")
         return size

@@ -10,6 +10,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, atomic_write_set
+from nanoset_ref.storage import located
 from nanoset_ref.tokens.manifest import Manifest, TokenFileError, documents_path, manifest_path
 
 
@@ -32,7 +33,7 @@ class TokenFileWriter:
     """
 
     def __init__(self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any) -> None:
-        self.path, self.dtype = Path(path), np.dtype(dtype).newbyteorder("<")
+        self.path, self.dtype = located(path), np.dtype(dtype).newbyteorder("<")
         self.num_tokens = self.num_documents = 0
         self._description, self._overwrite = description, overwrite
         self._digest = xxhash.xxh3_128()

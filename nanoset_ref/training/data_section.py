@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from nanoset_ref.storage import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.training.strict_yaml import ConfigError, problems_of
 
@@ -41,7 +42,7 @@ def _by_path(given: Any) -> dict[str, Any]:
     weights = given if isinstance(given, dict) else {}
     paths = [given] if isinstance(given, str) else given
     try:
-        named = {os.path.abspath(path): weights.get(path) for path in paths}
+        named = {absolute(path): weights.get(path) for path in paths}
     except TypeError:
         named = {}
     if not named or None in weights.values():
@@ -272,9 +273,11 @@ class DataConfig(Section):
     Args:
         dataset: what is read.
         num_loading_workers: processes per rank that read ahead; 0 reads in the training process.
+        read_ahead: blocks that a thread reads ahead in the training process; for files in a bucket 2, and no workers.
         seed: of the order.
     """
 
     dataset: DatasetSection
     num_loading_workers: int = Field(default=0, ge=0, lt=2**15)
+    read_ahead: int = Field(default=0, ge=0, lt=2**10)
     seed: int = Field(default=1234, ge=0, lt=2**32)

@@ -361,6 +361,7 @@ class StagedLoader:
             current_pp_rank=layout.pp_rank,
             consumed_train_samples=record.position,
             num_loading_workers=stage.data.num_loading_workers,
+            read_ahead=stage.data.read_ahead,
             seed=self.config.general.seed,
             pin_memory=torch.cuda.is_available(),
         )
