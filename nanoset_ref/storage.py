@@ -102,7 +102,7 @@ class BucketPath(PosixPath):
     is_file = exists
 
     def read_bytes(self) -> bytes:
-        return bytes(self.ask("get").bytes())
+        return b"".join(pieces(self))
 
     def unlink(self, missing_ok: bool = False) -> None:
         self.ask("delete")

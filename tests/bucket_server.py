@@ -21,8 +21,8 @@ class BucketServer(threading.Thread):
 
     Attributes:
         objects: path ("/bucket/key") -> (content, ETag).
-        faults: of the next answers to GET: a status, or "cut" (fewer bytes than announced), "short" (fewer bytes than
-            asked for), "stall" (no answer at all).
+        faults: of the next answers to GET: a status, or "cut" (fewer bytes than announced), "half" (as well, and the
+            connection stays open), "short" (fewer bytes than asked for), "stall" (no answer at all).
         log: "METHOD path" of every request, and bytes sent in `sent`.
         denied: "METHOD path" of what answers 403.
     """
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         if fault == "short":
             content = content[: len(content) // 2]
         head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\n{extra}\r\n".encode()
-        if fault == "cut":
+        if fault in ("cut", "half"):
             content = content[: len(content) // 2]
         self.server.sent += len(content) if method == "GET" else 0
         self.transport.write(head if method == "HEAD" else head + content)

@@ -125,7 +125,7 @@ def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(buck
     assert server.sent < 200 * (S + 1) * 4 + 60 * storage.GAP
 
 
-@pytest.mark.parametrize("fault", [500, 503, "cut", "stall"])
+@pytest.mark.parametrize("fault", [500, 503, "cut", "half", "stall"])
 def test_a_server_with_faults_is_asked_again_and_given_up_in_time(bucket, folder, server, fault):
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
     expected, positions = dataset(folder, "a").read(np.arange(9)), np.arange(9)
