@@ -214,6 +214,11 @@ def test_without_the_extra_a_line_names_it_and_local_files_do_not_ask_for_it(buc
     assert main(["inspect", str(folder / "a.npy")]) == 0
 
 
+def test_convert_does_not_write_into_a_bucket(bucket, folder, capsys):
+    assert main(["convert", str(folder / "a.npy"), f"{bucket}/c.npy"]) == 1
+    assert "only preprocess writes into a bucket" in capsys.readouterr().err
+
+
 def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_valid(
     bucket, server, golden, tmp_path, monkeypatch, capsys
 ):

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from nanoset_ref.files import PathLike, written_together
 from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
+from nanoset_ref.storage import BucketPath, located
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path, open_tokens
 from nanoset_ref.tokens.view import Block, content_hash
 
@@ -58,7 +59,7 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    targets = [Path(target) for target in parts]
+    targets = [located(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
     with written_together(), contextlib.ExitStack() as stack:
@@ -77,6 +78,8 @@ def convert_parts(
 
 
 def _refuse(target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None) -> None:
+    if isinstance(target, BucketPath):
+        raise ValueError(f"{target}: only preprocess writes into a bucket; write a file here and upload it")
     if target.suffix not in WRITERS:
         raise ValueError(f"the target's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
     if target.exists() and any(target.samefile(source.path) for source in sources):
