@@ -274,6 +274,7 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
     )  # fmt: skip
     own = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     (tmp_path / "tokenizer.vocab").unlink()
+    assert load_tokenizer(tmp_path / "tokenizer.model").get_vocab() == load_tokenizer(tmp_path).get_vocab()
     encoder = Encoder(load_tokenizer(tmp_path))
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)] + [

@@ -176,6 +176,7 @@ def test_a_pair_is_one_by_each_of_its_names(example, tmp_path):
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
         ({"data_path": "nowhere", "splt": "1,0,0"}, "dataset.splt: unknown key, did you mean 'split'?"),
+        ({"dataset_path": "nowhere", "text": "x"}, "dataset.text: does not belong here"),
         ({"chunks": "nowhere"}, "dataset.chunks: "),
         ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),

@@ -37,7 +37,7 @@ class RunOptions(Unsaid):
         order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
             OLMo's global_indices.npy.
         split: of Megatron-style data, for train, valid, test; the first is looked at.
-        tokenizer: name or folder; default: what the file says.
+        tokenizer: name or folder; default: what the file says, or else the config.
     """
 
     config: str | None = None
@@ -101,6 +101,10 @@ class RunOptions(Unsaid):
         from nanoset_ref.tokenise.encode import load_tokenizer
 
         name = self.tokenizer or file.facts.get("tokenizer")
+        if not name and self.config:
+            from nanoset_ref.training.strict_yaml import read_yaml
+
+            name = (read_yaml(self.config).get("tokenizer") or {}).get("tokenizer_name_or_path")
         if not name:
             raise ValueError("the file does not say its tokenizer; give --tokenizer")
         return load_tokenizer(name)

@@ -49,11 +49,13 @@ class TokenizerError(ValueError):
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for everything that can go wrong in it.
 
-    A folder with a SentencePiece model (tokenizer.model) and nothing else gives the ids of SentencePiece itself.
+    A folder with a SentencePiece model (tokenizer.model) and nothing else gives the ids of SentencePiece itself. A file
+    stands for the folder it lies in.
     """
     from transformers import AutoTokenizer
 
-    folder = Path(name_or_path)
+    if (folder := Path(name_or_path)).is_file():
+        name_or_path = folder = folder.parent
     model = folder / "tokenizer.model"
     is_bare = model.is_file() and not list(folder.glob("*.json"))
     problem = "" if folder.is_dir() else _hub_problem()

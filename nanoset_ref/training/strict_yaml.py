@@ -85,5 +85,7 @@ def problems_of(error: ValidationError, keys: Collection[str] = ()) -> list[str]
 
 def unknown_key(key: str, known: Collection[str]) -> str:
     """What to say about a key that is not known, with the closest one that is."""
+    if key in known:
+        return "does not belong here"
     close = difflib.get_close_matches(key, known, n=1)
     return f"unknown key, did you mean {close[0]!r}?" if close else "unknown key"

@@ -156,6 +156,16 @@ def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
     assert (code, error) == (1, "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n")
 
 
+def test_a_yaml_file_names_the_tokenizer_where_the_files_do_not(run, corpus, tmp_path):
+    pair = tmp_path / "pair.bin"
+    run("convert", ids_of(corpus), pair)
+    stages = [("only", 1, {"dataset_path": str(pair)}, {})]
+    config = run_tree(tmp_path / "checkpoints", stages, steps=1, length=32, model=GPT2 | {"vocab_size": 8192})
+    for tokenizer, expected in (({}, 1), ({"tokenizer": {"tokenizer_name_or_path": str(corpus / "tokenizer")}}, 0)):
+        (tmp_path / "run.yaml").write_text(json.dumps(config | tokenizer))
+        assert run("where", "--config", tmp_path / "run.yaml", "--step", 1, "--text")[0] == expected
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(run, corpus, tmp_path, dtype):
     run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", dtype)
