@@ -199,11 +199,11 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "lines of core": 3_486,  # goal 2,600
             "tokens of core": 34_804,  # goal 23,500
-            "lines of package": 8_606,  # goal 7,000
-            "tokens of package": 86_603,  # goal 65,000
+            "lines of package": 8_625,  # goal 7,000
+            "tokens of package": 86_760,  # goal 65,000
             "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
-            "lines of notebooks": 1_590,  # goal 1,500
-            "lines of tests": 10_918,  # goal 9,000
+            "lines of notebooks": 1_600,  # goal 1,500
+            "lines of tests": 10_940,  # goal 9,000
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

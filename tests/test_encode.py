@@ -1,6 +1,7 @@
 """Encoding: ids identical to the tokenizer's own, with every backend, in batches, in stretches, with special tokens."""
 
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -162,6 +163,21 @@ def test_a_long_document_streams_through_the_encoder_in_stretches(tokenizer, mon
 
 
 # ------------------------------------------------------------------------------------------------ batches
+
+
+def test_who_stops_early_waits_for_no_queued_batch(tokenizer, monkeypatch):
+    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 1)
+    encoder, begun = Encoder(tokenizer, backend="hf"), []
+
+    def encode(texts):
+        begun.append(texts)
+        time.sleep(0.2)
+        return encoder.library.encode(texts)
+
+    stream = encoder.stream(map(str, range(9)), [encode])
+    next(stream)
+    stream.close()
+    assert len(begun) == 2  # the one that came, and the one under way
 
 
 @pytest.mark.parametrize("backend", ["hf", "gigatoken", "auto"])

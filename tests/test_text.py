@@ -187,6 +187,9 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
             texts_of(open_text(path))
     with pytest.raises(InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"):
         texts_of(open_text(path, column="x"))
+    pq.write_table(pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path)
+    with pytest.raises(InputError, match=r"a\.parquet: row group 0 cannot be read: 'utf-8' codec"):
+        texts_of(open_text(path))
     pq.write_table(pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False)
     content = path.read_bytes()
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])

@@ -108,7 +108,18 @@ def check_state(state: Any, expected: State) -> State:
     if not isinstance(state, dict) or {name: type(value) for name, value in state.items()} != kinds:
         raise ValueError(f"not a state of this kind, which holds {list(expected)}; got {state!r:.200}")
     check_plan(state.get("plan"), expected.get("plan"))
+    if any(abs(number) >= 2**62 for number in _numbers(state)):
+        raise ValueError(f"not a state: it counts beyond what a run can read; got {state!r:.200}")
     return dict(state)
+
+
+def _numbers(tree: Any) -> Iterator[int]:
+    """All integers in a tree of JSON values."""
+    if isinstance(tree, int):
+        yield tree
+    elif isinstance(tree, dict | list):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from _numbers(value)
 
 
 def required(hparams: Any, name: str) -> int:

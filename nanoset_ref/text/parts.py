@@ -160,7 +160,7 @@ class ParquetFile(TextPart):
 
         try:
             file = parquet.ParquetFile(self.path)
-        except (pyarrow.ArrowInvalid, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: not a readable Parquet file: {error}") from None
         self._require_column(file.schema_arrow.names)
 
@@ -168,7 +168,7 @@ class ParquetFile(TextPart):
             try:
                 for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[self.column]):
                     yield from batch.column(0).to_pylist()
-            except (pyarrow.ArrowException, OSError) as error:
+            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise InputError(f"{self.path}: row group {group} cannot be read: {error}") from None
 
         return self._blocks_of([file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)], values)

@@ -224,13 +224,16 @@ class Encoder:
                 idle.put(helper)
 
         coming: deque[tuple[Batch, Future[Ragged]]] = deque()
-        with ThreadPoolExecutor(len(helpers), "encode") as pool:
+        pool = ThreadPoolExecutor(len(helpers), "encode")
+        try:
             for batch in self._batches(texts):
                 coming.append((batch, pool.submit(encode, batch)))
                 if len(coming) > 2 * len(helpers):
                     done, future = coming.popleft()
                     yield done, future.result()
             yield from ((batch, future.result()) for batch, future in coming)
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt waits for the batches under way only
 
     def _batches(self, texts: Iterable[str]) -> Iterator[Batch]:
         batch: Batch = []

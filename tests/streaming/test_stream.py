@@ -328,7 +328,8 @@ def test_foreign_states_are_refused(paths):
     stream = TokenStream(paths, TOKENIZER, 4)
     loader = TokenStreamDataLoader(stream)
     for own in (stream, loader):
-        for state in ({}, None, [], 1.5, {**own.state_dict(), "consumed_train_samples": "1"}):
+        wrong = [{**own.state_dict(), "consumed_train_samples": number} for number in ("1", 2**63)]
+        for state in ({}, None, [], 1.5, *wrong):
             with pytest.raises(ValueError, match="not a state"):
                 own.load_state_dict(state)
     for other, difference in (
