@@ -197,10 +197,10 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_486,  # goal 2,600
-            "tokens of core": 34_804,  # goal 23,500
-            "lines of package": 8_625,  # goal 7,000
-            "tokens of package": 86_760,  # goal 65,000
+            "lines of core": 3_495,  # goal 2,600
+            "tokens of core": 34_850,  # goal 23,500
+            "lines of package": 8_630,  # goal 7,000
+            "tokens of package": 86_800,  # goal 65,000
             "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_600,  # goal 1,500
             "lines of tests": 10_940,  # goal 9,000

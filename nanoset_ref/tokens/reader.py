@@ -105,7 +105,11 @@ class TokenFile(Tokens):
         if not self._sources_path.is_file():
             return None
         try:
-            with copied(self._sources_path) as path, np.load(path, allow_pickle=False) as found:
+            with (
+                copied(self._sources_path) as path,
+                open(path, "rb") as file,
+                np.load(file, allow_pickle=False) as found,
+            ):
                 labels, numbers, checksum = found["labels"], found["numbers"], str(found["checksum"])
         except Exception as error:  # as above
             raise TokenFileError(f"{self._sources_path} is damaged ({error}); remove it") from error
