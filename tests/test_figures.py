@@ -25,6 +25,7 @@ from figures import (
     sharding,
     streaming,
 )
+from figures.draw import WIDTH
 
 DRAW = np.random.RandomState(0)
 NAMES = ["stories", "arithmetic", "programs"]
@@ -138,8 +139,10 @@ def test_a_picture_draws_and_says_what_it_should_within_its_frame(draw, argument
     figure = draw(*arguments)
     figure.draw_without_rendering()
     frame = figure.bbox.padded(1)
-    said = {text.get_text() for text in figure.findobj(Text) if text.get_visible() and lies_in(frame, text)}
-    assert said >= {*words.split("|")}
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and lies_in(frame, text)]
+    assert {text.get_text() for text in shown} >= {*words.split("|")}
+    assert min(text.get_fontsize() for text in shown if text.get_text().strip()) >= 9
+    assert figure.get_figwidth() == WIDTH
 
 
 def lies_in(frame: Bbox, text: Text) -> bool:
