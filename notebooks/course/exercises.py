@@ -1,10 +1,9 @@
 """Exercises arrive open and say what is wrong; none of them stops the notebook."""
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
-
-from IPython import get_ipython
 
 OPEN = re.compile(r"(^|[=:,]|\breturn|\byield)\s*\.\.\.\s*(#.*)?$", re.MULTILINE)
 
@@ -17,9 +16,8 @@ def check(answer: Any, rule: Callable[[Any], Any], hint: str) -> None:
         rule: whether an answer is right.
         hint: what to think of when it is not.
     """
-    shell = get_ipython()
-    cell = shell.user_ns["In"][-1] if shell else ""
-    if answer is ... or OPEN.search(cell):
+    source = inspect.getsource(answer) if inspect.isfunction(answer) else ""
+    if answer is ... or OPEN.search(source):
         print("open: put your answer in the place of the three dots, then run this cell again")
         return
     try:
