@@ -24,8 +24,9 @@ help:
 lab: .venv/installed-lab .venv/compiled corpus
 	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
 
-test: .venv/installed-test .venv/compiled
-	$(BIN)/python -m pytest --nbval --nbval-current-env $(PYTEST_FLAGS)
+# Two processes take one test file or notebook after another. In one process: PYTEST_FLAGS="-n 0".
+test: .venv/installed-test .venv/compiled corpus
+	$(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile $(PYTEST_FLAGS)
 
 notebooks: .venv/installed-test .venv/compiled corpus
 	$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace \
@@ -41,7 +42,7 @@ site: .venv/installed-site
 	@echo "build/site/index.html"
 
 corpus: | .venv/installed-lab
-	@cd notebooks && ../$(BIN)/python -m nanoset_ref.corpus data
+	@cd notebooks && ../$(BIN)/python -m nanoset_ref.corpus data && ../$(BIN)/python -m course.tiny
 
 clean:
 	rm -rf .venv notebooks/data build docs/generated

@@ -101,12 +101,14 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
 
     first = calls("test")
     assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
-    assert first[-1] == "-m pytest --nbval --nbval-current-env"
+    corpus = ["-m nanoset_ref.corpus data", "-m course.tiny"]
+    suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile"
+    assert first[-3:] == [*corpus, suite]
     later = (tmp_path / "constraints.txt").stat().st_mtime + 10  # make() copies it anew for each call
     for stamp in ("installed-lab", "installed-test"):
         os.utime(tmp_path / ".venv" / stamp, (later, later))
-    assert calls("test", "PYTEST_FLAGS=-x") == ["-m pytest --nbval --nbval-current-env -x"]
-    assert calls("lab", "JUPYTER_FLAGS=--no-browser") == ["-m nanoset_ref.corpus data", "-m jupyter lab --no-browser"]
+    assert calls("test", "PYTEST_FLAGS=-x") == [*corpus, f"{suite} -x"]
+    assert calls("lab", "JUPYTER_FLAGS=--no-browser") == [*corpus, "-m jupyter lab --no-browser"]
 
 
 def test_everything_that_is_installed_is_pinned() -> None:

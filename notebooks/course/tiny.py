@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from nanoset_ref import TokenFileWriter, prepare_corpus
@@ -31,17 +32,23 @@ EOS = "<|endoftext|>"
 
 
 def tiny_corpus(folder: str | Path = "data") -> dict[str, Path]:
-    """Write one token file per source, an EOS after each document, into `folder`/tiny; their paths, by source."""
+    """Write one token file per source, an EOS after each document, into `folder`/tiny; their paths, by source.
+
+    A file that holds these ids already stays, so that notebooks may run side by side.
+    """
     tokenizer = _tokenizer(folder)
     eos = tokenizer.token_to_id(EOS)
     paths = {}
     for source, texts in DOCUMENTS.items():
         paths[source] = Path(folder, "tiny", f"{source}_input_ids.npy")
         paths[source].parent.mkdir(parents=True, exist_ok=True)
+        documents = [[*tokenizer.encode(text).ids, eos] for text in texts]
+        ids = [token for document in documents for token in document]
+        if paths[source].exists() and np.fromfile(paths[source], "<u2").tolist() == ids:
+            continue
         facts = {"tokenizer": f"{folder}/tokenizer", "vocab_size": tokenizer.get_vocab_size(), "eos_token_id": eos}
         with TokenFileWriter(paths[source], dtype="uint16", overwrite=True, appended_eod=True, **facts) as file:
-            documents = [[*tokenizer.encode(text).ids, eos] for text in texts]
-            file.write([token for document in documents for token in document], [len(ids) for ids in documents])
+            file.write(ids, [len(document) for document in documents])
     return paths
 
 
@@ -53,3 +60,7 @@ def pieces(ids: Iterable[int], folder: str | Path = "data") -> list[str]:
 @cache
 def _tokenizer(folder: str | Path) -> Tokenizer:
     return Tokenizer.from_file(str(prepare_corpus(folder).tokenizer / "tokenizer.json"))
+
+
+if __name__ == "__main__":
+    tiny_corpus()
