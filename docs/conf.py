@@ -16,6 +16,7 @@ from textwrap import dedent
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "docs" / "generated"
@@ -41,10 +42,12 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
+html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"
 html_title = "nanoset_ref: how tokens reach the GPUs"
-html_static_path = ["site.css"]
+html_static_path = ["site.css", "site.js"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_theme_options = {
     "repository_url": REPOSITORY,
     "use_repository_button": True,
@@ -138,6 +141,12 @@ def describe_pictures(app: Any, doctree: nodes.document) -> None:
                 image["alt"] = texts[0].removeprefix("Picture: ") if texts else ""
 
 
+def write_formula(writer: Any, node: nodes.math | nodes.math_block) -> None:
+    """A formula as MathML, which browsers draw themselves, without a network."""
+    writer.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def lead_to_the_first_page(app: Any, exception: Exception | None) -> None:
     """The address of the site without a page shows docs/index.html."""
     link = '<meta http-equiv="refresh" content="0; url=docs/index.html"><a href="docs/index.html">nanoset_ref</a>'
@@ -146,6 +155,7 @@ def lead_to_the_first_page(app: Any, exception: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("config-inited", generate)
     app.connect("doctree-read", describe_pictures)
     app.connect("build-finished", lead_to_the_first_page)
