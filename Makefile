@@ -22,6 +22,7 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 lab: .venv/installed-lab .venv/compiled corpus
+	@$(BIN)/python -m jupyter trust notebooks/*.ipynb >/dev/null # so that the figures that move do so before they are run
 	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
 
 # Two processes take one test file or notebook after another. In one process: PYTEST_FLAGS="-n 0".

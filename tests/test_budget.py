@@ -202,7 +202,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "lines of package": 8_630,  # goal 7,000
             "tokens of package": 86_800,  # goal 65,000
             "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
-            "lines of notebooks": 1_600,  # goal 1,500
+            "lines of notebooks": 1_700,  # goal 1,500; 105 for figures that move
             "lines of tests": 10_940,  # goal 9,000
         },
     ),

@@ -49,7 +49,7 @@ LAYOUTS = [
 ]
 PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
 TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
-SOURCES, SHUFFLED = [k // 30 for k in range(90)], DRAW.permutation(90)
+SOURCES = [k // 30 for k in range(90)]
 DEALT = {"first job": {0: "0", 4: "1"}, "second job": {4: "2"}}
 LOSSES = {"whole": (range(9), range(9)), "after": ([7, 8], [7, 8])}
 HANDED_OVER = {"first job": {0: ("row 2", "stories"), 1: ("lost", "")}, "then rank 1": {1: ("row 0", "stories")}}
@@ -108,7 +108,6 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (streaming.collective, [[3, 3, 2], "two wait"], "step 1|waits for all ranks|has left|two wait"),
     (streaming.packed_rows, [[PACKED[k : k + 9] for k in (0, 8, 16)], "from row to row"], "row 2|EOS|␣lantern"),
     (streaming.mixtures, [dict.fromkeys(["no buffer", "all"], SOURCES), 8, "it does not mix"], "no buffer|stories"),
-    (streaming.travels, [dict.fromkeys(["M = 64", "all"], (SHUFFLED, SOURCES)), "far"], "M = 64|row of the text"),
     (streaming.handed_over, [HANDED_OVER, "two continue"], "lost|row 2|then rank 1|position|two continue"),
     (streaming.encoders, [{f"K = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}, "once"], "K = 8|worker 3"),
     (

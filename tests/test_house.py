@@ -108,7 +108,8 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
     for stamp in ("installed-lab", "installed-test"):
         os.utime(tmp_path / ".venv" / stamp, (later, later))
     assert calls("test", "PYTEST_FLAGS=-x") == [*corpus, f"{suite} -x"]
-    assert calls("lab", "JUPYTER_FLAGS=--no-browser") == [*corpus, "-m jupyter lab --no-browser"]
+    opened = [*corpus, "-m jupyter trust notebooks/*.ipynb", "-m jupyter lab --no-browser"]
+    assert calls("lab", "JUPYTER_FLAGS=--no-browser") == opened
 
 
 def test_everything_that_is_installed_is_pinned() -> None:

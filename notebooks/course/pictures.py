@@ -7,24 +7,31 @@ from typing import Any
 
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
+from PIL import Image
 
 from figures.draw import DPI, WIDTH
+from figures.moving import Moving
 
 
-def show(figure: Figure, caption: str, alt: str) -> None:
+def show(shown: Figure | Moving, caption: str, alt: str) -> None:
     """Show a picture with its caption below it.
 
     Args:
-        figure: `WIDTH` inches wide.
+        shown: `WIDTH` inches wide; one that moves brings its still picture with it.
         caption: what to see in it, in Markdown; one or two sentences.
         alt: what it shows, for readers who cannot see it. nbval compares it, as the picture's text.
     """
+    figure = shown.still() if isinstance(shown, Moving) else shown
     if figure.get_figwidth() != WIDTH:
         raise ValueError(f"the picture is {figure.get_figwidth()} inches wide; the course has one width, {WIDTH}")
     file = BytesIO()
     figure.savefig(file, dpi=DPI, facecolor="white", metadata={"Software": None})
     size = {"width": round(figure.get_figwidth() * DPI / 2), "height": round(figure.get_figheight() * DPI / 2)}
     picture = {"image/png": file.getvalue(), "text/plain": f"Picture: {alt}"}
+    if isinstance(shown, Moving):
+        small = BytesIO()
+        Image.open(file).convert("RGB").quantize(64).save(small, "PNG")
+        picture |= {"image/png": small.getvalue(), "text/html": shown.html(alt)}
     display(picture, metadata={"image/png": {**size, "alt": alt}}, raw=True)
     display(Markdown(f"*{caption}*"))
 

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
-from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, half_framed, key, panels, printable
+from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, key, panels, printable
 
-NAMES, FILLS, DARK = list(SOURCES), *zip(*SOURCES.values(), strict=True)
+NAMES, FILLS = list(SOURCES), [fill for fill, _ in SOURCES.values()]
 HEADLINE = {"x": 0.01, "ha": "left", "weight": "bold"}
 TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
 
@@ -102,22 +102,6 @@ def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figur
     axes.set_xlabel("position in the run")
     figure.suptitle(title, **HEADLINE)
     key(figure, dict(zip(NAMES, FILLS, strict=True)))
-    return figure
-
-
-def travels(orders: Mapping[str, tuple[ArrayLike, Sequence[int]]], title: str) -> Figure:
-    """Which row of the text is read at each position, one panel per buffer; without a shuffle it is the diagonal.
-
-    Args:
-        orders: title -> (row at each position, number of its source).
-        title: the takeaway.
-    """
-    figure, places = panels(orders, 2.9, sharey=True)
-    for axes, (rows, sources) in places:
-        axes.scatter(np.arange(np.size(rows)), rows, s=0.6, c=np.take(DARK, sources))
-        half_framed(axes, xlabel="position in the run")
-    places[0][0].set_ylabel("row of the text")
-    figure.suptitle(title, **HEADLINE)
     return figure
 
 
