@@ -203,7 +203,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "tokens of package": 86_800,  # goal 65,000
             "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_700,  # goal 1,500; 105 for figures that move
-            "lines of tests": 10_940,  # goal 9,000
+            "lines of tests": 11_225,  # goal 9,000; 285 for figures that move, and a browser that moves them
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

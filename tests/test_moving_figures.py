@@ -1,0 +1,215 @@
+"""Figures that move show what the package says, in an engine that is always there and in a browser where one is."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from base64 import b64decode
+from collections import Counter
+from functools import cache
+from html import unescape
+from itertools import chain, product
+from pathlib import Path
+
+import numpy as np
+import pages
+import pytest
+
+from course import DOCUMENTS
+from figures.moving import Box, Moving, State
+from nanoset_ref import StatelessOrder, load_tokenizer, plain, prepare_corpus
+from nanoset_ref.streaming import TokenStream
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = ("02_indexing", "04_data_parallel_sharding", "05_checkpoint_and_resume")
+NOTEBOOKS += ("07_documents_samples_shuffle", "11_token_stream", "13_order_without_an_index")
+LENGTHS = [922, 1364, 1298]  # samples of the three files of notebook 02
+TOKENS = [6, 8, 7, 7, 7, 7]  # of the six stories
+
+
+@cache
+def bundle(notebook: str) -> dict[str, str]:
+    """The only output of a notebook that moves."""
+    cells = json.loads((FOLDER / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    (found,) = [it for it in outputs if 'class="moving"' in "".join(it.get("text/html", []))]
+    return {kind: "".join(content) for kind, content in found.items()}
+
+
+@cache
+def embedded(notebook: str) -> dict:
+    page = bundle(notebook)["text/html"]
+    return json.loads(page.split('<script type="application/json">')[1].split("</script>")[0])
+
+
+def settings(data: dict) -> dict[tuple[str, ...], list]:
+    """By the texts of a choice, what is shown."""
+    choices = product(*[texts for _, _, texts in data["controls"]])
+    return {choice: data["frames"][frame] for choice, frame in zip(choices, data["order"], strict=True)}
+
+
+def rows(frame: list) -> dict[str, list[tuple[object, bool]]]:
+    """By the name of a row, the text of each box and whether it is a dashed one."""
+    names = [text for _, _, anchor, text in frame[1] if anchor == "end"]
+    found: dict[str, list] = {name: [] for name in names}
+    for _, row, _, text, _, *look in frame[2]:
+        found[names[row]].append((text, look == [1]))
+    return found
+
+
+def texts(row: list[tuple[object, bool]]) -> list[object]:
+    return [text for text, _ in row]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_it_is_small_and_has_a_picture_for_who_cannot_run_scripts(notebook: str) -> None:
+    found = bundle(notebook)
+    assert sum(len(content) for content in found.values()) < 150_000
+    assert b64decode(found["image/png"])[:4] == b"\x89PNG"
+    page = found["text/html"]
+    still = b64decode(page.split("base64,")[1].split('"')[0])
+    assert ElementTree.fromstring(still).tag == "{http://www.w3.org/2000/svg}svg"
+    assert unescape(page.split('alt="')[1].split('"')[0]) == found["text/plain"].removeprefix("Picture: ")
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_every_notebook_embeds_the_present_script(notebook: str) -> None:
+    script = (FOLDER / "figures" / "moving.html").read_text(encoding="utf-8")
+    assert bundle(notebook)["text/html"].endswith(script)
+
+
+def test_who_reads_what_is_what_plain_says() -> None:
+    layouts = {"like cards": "strided", "in blocks": "contiguous"}
+    for (way, *numbers), frame in settings(embedded("04_data_parallel_sharding")).items():
+        gpus, size, step = map(int, numbers)
+        found, part = rows(frame), 32 // gpus
+        for gpu in range(gpus):
+            first, own = (0, range(32)) if way in layouts else (part * gpu, range(part))
+            rank = (gpu, gpus) if way in layouts else (0, 1)
+            batches = plain.rank_positions(own, *rank, size, layouts.get(way, "strided"))[:step]
+            assert sorted(texts(found[f"GPU {gpu}"])) == [first + k for k in sorted(chain(*batches))]
+        assert sorted(chain(*map(texts, found.values()))) == list(range(32))
+
+
+def test_a_resume_loses_and_repeats_what_it_must() -> None:
+    for (way, kill), frame in settings(embedded("05_checkpoint_and_resume")).items():
+        together, consumed = rows(frame)["together"], int(kill)
+        never = [k for k, (_, lost) in enumerate(together) if lost]
+        again = [k for k, (text, _) in enumerate(together) if text == "2\u00d7"]
+        if way == "exact":
+            assert not never and not again
+        elif way == "skips every epoch":
+            assert (never, again) == (list(range(10, 10 + consumed)), [])
+        elif way == "counts prefetched":  # two workers have two batches of two samples each
+            assert (never, again) == (list(range(consumed, consumed + 8)), [])
+        elif way == "restores a generator":
+            assert len(never) == len(again) > 0 and max(never + again) < 10
+        else:
+            ranks = int(way.split()[2])
+            assert (never, again) == ([], list(range(consumed - consumed % ranks, consumed)))
+        said = [f"{len(never)} never read"] * bool(never) + [f"{len(again)} read twice"] * bool(again)
+        assert frame[0].endswith(", ".join(said) or "every sample is read once")
+
+
+def test_what_is_never_read_follows_from_the_weights() -> None:
+    shown = settings(embedded("02_indexing"))
+    for weight in (1, 8):
+        epoch = plain.nanotron_order(LENGTHS, [weight, 1, 1], seed=1234)
+        never = sum(LENGTHS) - len({*map(tuple, epoch.tolist())})
+        for epochs in (1, 3, 300):
+            assert f"{never:,} of 3,584 samples are never read" in shown["Nanotron", str(weight), str(epochs)][0]
+    for weight, epochs in ((1, 1), (8, 3), (16, 4), (8, 30)):
+        order = StatelessOrder(LENGTHS, [weight, 1, 1], epochs * sum(LENGTHS))
+        never = sum(LENGTHS) - len({*zip(*(part.tolist() for part in order[:]), strict=True)})
+        said = f"{never:,} of 3,584 samples are never read" if never else "Every sample is read"
+        assert shown["stateless", str(weight), str(epochs)][0].endswith(said)
+
+
+def test_the_last_round_is_the_permutation_of_plain() -> None:
+    for (done, key), frame in settings(embedded("13_order_without_an_index")).items():
+        board = list(chain(*map(texts, rows(frame).values())))
+        if done == "0":
+            assert board == list(range(64))
+        if done == "1":  # a column keeps its numbers, and their cycle
+            for column in range(8):
+                own = board[column::8]
+                turned = own.index(column)
+                assert own[turned:] + own[:turned] == list(range(column, 64, 8))
+        if done == "6":
+            assert [board[plain.permute(x, 64, int(key))] for x in range(64)] == list(range(64))
+
+
+def test_megatron_cuts_are_those_of_plain() -> None:
+    for (number, length), frame in settings(embedded("07_documents_samples_shuffle")).items():
+        asked, S = int(number), int(length)
+        plan = plain.megatron_epochs(sum(TOKENS), asked, S)
+        documents, _, order = plain.megatron_indexes(TOKENS, (0, 6), plan, S, seed=6)
+        found = rows(frame)
+        assert texts(found["documents"]) == documents.tolist()
+        assert texts(found["samples"]) == list(range(plan[1]))
+        assert found["the run"] == [(j, k >= asked) for k, j in enumerate(order.tolist())]
+        assert f": {plan[0]} epoch" in frame[0]
+        assert ("kept apart" in frame[0]) == (plan[2] < plan[1])
+
+
+def test_a_batch_comes_out_of_what_the_buffer_holds(tmp_path) -> None:
+    corpus = prepare_corpus(tmp_path)
+    tokenizer, files = load_tokenizer(corpus.tokenizer), list(corpus.domains.values())
+
+    def read(paths=files, **options) -> list[bytes]:
+        stream = TokenStream(paths, tokenizer, 128, append_eod=True, **options)
+        return [row["input_ids"].tobytes() for row in stream]
+
+    number = {row: k for k, row in enumerate(read())}
+    ends = np.cumsum([len(read(path)) for path in files[:2]])
+    order = np.array([number[row] for row in read(shuffle_buffer=1024)])
+    for batch in (0, 24, 56, 104):
+        drawn = order[32 * batch : 32 * batch + 32]
+        sources = Counter(np.searchsorted(ends, drawn, "right").tolist())
+        held = ", ".join(f"{sources[s]} {name}" for s, name in enumerate(DOCUMENTS) if s in sources)
+        assert f"M = 1,024: {held}. " in settings(embedded("11_token_stream"))["1024", str(batch)][0]
+
+
+@pytest.fixture(scope="module", params=pages.ENGINES, ids=lambda engine: engine.__name__)
+def page(request: pytest.FixtureRequest):
+    engine = request.param()
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_moving_a_control_changes_the_figure_to_what_is_embedded(notebook: str, page) -> None:
+    data, at = embedded(notebook), list(embedded(notebook)["start"])
+    page.open(bundle(notebook)["text/html"])
+    assert_shown(page, data, at)
+    for control, (name, _, choices) in enumerate(data["controls"]):
+        for end in (len(choices) - 1, 0, data["start"][control]):
+            page.move(name, at[control], end)
+            at[control] = end
+            assert_shown(page, data, at)
+
+
+def assert_shown(page, data: dict, at: list[int]) -> None:
+    choice = tuple(choices[place] for place, (_, _, choices) in zip(at, data["controls"], strict=True))
+    sentence, _, boxes = settings(data)[choice]
+    said, drawn = page.seen()
+    assert (said, sorted(drawn)) == (sentence, sorted(str(text) for _, _, _, text, *_ in boxes))
+
+
+def test_a_page_can_not_be_broken_by_a_text_and_is_always_the_same() -> None:
+    def figure() -> Moving:
+        states = {"</script>": "<b>&", "plain": "é"}
+        controls = {"which": list(states), "times": [1, 2]}
+
+        def state(which: str, times: int) -> State:
+            return State(which, {"row": [Box(0, states[which]), Box(1, times)]})
+
+        return Moving(controls, state, ("plain", 1))
+
+    page = figure().html(alt='two "boxes" & no more')
+    assert page == figure().html(alt='two "boxes" & no more')
+    engine = pages.V8()
+    engine.open(page)
+    assert engine.seen() == ["plain", ["é", "1"]]
+    engine.move("which", 1, 0)
+    engine.move("times", 0, 1)
+    assert engine.seen() == ["</script>", ["<b>&", "2"]]
