@@ -8,24 +8,21 @@ bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does 
 The work is done by `tokenise`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from nanoset_ref.command import run
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, refuse_existing
 from nanoset_ref.storage import located
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
-from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.tokenise import Backend, Counts, Encoder, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFileWriter
 
 
+@in_rank_0
 def preprocess(
     input: Sequence[PathLike] | PathLike,
     output_prefix: PathLike,
@@ -41,7 +38,7 @@ def preprocess(
     overwrite: bool = False,
     num_workers: int = 1,
     progress: bool | None = None,
-) -> Counts | None:
+) -> Counts:
     """Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document boundaries.
 
     Start it with torchrun to share the work among processes; the result is the same, byte for byte.
@@ -73,25 +70,17 @@ def preprocess(
         FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
     """
     path, tokenizer = located(f"{os.fspath(output_prefix)}_input_ids.npy"), os.fspath(tokenizer_name_or_path)
-
-    def open_sink(encoder: Encoder) -> TokenFileWriter:
-        return TokenFileWriter(
-            path,
-            dtype=encoder.dtype,
-            overwrite=overwrite,
-            tokenizer=tokenizer,
-            vocab_size=encoder.vocab_size,
-            eos_token_id=encoder.eos_token_id,
-            appended_eod=append_eod,
-            added_special_tokens=add_special_tokens,
-        )
-
-    source = partial(open_text, input, column=column, split=split, on_error=on_error, config=dataset_config)
-    config = EncoderConfig(
-        tokenizer=tokenizer, backend=backend, add_special_tokens=add_special_tokens, append_eod=append_eod
+    refuse_existing(path, overwrite)
+    source = open_text(input, column=column, split=split, on_error=on_error, config=dataset_config)
+    encoder = Encoder(
+        load_tokenizer(tokenizer),
+        backend=backend,
+        add_special_tokens=add_special_tokens,
+        append_eod=append_eod,
+        probe=source.beginning(),
     )
-    kept = None if overwrite else path
-    return tokenise(source, config, open_sink, path, kept=kept, num_workers=num_workers, progress=progress)
+    sink = TokenFileWriter(path, overwrite=overwrite, tokenizer=tokenizer, **encoder.facts)
+    return tokenise(source, encoder, sink, path, num_workers=num_workers, progress=progress)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:

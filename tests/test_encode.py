@@ -3,6 +3,7 @@
 import sys
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -265,19 +266,9 @@ def test_separators_are_one_token_each(tokenizer):
         Encoder(tokenizer, eos_text="<end>")
 
 
-def test_a_tokenizer_without_a_fast_form_is_called_as_it_is(tokenizer):
-    class Slow(dict):  # its length is the vocabulary's
-        is_fast, eos_token_id = False, 2
-        get_vocab = dict.copy
-        get_added_vocab = dict
-
-        def __call__(self, texts, **options):
-            return {"input_ids": [[len(word) for word in text.split()] for text in texts]}
-
-    encoder = Encoder(Slow(tokenizer.get_vocab()), append_eod=True)
-    assert encoder.backend == "slow"
-    ids, lengths = encoder.encode_batch(["one three", "", "x"])
-    assert (ids.tolist(), lengths.tolist()) == ([3, 5, 2, 2, 1, 2], [3, 1, 2])
+def test_a_tokenizer_without_a_fast_form_is_refused():
+    with pytest.raises(TokenizerError, match="mine has no fast form"):
+        Encoder(SimpleNamespace(is_fast=False, name_or_path="mine"))
 
 
 @pytest.mark.parametrize("rules", [{}, {"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}])

@@ -62,15 +62,13 @@ VARYING = re.compile(  # figures of a run; times, sizes and checksums of files t
     rb'\[\s*(\d+,\s*)?"xxh3_128:[0-9a-f]{32}"(,\s*\d+)?'
 )
 LAST = r"(_ids[.]npy|[.]ds|[.]idx|[0-9a-f]{32}[.]json|state[.]json|manifest[.]json)$"  # the part that makes a set valid
-PART = r"(_ids[.](json|documents[.]npy)|[.]bin|[.]ds[.]\w+|[0-9a-f]{32}[.]\w+[.]npy|[.]safetensors|metrics[.]jsonl)$"
+PART = r"(_ids[.](json|\w+[.]np[yz])|[.]bin|[.]ds[.]\w+|[0-9a-f]{32}[.]\w+[.]npy|[.]safetensors|metrics[.]jsonl)$"
 
 
 def contents(folder):
     """{path: content} of all files and folders (whose paths end with a slash), without what differs from run to run."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.name.endswith(".sources.npz"):  # labels come after the set, which is whole without them
-            continue
         content = VARYING.sub(b"", path.read_bytes()) if path.is_file() else b""
         name = path.relative_to(folder).as_posix() + "/" * path.is_dir()
         found[name] = bytes(len(content)) if path.suffix == ".safetensors" else content  # tensors come in any order

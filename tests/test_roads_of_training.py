@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from test_stages import run
 
 from nanoset_ref import Nanoset, open_tokens
-from nanoset_ref.chunks.chunk_tokens import chunk_files
+from nanoset_ref.chunks.chunk_rows import chunk_files
 from nanoset_ref.cli import main
 from nanoset_ref.dataloader import PlanMismatch
 from nanoset_ref.formats import DatatroveNanoset

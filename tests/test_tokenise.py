@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise import EncoderConfig, JobError, jobs, tokenise
+from nanoset_ref.tokenise import JobError, jobs, tokenise
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
@@ -34,7 +34,7 @@ class ListSink(list):
 
 
 @contextmanager
-def list_sink(encoder, *, into):
+def list_sink(into):
     yield into
     into.complete = True
 
@@ -59,11 +59,11 @@ def corpus(tmp_path):
 def job(golden, corpus, tmp_path):
     """Tokenise the corpus, or another input, into a ListSink; returns the counts."""
 
-    def run(sink=None, input=corpus, on_error="raise", target="target", workers=1, progress=None, **options):
-        config = EncoderConfig(tokenizer=str(golden / "tokenizer"), **{"backend": "hf", **options})
-        source = partial(open_text, input, on_error=on_error)
-        open_sink = sink if callable(sink) else partial(list_sink, into=ListSink() if sink is None else sink)
-        return tokenise(source, config, open_sink, tmp_path / target, num_workers=workers, progress=progress)
+    def run(sink=None, input=corpus, on_error="raise", target="target", workers=1, progress=None, append_eod=False):
+        source = open_text(input, on_error=on_error)
+        encoder = Encoder(load_tokenizer(golden / "tokenizer"), backend="hf", append_eod=append_eod)
+        sink = sink or list_sink(ListSink())
+        return tokenise(source, encoder, sink, tmp_path / target, num_workers=workers, progress=progress)
 
     return run
 
@@ -88,7 +88,7 @@ def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monke
 
     monkeypatch.setattr(jobs, "tqdm", Bar)
     sink = ListSink()
-    job(sink, input=path, progress=True, workers=workers)
+    job(list_sink(sink), input=path, progress=True, workers=workers)
     assert sink == expected(encoder, texts)
     assert len(seen) > 10
     assert seen == sorted(seen)
@@ -100,7 +100,7 @@ def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monke
 def test_workers_give_what_one_process_gives(job, corpus, encoder, tmp_path, workers):
     (corpus / "b.jsonl").write_text('{"text": "ok"}\nnot json\n{"body": 1}\n{"text": 2}\nnot json\n')
     sink = ListSink()
-    counts = job(sink, on_error="skip", append_eod=True, workers=workers)
+    counts = job(list_sink(sink), on_error="skip", append_eod=True, workers=workers)
     assert sink == [[*ids, 2] for ids in expected(encoder, [*TEXTS[:100], "ok", *TEXTS[100:]])]
     assert sink.complete
     assert (counts.documents, counts.tokens, counts.backend) == (301, sum(map(len, sink)), "hf")
@@ -131,7 +131,7 @@ def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(job, corp
         (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')
         error, message = InputError, r"c.jsonl:2: not JSON"
     with pytest.raises(error, match=message):
-        job(sink, workers=2)
+        job(list_sink(sink), workers=2)
     assert not sink.complete
     assert not set(children()) - set(before)
     assert os.listdir(tmp_path) == ["corpus"]
@@ -139,13 +139,13 @@ def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(job, corp
 
 def test_two_jobs_on_one_target_collide_and_on_two_do_not(job, tmp_path):
     @contextmanager
-    def while_another_job_runs(encoder):
+    def while_another_job_runs():
         with pytest.raises(JobError, match=r"another job is writing .*target; wait for it or choose another output"):
             job()
         job(target="target_2")
         yield ListSink()
 
-    job(while_another_job_runs)
+    job(while_another_job_runs())
     assert os.listdir(tmp_path) == ["corpus"]
 
 
@@ -171,7 +171,7 @@ def test_a_full_disk_is_named_and_so_is_a_number_of_workers_that_is_none(job):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"No space left on device: '.*target'"):
-        job(FullSink())
+        job(list_sink(FullSink()))
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
         job(workers=0)
 

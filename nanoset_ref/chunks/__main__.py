@@ -1,7 +1,5 @@
 """The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ..."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterable, Sequence
@@ -60,7 +58,7 @@ def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> boo
 
 COMMANDS: dict[str, Any] = {  # and what prints their results
     "download": (download, lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}")),
-    "tokenize": (tokenize, lambda subsets, **options: _say_accounts(subsets.values())),
+    "tokenize": (tokenize, lambda subsets, **options: _say_accounts((subsets or {}).values())),
     "mix": (mix, lambda manifest, **options: _say_accounts([manifest])),
     "validate": (validate, _say_files),
     "convert": (convert, lambda rows, **options: print(f"{options['output_prefix']}: {rows:,} rows")),

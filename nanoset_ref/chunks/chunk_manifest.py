@@ -11,14 +11,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from nanoset_ref.files import PathLike, atomic_write, checksum
 
 NAME = "manifest.json"
-FORMAT = "nanoset_ref.chunks/1"
+OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # one of them is in every manifest of ours
 
 
 class ManifestError(ValueError):
@@ -69,24 +69,21 @@ class RowFacts(_Entry, extra="ignore"):
 
 
 class ChunkManifest(_Entry):
-    """The content of manifest.json; `files` and `conservation` are filled in when the folder is complete.
+    """The content of manifest.json; `files` and what follows are filled in when the folder is complete.
 
     Args:
         settings: all that the content of the folder depends on, as JSON gives it back.
-        files: {path in the folder: entry}. conservation: an account per subset.
+        facts: about its rows. files: {path in the folder: entry}. conservation: an account per subset.
         carried_tail: ids of the tail that goes to the next subset.
     """
 
-    format: str = FORMAT
+    format: Literal["nanoset_ref.chunks/2"]
     settings: dict[str, Any]
     complete: bool = False
+    facts: RowFacts = RowFacts()
     files: dict[str, FileEntry] = {}
     conservation: list[Account] = []
     carried_tail: list[int] = []
-
-    @property
-    def facts(self) -> RowFacts:
-        return RowFacts.model_validate(self.settings)
 
     @classmethod
     def read(cls, folder: Path) -> ChunkManifest | None:
@@ -97,16 +94,14 @@ class ChunkManifest(_Entry):
         """
         path = folder / NAME
         content = path.read_bytes() if path.is_file() else b""
-        if FORMAT.encode() not in content:
+        if not any(word in content for word in OURS):
             return None
         try:
-            found = cls.model_validate_json(content)
-            RowFacts.model_validate(found.settings)
+            return cls.model_validate_json(content)
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
             raise ManifestError(f"{path} is no good manifest: {where} {fault['msg']}; remove what it is of") from error
-        return found
 
     def write(self, folder: Path) -> ChunkManifest:
         with atomic_write(folder / NAME, "w") as file:
@@ -114,39 +109,52 @@ class ChunkManifest(_Entry):
         return self
 
     def finish(self, folder: Path, **content: Any) -> ChunkManifest:
-        """Write it with its `files` and `conservation`: the folder is complete."""
+        """Write it with all that it holds: the folder is complete."""
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
-def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool = False) -> ChunkManifest:
-    """Make `folder` ready for a run and return its manifest: complete if there is nothing to do.
+def complete(folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool) -> ChunkManifest | None:
+    """The manifest of a folder that a run need not make again; None: it has to.
 
-    The run has `settings`, of values that JSON gives back unchanged, and will write `outputs`, patterns of files or
-    folders in it.
-
-    1. Made with these settings, complete or not: the manifest as it is. Files that are there are complete and stay.
-    2. Anything else: outputs of other settings are removed first, those of an unfinished run at once, others with
-       `overwrite` only. A new manifest.
+    The run has `settings`, of values that JSON gives back unchanged, and writes `outputs`, patterns of files or folders
+    in the folder.
 
     Raises:
-        ManifestError: (2) there is something of other settings, or that no manifest lists, and `overwrite` is False.
+        ManifestError: there is something of other settings, or that no manifest lists, and `overwrite` is False.
     """
     found = ChunkManifest.read(folder)
-    if found and found.settings == settings and not (found.complete and overwrite):
+    if overwrite or (found and not found.complete):
+        return None
+    if found and found.settings == settings:
         return found
-    existing = [path for pattern in [*outputs, NAME] for path in folder.glob(pattern)]
-    if existing and not overwrite and (found is None or found.complete):
+    if existing := _existing(folder, [*outputs, NAME]):
         known = found.settings if found else {}
         differing = [key for key, value in settings.items() if known.get(key) != value]
         raise ManifestError(
             f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
             "choose another output folder, or --overwrite (overwrite=True)"
         )
+    return None
+
+
+def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts) -> ChunkManifest:
+    """Make `folder` ready for a run that `complete` lets go on, and return its manifest.
+
+    What an unfinished run of the same settings has written is complete and stays; all else is removed first.
+    """
+    found = ChunkManifest.read(folder)
+    if found and found.settings == settings and not found.complete:
+        return found
     folder.mkdir(parents=True, exist_ok=True)
-    ChunkManifest(settings={}).write(folder)  # killed from here on, the next run arrives at 2 again
-    for path in existing:
+    manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
+    manifest.write(folder)  # killed from here on, the next run does this again
+    for path in _existing(folder, outputs):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return ChunkManifest(settings=settings).write(folder)
+    return manifest.model_copy(update={"settings": settings}).write(folder)
+
+
+def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
+    return [path for pattern in outputs for path in folder.glob(pattern)]
 
 
 def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:

@@ -11,8 +11,7 @@ and the last label of each is padding.
 Either takes 2 or 4 bytes per token instead of 5 to 6. Memory: some rows, and the numbers of bad lines.
 """
 
-from __future__ import annotations
-
+import contextlib
 import json
 import re
 from array import array
@@ -21,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -31,12 +29,13 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
-from nanoset_ref.files import PathLike, listed, require_regular
-from nanoset_ref.formats import convert
-from nanoset_ref.tokens import TokenFile, Tokens, token_dtype_for
+from nanoset_ref.files import PathLike, listed, lock, require_regular, written_together
+from nanoset_ref.formats.conversion import WRITERS
+from nanoset_ref.tokens import TokenFile, token_dtype_for
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256
+Row = tuple[NDArray[np.int64], str | None]  # ids and source
 SHOWN_LINES = 10
 
 
@@ -128,8 +127,8 @@ def chunks_to_tokens(
     Args:
         paths: files of rows, or folders of them, all of one row length R.
         output: the file, in the format of its suffix: .npy, a token file, `<prefix>_input_ids.npy` by convention; .bin,
-            with an .idx beside it. Beside a token file the labels of the rows are kept, too, for `where`; a pair has
-            no place for them.
+            with an .idx beside it. A token file's set holds the labels of the rows, too, for `where`; a pair has no
+            place for them.
         vocab_size: for files without a manifest; ids must be below it, and it decides the dtype.
         overwrite: whether an existing file may be replaced.
 
@@ -139,54 +138,78 @@ def chunks_to_tokens(
         ManifestError: the files were made with different tokenizers, or their folder is not finished.
         FileExistsError: `output` exists.
     """
-    rows = _ChunkRows(paths, vocab_size)
-    written = convert([rows], output, overwrite=overwrite)
-    if isinstance(written, TokenFile) and any(rows.sources):
-        written.keep_sources(list(rows.sources), rows.numbers)
-    return len(written.known_documents()) - 1
+    files, target = row_files(paths), Path(output)
+    facts = agreed(above(files), listed(paths)).model_dump()
+    vocab_size = facts.pop("vocab_size") or vocab_size
+    if vocab_size is None:
+        raise ValueError(f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size")
+    if target.suffix not in WRITERS:
+        raise ValueError(f"the output's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
+    row_length = facts.pop("concat_tokens") or next((len(ids) for ids, _ in _rows(files, None, vocab_size)), 0)
+    facts |= {"dtype": token_dtype_for(vocab_size), "vocab_size": vocab_size}
+    facts |= {"windows": "disjoint", "row_length": row_length}
+    labels: dict[str, int] = {}  # numbered
+    numbers = array("I")  # of each row's label
+    with written_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
+        for rows in batches(_rows(files, row_length, vocab_size), BATCH_ROWS):
+            ids, sources = zip(*rows, strict=True)
+            writer.write(np.concatenate(ids), np.full(len(rows), row_length))
+            numbers.extend(labels.setdefault(source or "", len(labels)) for source in sources)
+        if target.suffix == ".npy" and any(labels):
+            writer.keep_sources(list(labels), numbers)
+    return len(numbers)
 
 
-class _ChunkRows(Tokens):
-    """The rows of chunk files as one file of ids, every row a document; read once, from the first to the last."""
+def _rows(files: list[Path], row_length: int | None, vocab_size: int) -> Iterator[Row]:
+    """Row by row; a ValueError names file and line."""
+    for path in tqdm(files, "files", disable=None):
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield read_row(line, row_length, vocab_size)
+                except ValueError as error:
+                    raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
 
-    document_offsets = None
 
-    def __init__(self, paths: Sequence[PathLike] | PathLike, vocab_size: int | None) -> None:
-        self.files = row_files(paths)
-        self.sources: dict[str, int] = {}  # the labels, numbered
-        self.numbers = array("I")  # of each row's label
-        facts = agreed(above(self.files), listed(paths))
-        self.path = self.files[0]
-        self.vocab_size = facts.vocab_size or vocab_size
-        if self.vocab_size is None:
-            raise ValueError(f"no manifest above {self.path} says the size of the vocabulary: give vocab_size")
-        self.dtype = token_dtype_for(self.vocab_size)
-        self.row_length = facts.concat_tokens or len(next(self.rows(None), ()))
-        self.known = facts.model_dump(exclude={"concat_tokens", "vocab_size"})
+# ---- chunks as training reads them, one at a time, every row a sample
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {**self.known, "vocab_size": self.vocab_size, "windows": "disjoint", "row_length": self.row_length}
 
-    def check_content(self) -> Any:
-        """`agreed` has done it."""
+def chunk_files(folder: PathLike) -> list[Path]:
+    """The chunks in a folder, chunk 2 before chunk 10: those in train/ of what `mix` wrote, or all .jsonl files."""
+    train = Path(folder, "train")
+    return row_files([train if train.is_dir() else folder])
 
-    def blocks(self, chosen: object = None) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        del self.numbers[:]
-        for rows in batches(self.rows(self.row_length), BATCH_ROWS):
-            yield np.concatenate(rows), np.full(len(rows), self.row_length)
 
-    def rows(self, row_length: int | None) -> Iterator[NDArray[np.int64]]:
-        """Row by row, int64 [row_length], checked."""
-        for path in tqdm(self.files, "files", disable=None):
-            with open(path, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    try:
-                        ids, source = read_row(line, row_length, self.vocab_size)
-                    except ValueError as error:
-                        raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
-                    self.numbers.append(self.sources.setdefault(source or "", len(self.sources)))
-                    yield ids
+def count_rows(path: Path) -> int:
+    """Rows of a chunk, from the manifest above it, or else by counting."""
+    for folder, manifest in above([path]).items():
+        entry = manifest.files.get(path.resolve().relative_to(folder).as_posix())
+        if entry is not None:
+            return entry.lines
+    with open(path, "rb") as file:
+        return sum(1 for _ in file)
+
+
+def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
+    """The token file of a chunk, converted when it is first asked for, into `token_files` beside the chunks.
+
+    Processes that ask for it at once wait for the one that writes it: it is made once for all ranks and runs.
+
+    Raises:
+        ValueError: as `chunks_to_tokens`.
+    """
+    target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
+    target.parent.mkdir(exist_ok=True)
+    with open(target.with_suffix(".lock"), "w") as file:
+        with contextlib.suppress(OSError):  # without locks some write it twice, each completely
+            lock(file, wait=True)
+        is_new = target.exists() and target.stat().st_mtime_ns > path.stat().st_mtime_ns
+        if not is_new or TokenFile(target).manifest is None:
+            chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
+        return TokenFile(target)
+
+
+# ---- rows
 
 
 def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
@@ -216,7 +239,7 @@ def format_row(ids: NDArray[np.integer], source: str) -> bytes:
     return b'{"token_ids": %b, "source": %b}\n' % (numbers, json.dumps(source).encode())
 
 
-def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> tuple[NDArray[np.int64], str | None]:
+def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row:
     """The ids of a row, int64 [num_tokens], and its source.
 
     1. Find the list of ids, and let orjson read the line without them: Python objects for them take most of the time.

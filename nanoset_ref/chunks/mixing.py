@@ -13,12 +13,10 @@ number of chunks needs one open file, a shuffle costs no second pass, and an int
 chunk that is missing. The price is reading in strides.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -27,25 +25,26 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.chunks import chunk_manifest as manifests
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, above, agreed, begin, complete
 from nanoset_ref.files import PathLike, atomic_write
 
 ROWS = "train.jsonl"  # the file of a subset
 VALID = "valid"  # the folders of a mix
 TRAIN = "train"
 LEFTOVER = "leftover"
-Entries = dict[str, FileEntry]
 
 
 class _Dealt(NamedTuple):
-    """A subset after steps 1 and 2: its file, and where the lines of each kind begin in it, in bytes, ascending."""
+    """A subset after steps 1 and 2."""
 
+    name: str
     content: mmap.mmap
-    valid: NDArray[np.int64]
-    train: NDArray[np.int64]
-    leftover: NDArray[np.int64]
-    account: Account
+    starts: dict[str, NDArray[np.int64]]  # {folder: where its lines begin in the content, in bytes, ascending}
+
+    @property
+    def account(self) -> Account:
+        counts = {folder: len(starts) for folder, starts in self.starts.items()}
+        return Account.model_validate({"subset": self.name, "samples": sum(counts.values()), **counts})
 
 
 def mix(
@@ -90,24 +89,32 @@ def mix(
         raise ValueError(f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}")
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
-    above = manifests.above(paths.values())
-    facts = manifests.agreed(above, paths.values())
+    made_of = above(paths.values())
+    facts = agreed(made_of, paths.values())
     subsets = _deal(paths, num_chunks, num_valid_samples_per_subfolder, random.Random(random_seed))
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
-        "made_of": [manifest.model_dump()["files"] for manifest in above.values()],
+        "made_of": [manifest.model_dump()["files"] for manifest in made_of.values()],
         "num_chunks": num_chunks,
         "num_valid_samples_per_subfolder": num_valid_samples_per_subfolder,
         "random_seed": random_seed,
         "shuffle": shuffle,
         "keep_leftover": keep_leftover,
-        **facts.model_dump(),
     }
-    manifest = manifests.begin(out, settings, [TRAIN, VALID, LEFTOVER], overwrite=overwrite)
-    if manifest.complete:
-        return manifest
-    files = _write_all(out, subsets, num_chunks, random_seed if shuffle else None, keep_leftover)
+    outputs = [TRAIN, VALID, LEFTOVER]
+    if made := complete(out, settings, outputs, overwrite):
+        return made
+    manifest = begin(out, settings, outputs, facts)
+    files = {}
+    for subset in subsets:
+        for folder in [VALID, LEFTOVER][: 1 + keep_leftover]:
+            name = f"{folder}/{subset.name}.jsonl"
+            files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
+    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
+        name = f"{TRAIN}/train_{chunk}.jsonl"
+        parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
+        files[name] = _write(out / name, parts, [random_seed, chunk] if shuffle else None)
     return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
 
 
@@ -143,40 +150,23 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
         leftover = (samples - num_valid) % num_chunks
         used = samples - leftover
         valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
-        counts = {"samples": samples, "valid": num_valid, "train": used - num_valid, "leftover": leftover}
-        account = Account.model_validate({"subset": name, **counts})
-        train = np.delete(starts[:used], valid)
-        subsets.append(_Dealt(content, starts[valid], train, starts[used:-1], account))
-    if not any(len(subset.train) for subset in subsets):
+        starts_of = {VALID: starts[valid], TRAIN: np.delete(starts[:used], valid), LEFTOVER: starts[used:-1]}
+        subsets.append(_Dealt(name, content, starts_of))
+    if not any(len(subset.starts[TRAIN]) for subset in subsets):
         raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
     return subsets
 
 
-def _write_all(out: Path, subsets: list[_Dealt], num_chunks: int, seed: int | None, leftover: bool) -> Entries:
-    """Steps 3 and 4."""
-    files = {}
-    for subset in subsets:
-        for folder, starts in [(VALID, subset.valid), (LEFTOVER, subset.leftover)][: 1 + leftover]:
-            name = f"{folder}/{subset.account.subset}.jsonl"
-            files[name] = _write(out / name, [subset], [starts], range(len(starts)))
-    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
-        name = f"{TRAIN}/train_{chunk}.jsonl"
-        lines = [subset.train[chunk::num_chunks] for subset in subsets]
-        size = sum(map(len, lines))
-        order = range(size) if seed is None else np.random.RandomState([seed, chunk]).permutation(size)
-        files[name] = _write(out / name, subsets, lines, order)
-    return files
-
-
-def _write(path: Path, subsets: list[_Dealt], lines: list[NDArray[np.int64]], order: Iterable[int]) -> FileEntry:
-    """Write `lines[i]` of every `subsets[i]`, all of them in `order`. A file that exists is complete, and stays."""
-    which = np.repeat(range(len(subsets)), list(map(len, lines)))
-    starts = np.concatenate(lines)
+def _write(path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None) -> FileEntry:
+    """Steps 3 and 4: write the lines of each content that begin there. A file that exists is complete, and stays."""
+    which = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
+    starts = np.concatenate([starts for _, starts in parts])
     if not path.exists():
+        order = range(len(starts)) if seed is None else np.random.RandomState(seed).permutation(len(starts))
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as out:
             for k in order:
-                content = subsets[which[k]].content
+                content, _ = parts[which[k]]
                 content.seek(starts[k])
                 out.write(content.readline().removesuffix(b"\n") + b"\n")  # the last line of a file may lack its end
     return FileEntry.of(path, len(starts))

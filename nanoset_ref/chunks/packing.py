@@ -10,8 +10,6 @@ corpus was made: every worker packs the files it was given and drops its own tai
 number of workers. The cost of packing is a copy of the tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import islice, zip_longest
 from typing import TypeVar

@@ -3,7 +3,8 @@
 Every folder below the input root that holds text files is a subset, named by its path. For each of them, in sorted
 order:
 
-1. `begin`: a finished subset is skipped, an unfinished one starts over (its output appears when it is whole).
+1. A subset that is complete is skipped, before a tokenizer is loaded; an unfinished one starts over (its output appears
+   when it is whole).
 2. `nanoset_ref.tokenise` turns the files into a token file, with any number of processes or ranks: the documents in
    their order, each [BOS] ids [EOS].
 3. The token file is packed into rows, <subset>/train.jsonl, and removed; or it is what was asked for; or both stay.
@@ -18,13 +19,10 @@ The rows do not depend on the number of workers. With `worker_packing` they are 
 every worker packs and drops its own tail; then they do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,13 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, above, begin
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
-from nanoset_ref.text import SUFFIXES, InputError, OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, Ranks, tokenise
-from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text
+from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 ROWS, TOKENS, TOKEN_FILES = "train.jsonl", "train_input_ids.npy", "train*_input_ids*"  # what a subset's folder holds
@@ -57,7 +54,6 @@ class TokenizeConfig:
         tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
         column: of the text; None: "text", or "content" where there is no "text".
-        no_special_tokens: leave out what the tokenizer adds by itself (Llama's BOS), which the original script keeps.
         worker_packing: 0, or how many workers the original script had, to get its rows.
         backend: see `Encoder`; the ids are the same with all of them.
         on_error: "raise" or "skip", for a document that cannot be read.
@@ -74,7 +70,6 @@ class TokenizeConfig:
     tail: Literal["drop", "pad", "carry"] = "drop"
     format: Literal["jsonl", "tokens", "both"] = "jsonl"
     column: str | None = None
-    no_special_tokens: bool = False
     worker_packing: int = 0
     backend: Backend = "auto"
     on_error: OnError = "raise"
@@ -85,16 +80,6 @@ class TokenizeConfig:
             raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
-
-    @property
-    def encoding(self) -> EncoderConfig:
-        return EncoderConfig(
-            tokenizer=self.tokenizer,
-            backend=self.backend,
-            add_special_tokens=not self.no_special_tokens,
-            bos_text=self.bos_text,
-            eos_text=self.eos_text,
-        )
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
@@ -121,6 +106,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     return {name: folders[folder] for name, folder in sorted(names.items())}
 
 
+@in_rank_0
 def tokenize(
     input_root: PathLike,
     out_root: PathLike,
@@ -142,7 +128,7 @@ def tokenize(
         overwrite: whether what other settings made may be replaced.
 
     Returns:
-        The manifest of each subset, with its `Account`. Empty in the ranks of torchrun other than 0.
+        The manifest of each subset, with its `Account`. None in the ranks of torchrun other than 0.
 
     Raises:
         ValueError: nothing separates the documents; and what `TokenizeConfig` raises. InputError: no subset; and what
@@ -156,42 +142,13 @@ def tokenize(
         raise InputError(f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}")
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    encoder = _encoder(config)
     found: dict[str, ChunkManifest] = {}
     carried: list[int] = []
     for name in names:
-        column = config.column or _column(subsets[name], config.on_error)
-        subset = _Subset(name, subsets[name], Path(out_root, name), config, column, encoder, carried)
-        manifest = subset.make(num_workers, overwrite)
-        if manifest:
-            found[name], carried = manifest, manifest.carried_tail
+        subset = _Subset(name, subsets[name], Path(out_root, name), config, carried)
+        found[name] = subset.make(num_workers, overwrite)
+        carried = found[name].carried_tail
     return found
-
-
-def _encoder(config: TokenizeConfig) -> Encoder:
-    """What tells the vocabulary and the special ids; those that do the work are built by the engine."""
-    encoder = dataclasses.replace(config.encoding, backend="hf").build()
-    if not encoder.prefix and not encoder.suffix:
-        raise ValueError(
-            f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
-            f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
-        )
-    return encoder
-
-
-def _pad_id(encoder: Encoder) -> int:
-    """The padding token, or EOS, or else a separator."""
-    ids = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
-    return next(number for number in ids if number is not None)
-
-
-def _column(files: list[Path], on_error: OnError) -> str:
-    """The first of `COLUMNS` that the first document has."""
-    for column in COLUMNS:
-        with contextlib.suppress(InputError):
-            if next(open_text(files, column=column, on_error=on_error).documents(), None):
-                return column
-    return COLUMNS[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,67 +159,79 @@ class _Subset:
     files: list[Path]
     folder: Path
     config: TokenizeConfig
-    column: str
-    encoder: Encoder
     carried: list[int]
 
-    def make(self, num_workers: int, overwrite: bool) -> ChunkManifest | None:
-        """Make the subset if it is not there; None in the ranks other than 0, which decides for all."""
-        manifest = None
-
-        def is_made() -> str:
-            nonlocal manifest
-            manifest = begin(self.folder, self._settings(), [ROWS, TOKEN_FILES], overwrite=overwrite)
-            return str(manifest.complete)
-
-        if Ranks().agree(is_made) == "True":
-            return manifest
-        workers = min(self.config.worker_packing, len(self.files)) or 1
-        paths = [self.folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
-        counts = [self._tokenise(self.files[i::workers], path, num_workers) for i, path in enumerate(paths)]
-        return self._finish(manifest, paths, [count for count in counts if count]) if manifest else None
-
-    def _settings(self) -> dict[str, Any]:
-        """All that the output depends on."""
-        return {
+    def make(self, num_workers: int, overwrite: bool) -> ChunkManifest:
+        """Make the subset, if it is not there."""
+        config, folder = self.config, self.folder
+        column = config.column or self._column()
+        settings = {  # all that the output depends on
             "command": "tokenize",
             "subset": self.name,
             "files": [[file.name, file.stat().st_size] for file in self.files],
-            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto", bos_text="", eos_text="")),
-            "column": self.column,
-            "before_document": self.encoder.prefix,
-            "after_document": self.encoder.suffix,
-            "vocab_size": self.encoder.vocab_size,
-            "eos_token_id": self.encoder.eos_token_id,
+            **dataclasses.asdict(dataclasses.replace(config, backend="auto", column=column)),
             "carried_in": self.carried,
         }
-
-    def _tokenise(self, files: list[Path], path: Path, num_workers: int) -> Counts | None:
-        writer = TokenFileWriter(
-            path,
-            dtype=self.encoder.dtype,
-            overwrite=True,
-            tokenizer=self.config.tokenizer,
-            vocab_size=self.encoder.vocab_size,
-            eos_token_id=self.encoder.eos_token_id,
-            appended_eod=self.encoder.suffix[-1:] == [self.encoder.eos_token_id],
-            added_special_tokens=not self.config.no_special_tokens,
+        outputs = [ROWS, TOKEN_FILES]
+        if made := complete(folder, settings, outputs, overwrite):
+            return made
+        workers = min(config.worker_packing, len(self.files)) or 1
+        sources = [self._open(column, self.files[worker::workers]) for worker in range(workers)]
+        encoder = self._encoder(sources[0])
+        facts = RowFacts(
+            concat_tokens=config.concat_tokens,
+            tokenizer=config.tokenizer,
+            vocab_size=encoder.vocab_size,
+            eos_token_id=encoder.eos_token_id,
         )
-        source = partial(open_text, files, column=self.column, on_error=self.config.on_error)
-        return tokenise(source, self.config.encoding, lambda encoder: writer, path, num_workers=num_workers)
+        manifest = begin(folder, settings, outputs, facts)
+        paths = [folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
+        counts: Counter[str] = Counter()
+        for source, path in zip(sources, paths, strict=True):
+            sink = TokenFileWriter(path, overwrite=True, tokenizer=config.tokenizer, **encoder.facts)
+            counted = tokenise(source, encoder, sink, path, num_workers=num_workers)
+            counts.update(documents=counted.documents, tokens=counted.tokens, skipped=sum(counted.skipped.values()))
+        return manifest.finish(folder, **self._pack(paths, encoder, counts))
 
-    def _finish(self, manifest: ChunkManifest, paths: list[Path], counts: list[Counts]) -> ChunkManifest:
-        """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
+    def _open(self, column: str, files: list[Path]) -> TextSource:
+        return open_text(files, column=column, on_error=self.config.on_error)
+
+    def _column(self) -> str:
+        """The first of `COLUMNS` that the first document has."""
+        for column in COLUMNS:
+            with contextlib.suppress(InputError):
+                if next(self._open(column, self.files).documents(), None):
+                    return column
+        return COLUMNS[0]
+
+    def _encoder(self, source: TextSource) -> Encoder:
         config = self.config
-        documents = sum(count.documents for count in counts)
-        tokens = sum(count.tokens for count in counts)
+        encoder = Encoder(
+            load_tokenizer(config.tokenizer),
+            backend=config.backend,
+            add_special_tokens=True,
+            bos_text=config.bos_text,
+            eos_text=config.eos_text,
+            probe=source.beginning(),
+        )
+        if not encoder.prefix and not encoder.suffix:
+            raise ValueError(
+                f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
+                f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
+            )
+        return encoder
+
+    def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> dict[str, Any]:
+        """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
+        config, documents, tokens = self.config, counts["documents"], counts["tokens"]
         files = {}
         samples = 0
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
-        packers[0].add(np.array(self.carried, dtype=self.encoder.dtype), [len(self.carried)])
+        packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])
         if config.format != "tokens":
+            rows = [self._rows(path, packer, encoder) for path, packer in zip(paths, packers, strict=True)]
             with atomic_write(self.folder / ROWS) as file:
-                for row in interleave_workers(map(self._rows, paths, packers)):
+                for row in interleave_workers(rows):
                     file.write(format_row(row, self.name))
                     samples += 1
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
@@ -275,10 +244,11 @@ class _Subset:
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
         cut = sum(packer.cut_tokens for packer in packers)
         left = sum(len(packer.tail) for packer in packers)
-        separators = documents * len(self.encoder.prefix + self.encoder.suffix)
+        separators = documents * len(encoder.prefix + encoder.suffix)
         account = {
+            "subset": self.name,
             "documents": documents,
-            "skipped_documents": sum(sum(count.skipped.values()) for count in counts),
+            "skipped_documents": counts["skipped"],
             "document_tokens": tokens - separators,
             "separator_tokens": separators,
             "carried_in_tokens": len(self.carried),
@@ -289,12 +259,13 @@ class _Subset:
             "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        conservation = [Account.model_validate({"subset": self.name, **account})]
-        return manifest.finish(self.folder, files=files, conservation=conservation, carried_tail=carried)
+        return {"files": files, "conservation": [Account.model_validate(account)], "carried_tail": carried}
 
-    def _rows(self, path: Path, packer: Packer) -> Iterator[NDArray[np.integer]]:
+    def _rows(self, path: Path, packer: Packer, encoder: Encoder) -> Iterator[NDArray[np.integer]]:
         for ids, lengths in TokenFile(path).blocks():
             yield from packer.add(ids, lengths)
         if self.config.tail == "pad":
+            padding = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
             missing = -len(packer.tail) % self.config.concat_tokens
-            yield from packer.add(np.full(missing, _pad_id(self.encoder)), [missing])
+            fill = next(number for number in padding if number is not None)
+            yield from packer.add(np.full(missing, fill), [missing])

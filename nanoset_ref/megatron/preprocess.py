@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -24,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.command import run
-from nanoset_ref.files import PathLike, listed
+from nanoset_ref.files import PathLike, listed, refuse_existing
 from nanoset_ref.megatron.indexed_dataset import require
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import print_counts
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Counts, EncoderConfig, tokenise
-from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.tokenise import Backend, Counts, Encoder, in_rank_0, load_tokenizer, tokenise
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
 TokenizerType = Literal[
@@ -55,6 +53,7 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
         builder.finalize(f"{path_prefix}.idx")
 
 
+@in_rank_0
 def preprocess_corpus(
     input: Sequence[PathLike] | PathLike,
     output_prefix: PathLike,
@@ -70,7 +69,7 @@ def preprocess_corpus(
     overwrite: bool = False,
     workers: int = 1,
     progress: bool | None = None,
-) -> dict[str, Counts | None]:
+) -> dict[str, Counts]:
     """Tokenise text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
 
     Args:
@@ -83,29 +82,25 @@ def preprocess_corpus(
         tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
 
     Returns:
-        Counts by the prefix written; None in the ranks of torchrun other than 0.
+        Counts by the prefix written. None in the ranks of torchrun other than 0.
 
     Raises:
         FileExistsError, and what `tokenise` raises.
     """
-    model = Path(tokenizer_model)
-    config = EncoderConfig(
-        tokenizer=str(model.parent if model.is_file() else tokenizer_model),
-        backend=backend,
-        add_special_tokens=tokenizer_hf_include_special_tokens,
-        append_eod=append_eod,
-    )
     counts = {}
     for key in listed(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
-        source = partial(open_text, input, column=key, split=split, on_error=on_error)
-        sink = partial(document_sink, prefix, overwrite=overwrite)
-        options: dict[str, Any] = {
-            "kept": None if overwrite else Path(f"{prefix}.idx"),
-            "num_workers": workers,
-            "progress": progress,
-        }
-        counts[prefix] = tokenise(source, config, sink, f"{prefix}.bin", **options)
+        refuse_existing(Path(f"{prefix}.idx"), overwrite)
+        source = open_text(input, column=key, split=split, on_error=on_error)
+        encoder = Encoder(
+            load_tokenizer(tokenizer_model),
+            backend=backend,
+            add_special_tokens=tokenizer_hf_include_special_tokens,
+            append_eod=append_eod,
+            probe=source.beginning(),
+        )
+        sink = document_sink(prefix, encoder, overwrite=overwrite)
+        counts[prefix] = tokenise(source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress)
     return counts
 
 
@@ -113,8 +108,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatr
     return run(preprocess_corpus, arguments, prog, report=report, says=logging.INFO)
 
 
-def report(counts: dict[str, Counts | None], **options: Any) -> None:
-    for prefix, counted in counts.items():
+def report(counts: dict[str, Counts] | None, **options: Any) -> None:
+    for prefix, counted in (counts or {}).items():
         print_counts(prefix, counted)
 
 

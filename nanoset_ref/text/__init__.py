@@ -7,12 +7,11 @@ Nothing in memory grows with the input. Blank lines are no documents. `datasets.
 nothing else can: it first writes the corpus a second time as Arrow, and reports a broken line without its number.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +20,7 @@ from nanoset_ref.text.lines import DocumentError, InputError
 from nanoset_ref.text.parts import SUFFIXES, Block, Document, OnError, RowDataset, TextPart, file_part
 
 __all__ = ["SUFFIXES", "Block", "Document", "DocumentError", "InputError", "OnError", "TextSource", "open_text"]
+PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000
 SAVED = ("state.json", "dataset_dict.json")  # one of them lies in a folder that Dataset.save_to_disk has written
 
 
@@ -45,6 +45,10 @@ class TextSource:
         """All documents in their order."""
         for block in self.blocks():
             yield from block.documents()
+
+    def beginning(self) -> Iterator[str]:
+        """The beginnings of the first documents: enough to try a tokenizer on."""
+        return (document.text[:PROBE_CHARS] for document in islice(self.documents(), PROBE_DOCUMENTS))
 
 
 def open_text(

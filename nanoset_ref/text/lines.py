@@ -4,8 +4,6 @@ orjson parses. What it refuses goes to Python's `json`, which also takes NaN, In
 writers produce them, and names the place where a line breaks.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,19 +1,10 @@
 """Text to token ids with any number of threads, processes or ranks of torchrun, and always the same result."""
 
-from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.tokenise.helpers import JobError, StoppedError
-from nanoset_ref.tokenise.jobs import Counts, EncoderConfig, Sink, tokenise
-from nanoset_ref.tokenise.ranks import Ranks
-
-__all__ = [
-    "Counts",
-    "Encoder",
-    "EncoderConfig",
-    "JobError",
-    "Ranks",
-    "Sink",
-    "StoppedError",
-    "TokenizerError",
-    "load_tokenizer",
-    "tokenise",
-]
+from nanoset_ref.tokenise.encode import Backend as Backend
+from nanoset_ref.tokenise.encode import Encoder as Encoder
+from nanoset_ref.tokenise.encode import TokenizerError as TokenizerError
+from nanoset_ref.tokenise.encode import load_tokenizer as load_tokenizer
+from nanoset_ref.tokenise.helpers import JobError as JobError
+from nanoset_ref.tokenise.helpers import in_rank_0 as in_rank_0
+from nanoset_ref.tokenise.jobs import Counts as Counts
+from nanoset_ref.tokenise.jobs import tokenise as tokenise

@@ -2,16 +2,12 @@
 
     hf          the `tokenizers` library behind a transformers tokenizer
     gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
-    slow        a transformers tokenizer without a fast form, called as it is
 
-The first two work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
+Both work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
 other is encoded. Another process makes its own from what `described` returns.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -31,44 +27,31 @@ def threads(processes: int = 1) -> int:
     return int(os.environ.get("RAYON_NUM_THREADS") or max(1, cores // processes))
 
 
-class Slow:
-    """A tokenizer written in Python."""
-
-    name = "slow"
-    at_once = 1  # batches
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    def described(self) -> tuple[str, str]:
-        """What `library` takes."""
-        return self.name, self.tokenizer.name_or_path
-
-    def encode(self, texts: list[str]) -> Ragged:
-        lists = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-        return _ragged(lists, map(len, lists))
-
-
-class Fast(Slow):
+class Fast:
     """A Rust tokenizer, as the transformers tokenizer that holds it has set it up."""
 
     name = "hf"
-    at_once = 2
+    at_once = 2  # batches
 
-    def described(self) -> tuple[str, str]:
-        return self.name, self.tokenizer.to_str()
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def described(self) -> dict[str, str]:
+        """What `library` takes."""
+        return {"name": self.name, "source": self.tokenizer.to_str()}
 
     def encode(self, texts: list[str]) -> Ragged:
         encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return _ragged((encoding.ids for encoding in encodings), map(len, encodings))
+        ids = chain.from_iterable(encoding.ids for encoding in encodings)
+        return np.fromiter(ids, np.int32), np.fromiter(map(len, encodings), np.int64)
 
 
 class Gigatoken(Fast):
-    """The gigatoken library; loads what the other two take."""
+    """The gigatoken library; loads what the other takes."""
 
     name = "gigatoken"
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         import gigatoken
 
         super().__init__(tokenizer)
@@ -80,14 +63,6 @@ class Gigatoken(Fast):
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
 
 
-def library(name: str, source: str) -> Slow:
-    """The library of a name: from the JSON of a tokenizer, or a folder or name on the Hub for "slow"."""
-    if name == "slow":
-        from transformers import AutoTokenizer
-
-        return Slow(AutoTokenizer.from_pretrained(source))
+def library(name: str, source: str) -> Fast:
+    """The library of a name, from the JSON of a tokenizer."""
     return {"hf": Fast, "gigatoken": Gigatoken}[name](Tokenizer.from_str(source))
-
-
-def _ragged(lists: Iterable[Sequence[int]], lengths: Iterable[int]) -> Ragged:
-    return np.fromiter(chain.from_iterable(lists), np.int32), np.fromiter(lengths, np.int64)

@@ -20,8 +20,6 @@ characters. Limit: a home-made expression that pairs other things far apart is n
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary at the first of them.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Iterator

@@ -8,22 +8,20 @@ Threads encode a few batches ahead, or let other processes do it, while the call
 encoded in stretches (see `cutting`).
 """
 
-from __future__ import annotations
-
 import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged, Slow
+from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
 
@@ -114,12 +112,12 @@ class Encoder:
     """Encodes texts with one tokenizer.
 
     Args:
-        tokenizer: from `load_tokenizer`, or any transformers tokenizer.
+        tokenizer: from `load_tokenizer`, or any transformers tokenizer of the fast kind.
         backend: "auto", "hf" or "gigatoken".
         add_special_tokens: add what the tokenizer itself puts around a text (such as BOS).
         append_eod: add the EOS id after each document, unless the special tokens already end with it.
         bos_text, eos_text: put before and after each document, outside of its special tokens; one token each.
-        probe: texts of the corpus on which gigatoken must agree with hf.
+        probe: texts of the corpus on which gigatoken must agree with hf; read only if it is tried.
 
     Attributes:
         vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
@@ -128,8 +126,8 @@ class Encoder:
         prefix, suffix: lists of ids set before and after each document.
 
     Raises:
-        TokenizerError: no EOS token to append; a bos_text or eos_text that is not one token; gigatoken missing, unable
-            or wrong where it was asked for.
+        TokenizerError: a tokenizer without a fast form; no EOS token to append; a bos_text or eos_text that is not one
+            token; gigatoken missing, unable or wrong where it was asked for.
     """
 
     def __init__(
@@ -141,11 +139,13 @@ class Encoder:
         append_eod: bool = False,
         bos_text: str = "",
         eos_text: str = "",
-        probe: Sequence[str] = (),
+        probe: Iterable[str] = (),
     ) -> None:
         if backend not in get_args(Backend):
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
-        self.tokenizer = tokenizer
+        if not tokenizer.is_fast:
+            raise TokenizerError(f"{tokenizer.name_or_path} has no fast form; save one with a tokenizer.json")
+        self.tokenizer, self._adds_special_tokens = tokenizer, add_special_tokens
         self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
         self.dtype = token_dtype_for(self.vocab_size)
         self.eos_token_id: int | None = tokenizer.eos_token_id
@@ -155,8 +155,8 @@ class Encoder:
         self.suffix = after + self._one_id("eos_text", eos_text)
         if append_eod:
             self._append_eod()
-        self.library = Fast(tokenizer.backend_tokenizer) if tokenizer.is_fast else Slow(tokenizer)
-        self._cut = StretchCutter(tokenizer.backend_tokenizer) if tokenizer.is_fast else None
+        self.library = Fast(tokenizer.backend_tokenizer)
+        self._cut = StretchCutter(tokenizer.backend_tokenizer)
         if backend != "hf":
             try:
                 self.library = self._gigatoken(probe)
@@ -166,6 +166,17 @@ class Encoder:
                 logger.info("gigatoken is not used: %s", error)
         logger.info("tokenizing with the %s backend", self.backend)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a `TokenFileWriter` is told about the ids."""
+        return {
+            "dtype": self.dtype,
+            "vocab_size": self.vocab_size,
+            "eos_token_id": self.eos_token_id,
+            "appended_eod": self.suffix[-1:] == [self.eos_token_id],
+            "added_special_tokens": self._adds_special_tokens,
+        }
+
     def warn_without_separator(self) -> None:
         """Log a warning if the documents will lie back to back with nothing between them."""
         if not self.prefix and not self.suffix:
@@ -173,7 +184,7 @@ class Encoder:
 
     @property
     def backend(self) -> str:
-        """What runs: "hf", "gigatoken" or "slow"."""
+        """What runs: "hf" or "gigatoken"."""
         return self.library.name
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
@@ -211,20 +222,18 @@ class Encoder:
             advance(sum(len(stretch) for stretch, _ in batch))
 
     def _encoded(self, texts: Iterable[str], helpers: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
-        """Batches with their ids, in order."""
-        idle: SimpleQueue[Encode] = SimpleQueue()
-        for helper in helpers:
-            idle.put(helper)
+        """Batches with their ids, in order; a thread for each helper."""
+        own, free = threading.local(), iter(helpers)
+
+        def begin() -> None:
+            own.encode = next(free)
 
         def encode(batch: Batch) -> Ragged:
-            helper = idle.get()
-            try:
-                return helper([stretch for stretch, _ in batch])
-            finally:
-                idle.put(helper)
+            ragged: Ragged = own.encode([stretch for stretch, _ in batch])
+            return ragged
 
         coming: deque[tuple[Batch, Future[Ragged]]] = deque()
-        pool = ThreadPoolExecutor(len(helpers), "encode")
+        pool = ThreadPoolExecutor(len(helpers), "encode", begin)
         try:
             for batch in self._batches(texts):
                 coming.append((batch, pool.submit(encode, batch)))
@@ -239,7 +248,7 @@ class Encoder:
         batch: Batch = []
         size = 0
         for text in texts:
-            for stretch in self._cut(text) if self._cut else [(text, True)]:
+            for stretch in self._cut(text):
                 batch.append(stretch)
                 size += len(stretch[0])
                 if size >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:

@@ -1,30 +1,41 @@
 """Other processes that encode for this one: each has a copy of the tokenizer library and answers over a connection.
 
-They are started here, or are the other ranks of torchrun. They end when their connection does, so none outlives the
-killed process that it helps, and a killed helper is noticed at once. A `ProcessPoolExecutor` does the same work with
-named semaphores, which stay in shared memory when the whole group is killed, and its processes hold each other's pipes
-open after their parent has died.
+They are started here, or are the other ranks of torchrun: rank 0 decides and does the work, and they encode for it.
+They end when their connection does, so none outlives the killed process that it helps, and a killed helper is noticed
+at once. A `ProcessPoolExecutor` does the same work with named semaphores, which stay in shared memory when the whole
+group is killed, and its processes hold each other's pipes open after their parent has died.
 
-Messages are JSON, and the answer to a list of texts is two: lengths int64 [texts], and ids int32 back to back.
+Ranks find each other through the store of torchrun's agent, over as many nodes as the job has. All end with their
+launcher (see `launcher`): no later job can join this one. A connection opens only to those who know a key out of that
+store.
+
+Messages are JSON, never unpickled: the library, as an object; lists of texts, each answered by its lengths, int64
+[texts], and its ids, int32, back to back; null at the end.
 """
 
-from __future__ import annotations
-
 import os
+import secrets
+import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from functools import cache, wraps
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import orjson
 
+from nanoset_ref.launcher import is_main_rank, under_torchrun
 from nanoset_ref.tokenise.backends import Ragged, library, threads
 
-STOP = {"stop": True}  # no list of texts, and no answer
+WHERE = "nanoset_ref/where"
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 PROGRAM = """
 import sys
 sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
@@ -38,7 +49,7 @@ class JobError(RuntimeError):
 
 
 class StoppedError(JobError):
-    """Another rank failed, and has said why; this one has nothing to say."""
+    """The process that this one helps has died, and its launcher says so; this one has nothing to say."""
 
     reported_elsewhere = True
 
@@ -60,7 +71,7 @@ class Helper(NamedTuple):
         return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
 
 
-def tell(helpers: Iterable[Helper], message: Any) -> None:
+def tell(helpers: Iterable[Helper], message: dict[str, str] | None) -> None:
     """Send all a message; that one has died is left to be found out by whoever needs it."""
     for helper in helpers:
         with suppress(OSError):
@@ -92,27 +103,77 @@ def serve(connection: int) -> None:
 
 
 def help_along(connection: Connection) -> None:
-    """Receive the library, then encode what comes until None does. Raises StoppedError."""
-    encode = library(*receive(connection)).encode
-    while (texts := receive(connection)) is not None:
-        ids, lengths = encode(texts)
-        with _stopped_with_the_other_end():
+    """Encode the texts that come, by the library that came before them, until None does.
+
+    Raises:
+        StoppedError: the other end is gone.
+    """
+    try:
+        while (message := orjson.loads(connection.recv_bytes())) is not None:
+            if isinstance(message, dict):
+                encode = library(**message).encode
+                continue
+            ids, lengths = encode(message)
             connection.send_bytes(lengths.tobytes())
             connection.send_bytes(ids.astype(np.int32, copy=False).tobytes())
-
-
-def receive(connection: Connection) -> Any:
-    """The next message. Raises StoppedError if that is what it says, or if the sender has ended."""
-    with _stopped_with_the_other_end():
-        message = orjson.loads(connection.recv_bytes())
-    if message == STOP:
-        raise StoppedError
-    return message
-
-
-@contextmanager
-def _stopped_with_the_other_end() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError) as error:
+    except (EOFError, ConnectionError, TimeoutError) as error:
         raise StoppedError from error
+
+
+# ---- the ranks of torchrun
+
+
+def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
+    """A function that runs in rank 0 of torchrun only; the other ranks encode for it until it ends, and return None.
+
+    Every rank must call it. If it fails, the others end with rank 0's process, by a StoppedError.
+    Without torchrun it is the function itself.
+    """
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
+        joined = other_ranks()
+        if joined and not is_main_rank():
+            help_along(joined[0].connection)
+            return None
+        result = function(*arguments, **options)
+        tell(joined, None)
+        return result
+
+    return call
+
+
+@cache
+def other_ranks() -> list[Helper]:
+    """All that rank 0 is joined with, or rank 0 alone; none without torchrun.
+
+    The first call joins them, and shares the cores of a machine out among its ranks.
+    """
+    if not under_torchrun():
+        return []
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
+    os.environ["RAYON_NUM_THREADS"] = str(threads(int(os.environ.get("LOCAL_WORLD_SIZE", size))))
+    if rank == 0:
+        key = secrets.token_hex()
+        with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
+            store.set(WHERE, f"{listener.address[1]} {key}")
+            connections = [_tuned(listener.accept()) for _ in range(1, size)]
+        return [Helper(connection.recv_bytes().decode(), connection) for connection in connections]
+    while not store.check([WHERE]):
+        time.sleep(0.05)
+    port, key = store.get(WHERE).decode().split()
+    connection = _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
+    connection.send_bytes(f"rank {rank}".encode())
+    return [Helper("rank 0", connection)]
+
+
+def _tuned(connection: Any) -> Connection:
+    """Messages leave at once, and a node that is gone is noticed after some minutes."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as handle:
+        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    return connection

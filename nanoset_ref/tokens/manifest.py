@@ -100,3 +100,8 @@ def manifest_path(path: PathLike) -> Path:
 def documents_path(path: PathLike) -> Path:
     """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
     return located(path).with_suffix(".documents.npy")
+
+
+def sources_path(path: PathLike) -> Path:
+    """datasets/a_input_ids.npy -> datasets/a_input_ids.sources.npz"""
+    return located(path).with_suffix(".sources.npz")

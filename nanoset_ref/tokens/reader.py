@@ -1,16 +1,21 @@
 """`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
 
 import functools
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write, require_regular
+from nanoset_ref.files import PathLike, require_regular
 from nanoset_ref.storage import copied
-from nanoset_ref.tokens.manifest import TOKEN_DTYPES, Manifest, TokenFileError, documents_path, manifest_path
+from nanoset_ref.tokens.manifest import (
+    TOKEN_DTYPES,
+    Manifest,
+    TokenFileError,
+    documents_path,
+    manifest_path,
+    sources_path,
+)
 from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
 
 KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
@@ -94,30 +99,18 @@ class TokenFile(Tokens):
         labels, numbers = self._sources
         return str(labels[numbers[document]]) or None
 
-    def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
-        """Write the labels, and for each document the number of its label, beside the file."""
-        with atomic_write(self._sources_path) as file:
-            np.savez(file, labels=np.array(labels), numbers=numbers, checksum=np.array(self.facts["checksum"]))
-
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """What `keep_sources` was given; None if there is nothing, or it belongs to other ids."""
-        if not self._sources_path.is_file():
+        """What `TokenFileWriter.keep_sources` was given; None if there is nothing, or it belongs to other ids."""
+        kept = sources_path(self.path)
+        if not kept.is_file():
             return None
         try:
-            with (
-                copied(self._sources_path) as path,
-                open(path, "rb") as file,
-                np.load(file, allow_pickle=False) as found,
-            ):
+            with copied(kept) as path, open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
                 labels, numbers, checksum = found["labels"], found["numbers"], str(found["checksum"])
         except Exception as error:  # as above
-            raise TokenFileError(f"{self._sources_path} is damaged ({error}); remove it") from error
+            raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
         return (labels, numbers) if checksum == self.facts.get("checksum") else None
-
-    @property
-    def _sources_path(self) -> Path:
-        return self.path.with_suffix(".sources.npz")
 
     def _search_documents(self) -> NDArray[np.int64]:
         ends = [

@@ -9,9 +9,9 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write_set
+from nanoset_ref.files import PathLike, atomic_write, atomic_write_set
 from nanoset_ref.storage import located
-from nanoset_ref.tokens.manifest import Manifest, TokenFileError, documents_path, manifest_path
+from nanoset_ref.tokens.manifest import Manifest, TokenFileError, documents_path, manifest_path, sources_path
 
 
 class TokenFileWriter:
@@ -120,3 +120,10 @@ class TokenFileWriter:
         self._offsets.write((np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes())
         self.num_tokens += int(ids.size)
         self.num_documents += len(lengths)
+
+    def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
+        """Keep labels beside the file, and for each document the number of its label: after the last document, and
+        inside `files.written_together`, which makes them part of the set.
+        """
+        with atomic_write(sources_path(self.path)) as file:
+            np.savez(file, labels=np.array(labels), numbers=numbers, checksum=np.array(self._manifest().checksum))

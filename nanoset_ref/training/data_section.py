@@ -183,7 +183,7 @@ class ChunksSection(Section):
     @property
     def paths(self) -> list[Path]:
         """The chunks to be read."""
-        from nanoset_ref.chunks.chunk_tokens import chunk_files
+        from nanoset_ref.chunks.chunk_rows import chunk_files
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
@@ -192,7 +192,7 @@ class ChunksSection(Section):
         yield self.chunks, self._first
 
     def _first(self) -> Tokens:
-        from nanoset_ref.chunks.chunk_tokens import chunk_tokens
+        from nanoset_ref.chunks.chunk_rows import chunk_tokens
 
         if not self.paths:
             raise ValueError(f"{self.chunks} has no chunk {self.first_chunk}; they are counted from 0")
@@ -200,19 +200,16 @@ class ChunksSection(Section):
 
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Name, samples, and the section that begins with it, of every chunk."""
-        from nanoset_ref.chunks.chunk_tokens import count_rows
+        from nanoset_ref.chunks.chunk_rows import count_rows
 
         for number, path in enumerate(self.paths, self.first_chunk):
             yield path.stem, count_rows(path), self.model_copy(update={"first_chunk": number})
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """The rows of the first chunk."""
-        from nanoset_ref.chunks.chunk_tokens import FileOrder
         from nanoset_ref.nanoset import Nanoset
 
-        file = self._first()
-        order = FileOrder([file.num_samples(sequence_length)], None, num_samples, seed)
-        return Nanoset(file, None, sequence_length, num_samples, seed, order=order)
+        return Nanoset(self._first(), None, sequence_length, num_samples, seed, order="identity")
 
 
 class TextSection(Section):

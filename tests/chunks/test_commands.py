@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from nanoset_ref.chunks import TokenizeConfig, mix, subsets, tokenize, validate
 from nanoset_ref.chunks.__main__ import main
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, begin, report
+from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, complete, report
 from nanoset_ref.tokens import TokenFile
 
 
@@ -101,8 +101,10 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("settings", {"vocab_size": "9"}),
-        ("settings", {"concat_tokens": 0}),
+        ("facts", {"vocab_size": "9"}),
+        ("facts", {"concat_tokens": 0}),
+        ("format", None),
+        ("format", "nanoset_ref.chunks/1"),
         ("files", {"train.jsonl": {"lines": 1}}),
         ("conservation", [{"subset": "a", "samples": -1}]),
         ("carried_tail", ["a"]),
@@ -111,7 +113,9 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
     ],
 )
 def test_a_broken_manifest_is_named(tmp_path, field, value):
-    content = {"format": "nanoset_ref.chunks/1", "settings": {}, field: value}
+    content = {"format": "nanoset_ref.chunks/2", "settings": {}, "conservation": [], field: value}
+    if value is None:
+        del content[field]
     deep = "[" * 10**5 if field == "deep" else ""
     (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
     with pytest.raises(ManifestError, match=r"manifest.json is no good manifest: [^\n]*$"):
@@ -123,4 +127,4 @@ def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert ChunkManifest.read(tmp_path) is None
     with pytest.raises(ManifestError, match="manifest.json was not made with these settings"):
-        begin(tmp_path, {}, [])
+        complete(tmp_path, {}, [], False)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, ManifestError
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, ManifestError, RowFacts
 from nanoset_ref.chunks.mixing import mix
 
 
@@ -183,13 +183,13 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
 
 
 def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
-    settings = {"concat_tokens": 2, "tokenizer": "t", "vocab_size": 9, "eos_token_id": 1}
+    said = ChunkManifest(format="nanoset_ref.chunks/2", settings={})
+    facts = RowFacts(concat_tokens=2, tokenizer="t", vocab_size=9, eos_token_id=1)
     for name, change in (("a", {}), ("b", {"concat_tokens": 3})):
         write_subset(tmp_path / "in", name, 4)
         path = tmp_path / "in" / name / "train.jsonl"
-        ChunkManifest(settings=settings | change, complete=True, files={"train.jsonl": FileEntry.of(path, 4)}).write(
-            path.parent
-        )
+        files = {"train.jsonl": FileEntry.of(path, 4)}
+        said.finish(path.parent, facts=facts.model_copy(update=change), files=files)
     with pytest.raises(ManifestError, match="do not go together.*concat_tokens=2.*concat_tokens=3"):
         mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
     assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).facts.vocab_size == 9
@@ -197,6 +197,6 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
     path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))  # as many lines and bytes as before
     with pytest.raises(ManifestError, match="train.jsonl: changed: it has not the checksum that the manifest says"):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
-    ChunkManifest(settings=settings).write(tmp_path / "in/b")
+    said.write(tmp_path / "in/b")
     with pytest.raises(ManifestError, match="not finished"):
         mix(tmp_path / "in", tmp_path / "other", "b", 2, 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
-from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
 from nanoset_ref.chunks.chunk_rows import format_row, read_row
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
@@ -16,7 +16,7 @@ from nanoset_ref.provenance import where
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFile, TokenFileError
 
-SETTINGS = {"tokenizer": "t", "vocab_size": 300, "eos_token_id": 7, "concat_tokens": 5}
+FACTS = {"tokenizer": "t", "vocab_size": 300, "eos_token_id": 7, "concat_tokens": 5}
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
@@ -42,35 +42,16 @@ def test_a_row_is_read_however_it_is_written(line, expected):
     assert (ids.tolist(), source) == expected
 
 
-BAD = [
-    b"",
-    b"  ",
-    b"{bad",
-    b"[1]",
-    b"[",
-    b"{}",
-    b'"token_ids"',
-    b'{"token_ids": 1}',
-    b'{"token_ids": []}',
-    b"[" * 10**5,
+BAD_IDS = [
+    *b'1, 2,|,1|01|1 2|-1|1.0|1e2|true, 1|"1"|2147483648|[1]|1], [2|1,, 2|null'.split(b"|"),
+    b"9" * 18,
+    b"9" * 30,
 ]
-BAD += [
-    b'{"token_ids": [%b]}' % ids for ids in (b"1, 2,", b",1", b"01", b"1 2", b"-1", b"1.0", b"1e2", b"true, 1", b'"1"')
-]
-BAD += [
-    b'{"token_ids": [%b]}' % ids for ids in (b"2147483648", b"9" * 18, b"9" * 30, b"[1]", b"1], [2", b"1,, 2", b"null")
-]
-BAD += [
-    b'{"token_ids": [1, 2]',
-    b'{"token_ids": [1, ',
-    b'{"token_ids": [1]}x',
-    b'{"token_ids": [1], "token_ids": [2, 3]}',
-]
-BAD += [
-    b'{"token_ids": [1], "source": 5}',
-    b'{"token_ids": [1], "source": "\xff"}',
-    b'{"token_ids": {"token_ids": [1]}}',
-]
+BAD = [b'{"token_ids": [%b]}' % ids for ids in BAD_IDS]
+BAD += b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"token_ids": [1, 2]'.split(b"|")
+BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": [2, 3]}'.split(b"|")
+BAD += b'{"token_ids": [1], "source": 5}|{"token_ids": {"token_ids": [1]}}'.split(b"|")
+BAD += [b'{"token_ids": [1], "source": "\xff"}', b"[" * 10**5]
 
 
 @pytest.mark.parametrize("line", BAD)
@@ -89,7 +70,7 @@ def test_what_is_written_is_read(ids, compact):
                 read_row(line, *wrong)
 
 
-def write_chunks(root, sizes, row_length=5, settings=SETTINGS):
+def write_chunks(root, sizes, row_length=5, facts=FACTS):
     """Chunk files of rows that count on from 0; returns the rows [all, row_length]."""
     rows = np.arange(sum(sizes) * row_length).reshape(-1, row_length)
     (root / "train").mkdir(parents=True)
@@ -99,9 +80,14 @@ def write_chunks(root, sizes, row_length=5, settings=SETTINGS):
         path.write_bytes(b"".join(format_row(row, "a") for row in rows[first : first + size]))
         files[f"train/{path.name}"] = FileEntry.of(path, size)
         first += size
-    if settings is not None:
-        ChunkManifest(settings=settings, complete=True, files=files).write(root)
+    if facts is not None:
+        say(root, facts, complete=True, files=files)
     return rows
+
+
+def say(folder, facts=FACTS, **content):
+    """Write a manifest, of a run that is not finished."""
+    ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=RowFacts(**facts), **content).write(folder)
 
 
 def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
@@ -139,6 +125,22 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
     assert TokenFile(path).source_of(3) is None
 
 
+def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(tmp_path, monkeypatch):
+    write_chunks(tmp_path / "old", [2])
+    write_chunks(tmp_path / "new", [3])
+    chunks_to_tokens(tmp_path / "old", tmp_path / "x_input_ids.npy")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("x*")}
+    assert len(before) == 4
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        chunks_to_tokens(tmp_path / "new", tmp_path / "x_input_ids.npy", overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
 def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
     rows = write_chunks(tmp_path / "mixed", [3, 2])
     assert chunks_to_tokens([tmp_path / "mixed/train"], tmp_path / "pair.bin") == 5
@@ -152,14 +154,14 @@ def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
 
 
 def test_some_chunks_can_be_converted_with_ids_that_need_four_bytes(tmp_path):
-    rows = write_chunks(tmp_path / "mixed", [3, 2, 1], settings=SETTINGS | {"vocab_size": 70000})
+    rows = write_chunks(tmp_path / "mixed", [3, 2, 1], facts=FACTS | {"vocab_size": 70000})
     chunks_to_tokens([tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)], tmp_path / "x_input_ids.npy")
     file = TokenFile(tmp_path / "x_input_ids.npy")
     assert (file.dtype, file.tokens.reshape(-1, 5).tolist()) == (np.int32, rows[[5, 0, 1, 2]].tolist())
 
 
 def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
-    write_chunks(tmp_path / "plain", [2], settings=None)
+    write_chunks(tmp_path / "plain", [2], facts=None)
     with pytest.raises(ValueError, match="give vocab_size"):
         chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy")
     assert chunks_to_tokens([tmp_path / "plain"], tmp_path / "x_input_ids.npy", vocab_size=10) == 2
@@ -169,7 +171,7 @@ def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
 
 @pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin"])
 def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
-    write_chunks(tmp_path / "mixed", [2, 2], settings=None)
+    write_chunks(tmp_path / "mixed", [2, 2], facts=None)
     chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300)
     there = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
     path = tmp_path / "mixed/train/train_1.jsonl"
@@ -187,13 +189,13 @@ def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
 @pytest.mark.parametrize("output", ["x_input_ids.npy", "x.bin", "x.txt"])
 def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converted(tmp_path, output):
     write_chunks(tmp_path / "a", [2])
-    write_chunks(tmp_path / "b", [2], settings=SETTINGS | {"tokenizer": "other"})
+    write_chunks(tmp_path / "b", [2], facts=FACTS | {"tokenizer": "other"})
     with pytest.raises(ManifestError, match="do not go together"):
         chunks_to_tokens([tmp_path / "a", tmp_path / "b"], tmp_path / output)
     if output == "x.txt":
         with pytest.raises(ValueError, match="suffix must be one of .*'x.txt'"):
             chunks_to_tokens([tmp_path / "a"], tmp_path / output)
-    ChunkManifest(settings=SETTINGS).write(tmp_path / "a")
+    say(tmp_path / "a")
     with pytest.raises(ManifestError, match="not finished"):
         chunks_to_tokens([tmp_path / "a/train"], tmp_path / output)
     assert not list(tmp_path.glob("x*"))
@@ -238,7 +240,7 @@ def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per
 
 
 def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
-    write_chunks(tmp_path / "mixed", [2], settings=SETTINGS | {"vocab_size": 9})
+    write_chunks(tmp_path / "mixed", [2], facts=FACTS | {"vocab_size": 9})
     (tmp_path / "x.jsonl").write_bytes(format_row(np.zeros(2049, dtype=np.uint16), "a"))
     first, second = validate([tmp_path / "mixed/train/train_0.jsonl", tmp_path / "x.jsonl"])
     assert first.errors == {"an id that is not below 9": [2]}
@@ -265,7 +267,7 @@ def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_foun
         assert (there.path.name, there.ok) == (second.name, True)
         assert (gone.path, gone.errors) == (first, {"missing, though the manifest lists it": []})
     assert [report.ok for report in validate([second])] == [True]
-    ChunkManifest(settings=SETTINGS).write(tmp_path)
+    say(tmp_path)
     there, folder = validate([tmp_path / "train"])
     assert there.ok
     assert (folder.path, list(folder.errors)) == (tmp_path, ["not finished: run the command that makes it once more"])

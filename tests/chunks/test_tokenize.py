@@ -168,8 +168,10 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
     root = write_subsets(tmp_path / "in")
     config = {"tokenizer": tokenizer, "eos_text": "</s>"}
     tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=4, format="both", **config))
-    with pytest.raises(ManifestError, match="concat_tokens, format differ"):
-        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
+    with pytest.raises(
+        ManifestError, match="tokenizer, concat_tokens, format differ"
+    ):  # and no tokenizer is looked for
+        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}))
     tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config), overwrite=True)
     assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == ["manifest.json", "train.jsonl"]
     with open(root / "b/x.jsonl", "a") as file:
@@ -186,7 +188,7 @@ def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(
     options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4}
     with pytest.raises(InputError, match=f"x.jsonl:{line}: not JSON"):
         tokenize(root, tmp_path / "out", TokenizeConfig(**options))
-    assert [path.name for path in (tmp_path / "out/a").iterdir()] == ["manifest.json"]
+    assert not list((tmp_path / "out").rglob("train*"))
     [account] = tokenize(root, tmp_path / "out", TokenizeConfig(on_error="skip", **options))["a"].conservation
     assert (account.documents, account.skipped_documents) == (2, 1)
 
@@ -197,7 +199,7 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "made").mkdir()
-    ChunkManifest(settings={}).write(tmp_path / "made")
+    ChunkManifest(format="nanoset_ref.chunks/2", settings={}).write(tmp_path / "made")
     (tmp_path / "made/train.jsonl").touch()
     found = find_subsets(tmp_path, tmp_path / "out")
     assert {name: [file.name for file in files] for name, files in found.items()} == {
