@@ -7,8 +7,6 @@ the others are options, required without a default. `--held_out` is understood a
 that knows the command-line library; only the parser of the command that was asked for is built.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses
@@ -68,27 +66,15 @@ def run(
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        return _reported(lambda: _called(function, words, prog, report, says), prog, interrupted)
-    except _Terminated:  # while another error was being reported
-        return 1
-
-
-def _called(function: Callable[..., Any], words: Sequence[str], prog: str, report: Any, says: int) -> int:
-    _prepare(prog, says)
-    call = _parse(function, words, prog)
-    result = function(*call.args, **call.kwargs)
-    if report:
-        result = report(result, **call.arguments)
-    sys.stdout.flush()  # here, where an error can still be reported
-    return int(result or 0)
-
-
-def _reported(act: Callable[[], int], prog: str, interrupted: str) -> int:
-    """The exit code of `act`; its error is printed in one line."""
     code, problem = 1, ""
     try:
-        return act()
+        _prepare(prog, says)
+        call = _parse(function, words, prog)
+        result = function(*call.args, **call.kwargs)
+        if report:
+            result = report(result, **call.arguments)
+        sys.stdout.flush()  # here, where an error can still be reported
+        return int(result or 0)
     except BrokenPipeError:  # `| head` has seen enough
         code = 0
     except UsageError as error:
@@ -99,9 +85,10 @@ def _reported(act: Callable[[], int], prog: str, interrupted: str) -> int:
         return int(end.code or 0)
     except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
         problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
-    if problem:
-        print(f"{prog}: error: {problem}", file=sys.stderr)
-    _mute()
+    with contextlib.suppress(_Terminated):  # while another error is reported
+        if problem:
+            print(f"{prog}: error: {problem}", file=sys.stderr)
+        _mute()
     return code
 
 

@@ -1,16 +1,15 @@
 """Download corpora: a list of URLs into folders by subset, or a dataset of the Hub.
 
-A list has one URL per line, as RedPajama's urls.txt has it; what follows the base of all URLs is the path in the output
-folder, so that <base>/arxiv/a.jsonl goes to <out_root>/arxiv/a.jsonl. A file that is there is complete. Others are
-fetched into a hidden partial file, which is renamed when it is whole. huggingface_hub carries the load on both roads:
-it tries again when a connection breaks, asks for the rest only (`Range`), and checks the size. A partial file that a
-killed run left is gone on with, as `wget -c` does: where a server replaces files under the same URL, remove it first.
-One file at a time, wget alone does the same: `wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
+A list has one URL per line, as RedPajama's urls.txt has it. What follows the base, the folder that all URLs share (or
+RedPajama's), is the path in the output folder: <base>/arxiv/a.jsonl goes to <out_root>/arxiv/a.jsonl. A file that is
+there is complete. Others are fetched into a hidden partial file, which is renamed when it is whole. huggingface_hub
+carries the load on both roads: it tries again when a connection breaks, asks for the rest only (`Range`), and checks
+the size. A partial file that a killed run left is gone on with, as `wget -c` does: where a server replaces files under
+the same URL, remove it first. One file at a time, wget alone does the same:
+`wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
 
 Files are fetched by several threads: they wait for the network, not for the interpreter.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Sequence
@@ -30,7 +29,6 @@ from nanoset_ref.command import UsageError
 from nanoset_ref.files import PathLike, listed
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
-HUB_DATASETS = {"refinedweb": "tiiuae/falcon-refinedweb", "starcoderdata": "bigcode/starcoderdata"}
 
 
 class DownloadError(OSError):
@@ -44,7 +42,6 @@ def download(
     repo: str | None = None,
     include: Sequence[str] | str = (),
     exclude: Sequence[str] | str = (),
-    base: str | None = None,
     num_workers: int = 8,
 ) -> list[Path]:
     """Fetch a list of URLs, or a dataset of the Hub, into folders by subset, going on where an earlier call stopped.
@@ -52,32 +49,30 @@ def download(
     Args:
         out_root: where the folders go; a dataset of the Hub gets one with its name.
         urls: file, or URL of a file, with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
-        repo: dataset of the Hub, or one of refinedweb, starcoderdata.
+        repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
         include: folders or patterns of paths to take (default: all).
         exclude: folders or patterns to leave out of them, e.g. common_crawl.
-        base: the part of the URLs that is no part of the paths (default: RedPajama's, or the folder that all share).
         num_workers: files at once.
 
     Returns:
         The files of the list in its order, or the folder of the dataset.
 
     Raises:
-        UsageError: not one of urls and repo. ValueError: no URL remains, or one has no path of its own below the base.
+        UsageError: not one of urls and repo. ValueError: no URL remains, or one has no path of its own.
         DownloadError: a file could not be fetched, after all others were; another call goes on with it.
     """
     chosen: dict[str, Any] = {"allow_patterns": _patterns(include) or None, "ignore_patterns": _patterns(exclude)}
     if repo and not urls:
-        name = HUB_DATASETS.get(repo, repo)
-        folder = Path(out_root, os.path.basename(name))
+        folder = Path(out_root, os.path.basename(repo))
         try:
-            HfApi().dataset_info(name, timeout=30)  # of a dead Hub snapshot_download says nothing
-            snapshot_download(name, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
+            HfApi().dataset_info(repo, timeout=30)  # of a dead Hub snapshot_download says nothing
+            snapshot_download(repo, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
         except Exception as error:  # huggingface_hub and the HTTP library under it each raise their own
-            raise DownloadError(f"{name}: cannot be fetched from {ENDPOINT}: {error}") from error
+            raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
         return [folder]
     if repo or not urls:
         raise UsageError("give either --urls or --repo")
-    targets = _targets(urls, base)
+    targets = _targets(urls)
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:
         raise ValueError(f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}")
@@ -93,7 +88,7 @@ def _patterns(names: Sequence[str] | str) -> list[str]:
     return [name if set("*?[") & set(name) else f"{name}/*" for name in listed(names)]
 
 
-def _targets(source: str, base: str | None) -> dict[str, str]:
+def _targets(source: str) -> dict[str, str]:
     """{path below the output folder: URL}, of the URLs in a file or at a URL."""
     try:
         with urlopen(source, timeout=30) if source.startswith("http") else open(source, "rb") as file:
@@ -104,8 +99,8 @@ def _targets(source: str, base: str | None) -> dict[str, str]:
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):
         raise ValueError(f"{source} must hold URLs, each with a path of its own without ..")
-    folder = PurePosixPath(base or os.path.commonpath([path.parent for path in paths]))
-    if base is None and folder.is_relative_to(REDPAJAMA):
+    folder = PurePosixPath(os.path.commonpath([path.parent for path in paths]))
+    if folder.is_relative_to(REDPAJAMA):
         folder = REDPAJAMA
     return {path.relative_to(folder).as_posix(): url for path, url in paths.items()}
 

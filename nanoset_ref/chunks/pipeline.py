@@ -23,17 +23,14 @@ files and shuffles their documents), only the EOS is put after a document, and a
 task.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from datatrove.data import Document
-from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.tokens import DocumentTokenizer
 
 from nanoset_ref.files import PathLike
@@ -48,7 +45,7 @@ def datatrove_pipeline(
     eos_text: str,
     column: str = "text",
     **options: Any,
-) -> list[PipelineStep | Callable[..., Any]]:
+) -> list[Any]:
     """The steps that tokenise `input` into `output_folder`: read, tokenise and write.
 
     Args:

@@ -92,7 +92,7 @@ def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetch
 
 def test_filters_choose_what_is_fetched_from_a_list_that_may_be_fetched_too(server, listed, tmp_path):
     server.files["/corpus/v1.0.0/urls.txt"] = listed.read_bytes()
-    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "a", exclude=["common_crawl"])
+    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "a", exclude="common_crawl")  # no list of letters
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
     download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
@@ -148,36 +148,26 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     assert time.monotonic() - begun < 15
 
 
-def test_a_name_is_no_list_of_letters(server, listed, tmp_path):
-    download(urls=str(listed), out_root=tmp_path, include="c4", exclude="arxiv")
-    assert set(files_in(tmp_path)) == {"c4/x.jsonl"}
+def test_paths_follow_what_the_urls_share(tmp_path):
+    def paths_of(*urls):
+        (tmp_path / "urls.txt").write_text("\n".join(urls))
+        return module._targets(str(tmp_path / "urls.txt"))
 
-
-def paths_of(tmp_path, urls, base=None):
-    (tmp_path / "urls.txt").write_text("\n".join(urls))
-    return module._targets(str(tmp_path / "urls.txt"), base)
-
-
-def test_paths_follow_the_base(tmp_path):
     redpajama = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/a.jsonl"
-    assert paths_of(tmp_path, [redpajama]) == {"arxiv/a.jsonl": redpajama}
-    assert list(paths_of(tmp_path, ["http://h/x/a.txt", "http://h/xy/b.txt?token=1"])) == ["x/a.txt", "xy/b.txt"]
-    assert list(paths_of(tmp_path, ["http://h/x/a.txt"], "http://h/")) == ["x/a.txt"]
-    for urls, base in (
-        (["http://h/a"], "http://other/"),
-        (["http://h/../../a"], "http://h"),
-        (["http://h/a?x=1", "http://h/a?x=2"], None),
-        (["# nothing"], None),
-    ):
+    assert paths_of(redpajama) == {"arxiv/a.jsonl": redpajama}
+    assert list(paths_of("http://h/x/a.txt", "http://h/xy/b.txt?token=1")) == ["x/a.txt", "xy/b.txt"]
+    for urls in (["http://h/../../a"], ["http://h/a?x=1", "http://h/a?x=2"], ["# nothing"]):
         with pytest.raises(ValueError, match="path"):
-            paths_of(tmp_path, urls, base)
+            paths_of(*urls)
 
 
-def test_names_of_corpora_stand_for_datasets_of_the_hub(tmp_path, monkeypatch, capsys):
+def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(module.HfApi, "dataset_info", lambda *arguments, **options: None)
     monkeypatch.setattr(module, "snapshot_download", lambda name, **options: calls.append((name, options)))
-    words = f"download --repo refinedweb --include data --exclude *.md --num_workers 2 --out_root {tmp_path}"
+    words = (
+        f"download --repo tiiuae/falcon-refinedweb --include data --exclude *.md --num_workers 2 --out_root {tmp_path}"
+    )
     assert main(words.split()) == 0
     options = {"repo_type": "dataset", "local_dir": tmp_path / "falcon-refinedweb", "max_workers": 2}
     options |= {"allow_patterns": ["data/*"], "ignore_patterns": ["*.md"]}
