@@ -115,7 +115,7 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
     """Steps 2 and 3, for several sets as for one."""
     lasts = [parts[-1] for parts in sets]
     others = [part for parts in sets for part in parts[:-1]]
-    for _, target in lasts if others or len(sets) > 1 else ():
+    for _, target in lasts[::-1] if others or len(sets) > 1 else ():  # the last to come goes first
         target.unlink(missing_ok=True)
     for temporary, target in others:
         os.replace(temporary, target)

@@ -15,9 +15,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import unquote
-from urllib.request import urlopen
 
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.constants import ENDPOINT
@@ -48,7 +46,7 @@ def download(
 
     Args:
         out_root: where the folders go; a dataset of the Hub gets one with its name.
-        urls: file, or URL of a file, with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
+        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
         repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
         include: folders or patterns of paths to take (default: all).
         exclude: folders or patterns to leave out of them, e.g. common_crawl.
@@ -89,12 +87,8 @@ def _patterns(names: Sequence[str] | str) -> list[str]:
 
 
 def _targets(source: str) -> dict[str, str]:
-    """{path below the output folder: URL}, of the URLs in a file or at a URL."""
-    try:
-        with urlopen(source, timeout=30) if source.startswith("http") else open(source, "rb") as file:
-            lines = [line.decode().strip() for line in file]
-    except URLError as error:
-        raise DownloadError(f"{source}: {error.reason}") from error
+    """{path below the output folder: URL}, of the URLs in a file."""
+    lines = map(str.strip, Path(source).read_text().splitlines())
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):

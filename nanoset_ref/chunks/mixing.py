@@ -106,15 +106,7 @@ def mix(
     if made := complete(out, settings, outputs, overwrite):
         return made
     manifest = begin(out, settings, outputs, facts)
-    files = {}
-    for subset in subsets:
-        for folder in [VALID, LEFTOVER][: 1 + keep_leftover]:
-            name = f"{folder}/{subset.name}.jsonl"
-            files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
-    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
-        name = f"{TRAIN}/train_{chunk}.jsonl"
-        parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
-        files[name] = _write(out / name, parts, [random_seed, chunk] if shuffle else None)
+    files = _write_all(out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None)
     return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
 
 
@@ -157,8 +149,24 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
     return subsets
 
 
+def _write_all(
+    out: Path, subsets: list[_Dealt], num_chunks: int, leftover: bool, seed: int | None
+) -> dict[str, FileEntry]:
+    """Steps 3 and 4."""
+    files = {}
+    for subset in subsets:
+        for folder in [VALID, LEFTOVER][: 1 + leftover]:
+            name = f"{folder}/{subset.name}.jsonl"
+            files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
+    for chunk in tqdm(range(num_chunks), "chunks", disable=None):
+        name = f"{TRAIN}/train_{chunk}.jsonl"
+        parts = [(subset.content, subset.starts[TRAIN][chunk::num_chunks]) for subset in subsets]
+        files[name] = _write(out / name, parts, None if seed is None else [seed, chunk])
+    return files
+
+
 def _write(path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None) -> FileEntry:
-    """Steps 3 and 4: write the lines of each content that begin there. A file that exists is complete, and stays."""
+    """Write the lines that begin at the given places of each content. A file that exists is complete, and stays."""
     which = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if not path.exists():

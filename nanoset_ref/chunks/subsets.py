@@ -34,7 +34,7 @@ from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry,
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import Packer, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
-from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text
+from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
 from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
@@ -91,19 +91,15 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     root, out = Path(input_root).resolve(), Path(out_root).resolve()
     if root == out:
         raise InputError(f"{out} is the input, and the next run would take the output for input: give another out_root")
-    files = [file for file in sorted(root.rglob("*")) if file.name.endswith(SUFFIXES) and out not in file.parents]
+    files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
     prepared = above(files)
-    folders = defaultdict(list)
+    subsets = defaultdict(list)
     for file in files:
-        hidden = any(part[0] in "._" for part in file.relative_to(root).parts)
-        if not hidden and prepared.keys().isdisjoint(file.parents):
-            folders[file.parent].append(file)
-    if not folders:
-        raise InputError(f"{input_root} and its folders hold no file ending in {', '.join(SUFFIXES)}")
-    if {root, root / root.name} <= folders.keys():
-        raise InputError(f"{root} and its folder {root.name!r} would be subsets of one name; move its files")
-    names = {root.name if folder == root else folder.relative_to(root).as_posix(): folder for folder in folders}
-    return {name: folders[folder] for name, folder in sorted(names.items())}
+        if prepared.keys().isdisjoint(file.parents):
+            subsets[file.parent.relative_to(root).as_posix()].append(file)
+    if not subsets:
+        raise InputError(f"no folder below {input_root} holds a file ending in {', '.join(SUFFIXES)}")
+    return dict(sorted(subsets.items()))
 
 
 @in_rank_0

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from nanoset_ref.files import listed
-from nanoset_ref.text.lines import DocumentError, InputError
+from nanoset_ref.text.lines import DocumentError as DocumentError
+from nanoset_ref.text.lines import InputError
 from nanoset_ref.text.parts import SUFFIXES, Block, Document, OnError, RowDataset, TextPart, file_part
 
-__all__ = ["SUFFIXES", "Block", "Document", "DocumentError", "InputError", "OnError", "TextSource", "open_text"]
+__all__ = ["SUFFIXES", "Block", "Document", "InputError", "OnError", "TextSource", "open_text", "text_files"]
 PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000
 SAVED = ("state.json", "dataset_dict.json")  # one of them lies in a folder that Dataset.save_to_disk has written
 
@@ -101,7 +102,7 @@ def _files(name: str) -> list[str] | None:
     if path.is_dir():
         if any((path / saved).is_file() for saved in SAVED):
             return None
-        files = sorted(str(file) for file in path.rglob("*") if _is_data(file, path))
+        files = list(map(str, text_files(path)))
     elif glob.has_magic(name):
         files = sorted(file for file in glob.glob(name, recursive=True) if os.path.isfile(file))
     elif name.endswith(SUFFIXES) or name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -113,10 +114,10 @@ def _files(name: str) -> list[str] | None:
     return files
 
 
-def _is_data(file: Path, folder: Path) -> bool:
-    """A file with text in it; not what lies in .ipynb_checkpoints, nor _SUCCESS."""
-    hidden = any(name.startswith((".", "_")) for name in file.relative_to(folder).parts)
-    return file.name.endswith(SUFFIXES) and not hidden and file.is_file()
+def text_files(folder: Path) -> list[Path]:
+    """The files with text below a folder, sorted; not what lies in .ipynb_checkpoints, nor _SUCCESS."""
+    found = (file for file in sorted(folder.rglob("*")) if file.name.endswith(SUFFIXES) and file.is_file())
+    return [file for file in found if not any(part[0] in "._" for part in file.relative_to(folder).parts)]
 
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:

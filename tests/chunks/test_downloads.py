@@ -1,72 +1,31 @@
 """Downloading, against a local server that breaks connections."""
 
-import http.server
 import socket
-import threading
 import time
 
 import huggingface_hub
 import numpy as np
 import pytest
+from bucket_server import BucketServer
 
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.downloads import DownloadError, download
 from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
 
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files` {path: bytes} with ranges; `break_after` bytes each connection ends; keeps a log of requests."""
-
-    def __init__(self, files):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.log, self.break_after, self.ranges = files, [], None, True
-        self.base = f"http://127.0.0.1:{self.server_address[1]}/corpus/v1.0.0"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        server, path = self.server, self.path
-        server.log.append((path.rpartition("/")[2], self.headers["Range"]))
-        if path not in server.files:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        content, begin = server.files[path], 0
-        if self.headers["Range"] and server.ranges:
-            begin = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        self.send_response(206 if begin else 200)
-        if begin:
-            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - begin))
-        self.end_headers()
-        end = len(content) if server.break_after is None else begin + server.break_after
-        self.wfile.write(content[begin:end])
-        self.close_connection = end < len(content)
-
-
-CONTENT = {
-    name: np.random.RandomState(i).bytes(3000 + i)
-    for i, name in enumerate(["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"])
-}
+NAMES = ["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"]
+CONTENT = {name: np.random.RandomState(i).bytes(3000) for i, name in enumerate(NAMES)}
 
 
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with Server({f"/corpus/v1.0.0/{name.replace(' ', '%20')}": content for name, content in CONTENT.items()}) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    server = BucketServer().started()
+    server.base = f"http://127.0.0.1:{server.port}/corpus/v1.0.0"
+    for name, content in CONTENT.items():
+        server.keep(f"/corpus/v1.0.0/{name}", content)
+    return server
 
 
 @pytest.fixture
@@ -90,9 +49,8 @@ def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetch
     assert len(server.log) == 3
 
 
-def test_filters_choose_what_is_fetched_from_a_list_that_may_be_fetched_too(server, listed, tmp_path):
-    server.files["/corpus/v1.0.0/urls.txt"] = listed.read_bytes()
-    download(urls=f"{server.base}/urls.txt", out_root=tmp_path / "a", exclude="common_crawl")  # no list of letters
+def test_filters_choose_what_is_fetched(server, listed, tmp_path):
+    download(urls=str(listed), out_root=tmp_path / "a", exclude="common_crawl")  # which is no list of letters
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
     download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
@@ -102,21 +60,20 @@ def test_filters_choose_what_is_fetched_from_a_list_that_may_be_fetched_too(serv
 
 def test_broken_connections_go_on_where_they_broke(server, listed, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
-    server.break_after = 1700
+    server.faults = ["cut"] * 3
     download(urls=str(listed), out_root=tmp_path / "out")
     assert files_in(tmp_path / "out") == CONTENT
-    ranges = [asked for name, asked in server.log if name == "x.jsonl"]
-    assert ranges == [None, "bytes=1700-"]
+    assert (len(server.log), server.sent) == (6, 9000)
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed, tmp_path, ranges):
+@pytest.mark.parametrize(("faults", "sent"), [([], 2000), (["whole"], 3000)])
+def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed, tmp_path, faults, sent):
     (tmp_path / "out/c4").mkdir(parents=True)
     (tmp_path / "out/c4/.x.jsonl.part").write_bytes(CONTENT["c4/x.jsonl"][:1000])
-    server.ranges = ranges
-    download(urls=str(listed), out_root=tmp_path / "out")
-    assert ("x.jsonl", "bytes=1000-") in server.log
-    assert files_in(tmp_path / "out") == CONTENT
+    server.faults = faults
+    download(urls=str(listed), out_root=tmp_path / "out", include="c4")
+    assert server.sent == sent
+    assert (tmp_path / "out/c4/x.jsonl").read_bytes() == CONTENT["c4/x.jsonl"]
     assert not list((tmp_path / "out").rglob("*.part"))
 
 
@@ -140,8 +97,6 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     (tmp_path / "out" / "b").mkdir(parents=True)  # what an earlier run has begun is no success
     with pytest.raises(DownloadError, match=f"a/b: cannot be fetched from {dead}"):
         download(repo="a/b", out_root=tmp_path / "out")
-    with pytest.raises(DownloadError, match=f"{dead}/urls.txt: .*refused"):
-        download(urls=f"{dead}/urls.txt", out_root=tmp_path / "out")
     begun = time.monotonic()
     with pytest.raises(TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"):
         load_tokenizer("a/b")
