@@ -22,7 +22,6 @@ import gzip
 import json
 import lzma
 import operator
-import random
 import struct
 import zlib
 from bisect import bisect_left
@@ -32,8 +31,6 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
@@ -132,9 +129,6 @@ class CompressedDictionary(MutableMapping[int, Any]):
         parts_length: int | None = None,
         drop_last: bool = False,
         reset_keys: bool = False,
-        shuffle: bool = False,
-        *,
-        seed: int = 1234,
     ) -> Iterator[CompressedDictionary]:
         """Divide into dictionaries whose lengths differ by at most one; no value is decompressed.
 
@@ -143,16 +137,12 @@ class CompressedDictionary(MutableMapping[int, Any]):
             parts_length: or the largest length of one part. Give one of the two.
             drop_last: leave out the last part if it is shorter than the first.
             reset_keys: number each part from 0.
-            shuffle: shuffle the keys first, with `seed`.
         """
         if (parts is None) == (parts_length is None):
             raise ValueError(f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}")
         if parts_length is not None:
             parts = max(1, -(-len(self) // at_least(1, "parts_length", parts_length)))
-        keys = list(self)
-        if shuffle:
-            random.Random(seed).shuffle(keys)
-        divided = np.array_split(np.array(keys, np.int64), at_least(1, "parts", parts))
+        divided = np.array_split(np.array([*self], np.int64), at_least(1, "parts", parts))
         if drop_last and len(divided[-1]) < len(divided[0]):
             divided.pop()
         return (self._part(part.tolist(), reset_keys) for part in divided)
@@ -254,15 +244,21 @@ class CompressedFile(Mapping[int, bytes]):
             self.compression = _known(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
-        data = np.frombuffer(self._file.bytes, np.uint8)
-        starts = _record_starts(data, 4 + length)
-        if starts[-1] != len(data):
-            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} is damaged or cut off")
-        keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
-        _refuse_repeated(keys, filepath)
+        records = np.fromiter(self._records(4 + length), [("key", "<i4"), ("start", "<i8")])
+        _refuse_repeated(records["key"], filepath)
         # by key: memory is 12 bytes per value
-        order = np.argsort(keys)
-        self._keys, self._starts = keys[order], starts[order]
+        records = records[np.argsort(records["key"])]
+        self._keys, self._starts = records["key"].copy(), records["start"].copy()
+
+    def _records(self, at: int) -> Iterator[tuple[int, int]]:
+        """The key of each record, and where it begins."""
+        data = self._file.bytes
+        while at != len(data):
+            length, key = RECORD.unpack(data[at : at + RECORD.size].ljust(RECORD.size, b"\0"))
+            if length < 4 or at + 4 + length > len(data):
+                raise CompressedFormatError(f"{self.path}: the record at byte {at} is damaged or cut off")
+            yield key, at
+            at += 4 + length
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -277,19 +273,6 @@ class CompressedFile(Mapping[int, bytes]):
         start = int(self._starts[place])
         length, _ = RECORD.unpack_from(self._file.bytes, start)
         return self._file.bytes[start + RECORD.size : start + 4 + length]
-
-
-@njit(cache=True)
-def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
-    """Where each record begins, and after them where the first damaged one does: the end of a file that is whole."""
-    starts = [at]
-    while at + 8 <= len(data):
-        length = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
-        if length < 4 or at + 4 + length > len(data):
-            break
-        at += 4 + length
-        starts.append(at)
-    return np.array(starts)
 
 
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:

@@ -25,7 +25,8 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any
 
@@ -47,7 +48,6 @@ class IterableDataset(Resumable):
         start_from_step: how many optimizer steps of the first epoch are done. Skips
             step x batch_size x accumulate_grad_batches x dp_size elements, in the first epoch only.
         start_from_epoch: the number of the first epoch, for a run that has finished some.
-        do_preprocessing: False yields raw elements.
         dp_rank, dp_size: of this process among the data-parallel ones; default: the trainer's, else
             torch.distributed's, else 0 and 1 (torch's words are rank and world_size).
 
@@ -68,19 +68,18 @@ class IterableDataset(Resumable):
         start_from_step: int | None = None,
         *,
         start_from_epoch: int = 0,
-        do_preprocessing: bool = True,
         dp_rank: int | None = None,
         dp_size: int | None = None,
     ) -> None:
         super().__init__(required(hparams, "batch_size"), dp_rank, dp_size, trainer)
-        self.hparams, self.adapter, self.do_preprocessing = hparams, adapter, do_preprocessing
+        self.hparams, self.adapter = hparams, adapter
         self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
         # batches that this rank has had in the first epoch: T above
         self._batches_done = 0
         if start_from_step is not None:
             steps = at_least(0, "start_from_step", start_from_step)
             self._batches_done = steps * required(hparams, "accumulate_grad_batches")
-        self._expands = do_preprocessing and inspect.isgeneratorfunction(adapter.preprocess_line)
+        self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.restart(start_from_epoch)
 
@@ -103,9 +102,8 @@ class IterableDataset(Resumable):
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(place["epoch"])
         skips = self._batches_done > 0 and place["epoch"] == self.start_from_epoch
-        first_line = place["line"]
-        for line in self._lines(place["part"], first_line):
-            element = self.adapter.preprocess_line(line) if self.do_preprocessing else line
+        for line in self._lines(place):
+            element = self.adapter.preprocess_line(line)
             if not isinstance(element, GeneratorType):
                 place["line"] += 1
                 yield element
@@ -120,30 +118,32 @@ class IterableDataset(Resumable):
                     yield piece
             place["line"] += 1
             place["within"] -= number
-        if skips and (place["line"] == first_line or place["within"] >= self.micro_batch_size):
+        if skips and place["within"] >= self.micro_batch_size:  # the last batch counted as done was never there
             logger.warning(
                 "start_from_step is beyond the end of part %d: rows may come again or be left out; resume by "
                 "state_dict, or pass start_from_epoch and the steps done within that epoch",
                 place["part"],
             )
 
-    def _lines(self, part: int, line: int) -> Iterator[Any]:
-        """The raw elements of one part from its `line`-th on; only of complete groups, one element for each rank.
+    def _lines(self, place: State) -> Iterator[Any]:
+        """The raw elements of a part from a place on; only of complete groups, one element for each rank.
 
-        They come in rounds of one element for each worker of each rank, as a micro-batch of that many rows would.
+        They come in rounds of one element for each worker of each rank, as a micro-batch of that many rows would. In
+        the end, lines of the place that were not there count as elements that are done.
         """
         rounds = dataclasses.replace(self.schedule, micro_batch_size=worker_and_workers()[1])
-        size = rounds.micro_step_size
-        own, last = (rounds.share(0, size, rank)[part] for rank in (self.dp_rank, self.dp_size - 1))
-        if can_index(self.adapter):
-            length = len(self.adapter)  # type: ignore[arg-type]
-            for place in range(line * size + own, length - last + own, size):
-                yield self.adapter[place]  # type: ignore[index]
-            self._dropped[0] = rounds.slot(length).dp_rank
-            return
-        elements = islice(iter(self.adapter), line * size, None)
-        while round := list(islice(elements, size)):
-            if last < len(round):
-                yield round[own]
-            if len(round) < size:
-                self._dropped[0] = rounds.slot(len(round)).dp_rank
+        size, line = rounds.micro_step_size, place["line"]
+        adapter: Any = self.adapter
+        own, last = (rounds.share(0, size, rank)[place["part"]] for rank in (self.dp_rank, self.dp_size - 1))
+        if can_index(adapter):
+            length = len(adapter)
+            yield from map(adapter.__getitem__, range(line * size + own, length - last + own, size))
+        else:
+            read = count()
+            elements = islice(map(itemgetter(0), zip(adapter, read, strict=False)), line * size, None)
+            while round := list(islice(elements, size)):
+                if last < len(round):
+                    yield round[own]
+            length = next(read)
+        self._dropped[0] = rounds.slot(length).dp_rank
+        place["within"] += max(0, line - len(range(last, length, size)))

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref import documents
 from nanoset_ref.orders.permutation import derive, permute
-from nanoset_ref.streaming.resumable import at_least
+from nanoset_ref.streaming.resumable import State, at_least
 from nanoset_ref.text import Block, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encoder
 
@@ -132,60 +132,40 @@ def packed_rows(
         tokens, begins, at = tokens[at:], begins[document:] - at, 0
 
 
-def windows(
+def shuffled_rows(
     text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
-) -> Iterator[tuple[dict[str, int], list[Row]]]:
-    """The windows of one shard, each with its cursor.
+) -> Iterator[tuple[int, State, Row]]:
+    """The rows of one shard as they are given out: how many came before, the cursor of the window, the row.
 
     Args:
         text: of all shards.
         encoder: sets the EOS after each document (append_eod).
         options: of the stream.
         number: of the shard.
-        start: the first row.
+        start: the first row of a window.
 
     Raises:
         ValueError: a shard without a single row.
     """
     while True:
-        blocks = islice(text.blocks(), number, None, options.shards)
-        rows = packed_rows(blocks, encoder, options, start)
-        read = 0
-        while window := list(islice(rows, max(1, options.shuffle_buffer))):
-            read += len(window)
+        packed = packed_rows(islice(text.blocks(), number, None, options.shards), encoder, options, start)
+        given = start.row
+        while window := list(islice(packed, max(1, options.shuffle_buffer))):
             first = window[0][0]
-            order: Sequence[int] = range(len(window))
-            if options.shuffle_buffer:
-                order = window_order(len(window), options.seed, first.epoch, number, first.row)
-            yield first._asdict(), [window[place][1] for place in order]
-        if not read:
+            for place in window_order(len(window), options.seed, number, first) if options.shuffle_buffer else [0]:
+                yield given, first._asdict(), window[place][1]
+                given += 1
+        if given == start.row:
             length = options.sequence_length + 1
             raise ValueError(f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it")
         if not options.repeat:
             return
-        start = Cursor(start.row + read, start.epoch + 1)
+        start = Cursor(given, start.epoch + 1)
 
 
-class Shard:
-    """The rows of one shard; `cursor` is that of the window at hand."""
-
-    def __init__(self, windows: Iterator[tuple[dict[str, int], list[Row]]]) -> None:
-        self._windows = windows
-        self.cursor, self._window = next(windows)
-
-    def row(self, index: int) -> Row | None:
-        """Row `index`, not before the window; None after the last one."""
-        while index >= self.cursor["row"] + len(self._window):
-            following = next(self._windows, None)
-            if following is None:
-                return None
-            self.cursor, self._window = following
-        return self._window[index - self.cursor["row"]]
-
-
-def window_order(n: int, seed: int, epoch: int, shard: int, first: int) -> Sequence[int]:
+def window_order(n: int, seed: int, shard: int, first: Cursor) -> Sequence[int]:
     """The keyed permutation of the n rows of one window."""
     key = np.uint64(seed % 2**64)
-    for number in (0, epoch, shard, first):
+    for number in (0, first.epoch, shard, first.row):
         key = np.uint64(derive(key, number))
     return [permute(place, n, key) for place in range(n)]

@@ -37,7 +37,7 @@ from nanoset_ref.collator import Collator
 from nanoset_ref.files import PathLike
 from nanoset_ref.rows import SampleBlock
 from nanoset_ref.schedule import worker_item
-from nanoset_ref.streaming.packed import Cursor, Row, Shard, StreamOptions, windows
+from nanoset_ref.streaming.packed import Cursor, Row, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
@@ -56,7 +56,6 @@ class TokenStream(Resumable):
         sequence_length: S, in tokens.
         column: of the text; a TextSource knows its own.
         dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
-        start_from_epoch, consumed_train_samples: where to begin, see `seek`.
         **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, position_ids, append_eod, add_special_tokens,
             backend: the fields of `StreamOptions`, which explains them.
 
@@ -78,8 +77,6 @@ class TokenStream(Resumable):
         column: str = "text",
         dp_rank: int | None = None,
         dp_size: int | None = None,
-        start_from_epoch: int = 0,
-        consumed_train_samples: int = 0,
         **options: Any,
     ) -> None:
         self.options = StreamOptions(sequence_length=sequence_length, **options)
@@ -96,7 +93,7 @@ class TokenStream(Resumable):
         for name in NOT_IN_PLAN:
             del self.plan[name]
         self._encoders: dict[int, Encoder] = {}
-        self.seek(start_from_epoch, consumed_train_samples)
+        self.seek()
 
     def seek(
         self,
@@ -129,7 +126,7 @@ class TokenStream(Resumable):
     def read(self, place: State) -> Iterator[Row]:
         begin = place["consumed_train_samples"] - place["epoch_began_at"]
         worker, workers = worker_and_workers()
-        shards: dict[int, Shard] = {}
+        shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
             position, last_of_group = (
@@ -137,12 +134,17 @@ class TokenStream(Resumable):
             )
             index, number = divmod(position, self.options.shards)
             if number not in shards:
-                shards[number] = self._open(number, index, place)
-            row = shards[number].row(index)
-            if row is None or not (self.options.repeat or shards[number].row(last_of_group)):
+                cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
+                if cursor.row > index:
+                    cursor = Cursor(epoch=place["epoch"])
+                shards[number] = shuffled_rows(self.source, self.encoder(), self.options, number, cursor)
+            found = _row_at(index, shards[number])
+            alone = self.options.repeat or position == last_of_group
+            if found is None or not (alone or _row_at(last_of_group, shards[number])):
                 return  # the last group of ranks is not complete
+            _, cursor_of_window, row = found
             place["taken"] = taken + 1
-            place["cursors"] = {**place["cursors"], str(number): shards[number].cursor}
+            place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
             yield row
 
     def encoder(self) -> Encoder:
@@ -151,22 +153,18 @@ class TokenStream(Resumable):
         if process not in self._encoders:
             if get_worker_info() is not None:
                 os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
-            names = ("backend", "append_eod", "add_special_tokens")
-            options = {name: getattr(self.options, name) for name in names}
-            probe = [document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)]
-            encoder = Encoder(self.tokenizer, probe=probe, **options)
+            options = self.options
+            encoder = Encoder(
+                self.tokenizer,
+                backend=options.backend,
+                append_eod=options.append_eod,
+                add_special_tokens=options.add_special_tokens,
+                probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
+            )
             if self.dp_rank == worker_and_workers()[0] == 0:
                 encoder.warn_without_separator()
             self._encoders = {process: encoder}
         return self._encoders[process]
-
-    def _open(self, number: int, index: int, place: State) -> Shard:
-        """A shard, opened at the latest known place from which row `index` lies ahead."""
-        epoch = 0 if self.options.repeat else place["epoch"]
-        cursor = Cursor(**place["cursors"].get(str(number), {"epoch": epoch}))
-        if cursor.row > index or not (self.options.repeat or cursor.epoch == epoch):
-            cursor = Cursor(epoch=epoch)
-        return Shard(windows(self.source, self.encoder(), self.options, number, cursor))
 
     def __getstate__(self) -> State:
         return {**vars(self), "_encoders": {}}
@@ -224,6 +222,11 @@ def next_epoch(start: State) -> State:
     """Where the epoch begins that follows the one of `start`."""
     consumed = start["consumed_train_samples"]
     return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
+
+
+def _row_at(index: int, rows: Iterator[Any]) -> Any:
+    """Row `index` of a shard, which lies ahead, with all that comes with it; None after the last one."""
+    return next((found for found in rows if found[0] == index), None)
 
 
 def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:

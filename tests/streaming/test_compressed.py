@@ -148,11 +148,7 @@ def test_wrong_arguments_say_what_is_right(tmp_path):
         CompressedDictionary.load(tmp_path / "none.cd")
 
 
-def test_a_shuffled_split_is_seeded_and_a_merge_keeps_the_compression_of_the_left():
-    whole = of((k, k) for k in range(20))
-    first, again, other = ([list(part) for part in whole.split(3, shuffle=True, seed=s)] for s in (1, 1, 2))
-    assert first == again != other
-    assert sorted(key for part in first for key in part) == list(range(20))
+def test_a_merge_keeps_the_compression_of_the_left():
     left = of([(0, "a")], "xz")
     left.merge_(of([(0, "b")], "gzip"))
     assert (dict(left), left.compression) == ({0: "a", 1: "b"}, "xz")

@@ -168,6 +168,15 @@ def test_beyond_the_end_the_first_epoch_is_empty_and_a_warning_says_so(caplog):
     assert later.state_dict()["epoch"] == 8
 
 
+def test_a_worker_that_has_delivered_all_its_part_is_not_beyond_the_end(caplog):
+    """Ten elements, two workers, batches of up to four: four batches, of which worker 1 continues after the third."""
+    for step, warned in ((3, False), (4, False), (5, True)):
+        caplog.clear()
+        resumed = [IterableDataset(hparams(4), make(10), start_from_step=step) for make in (Numbers, Indexed)]
+        assert deliver(resumed, 2, 4) == [[[9]] if step == 3 else []] * 2
+        assert ("beyond the end" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_are_counted_with_and_without_workers(workers, persistent):
@@ -259,7 +268,7 @@ def test_wrong_arguments_say_what_is_right():
 
 def test_the_trainer_tells_the_rank_unless_it_is_given():
     trainer = SimpleNamespace(global_rank=2, world_size=3)
-    assert list(IterableDataset(hparams(), Twins(7), trainer, do_preprocessing=False)) == [2, 5]
+    assert list(IterableDataset(hparams(), Numbers(7), trainer)) == [2, 5]
     assert list(IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)) == list(range(7))
 
 
