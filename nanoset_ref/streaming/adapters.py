@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, require_regular
+from nanoset_ref.storage import identity
 
 PIECE_BYTES = 1 << 24
 
@@ -61,25 +62,23 @@ class FileMap:
 
     Args:
         path: the file.
-        identity: (inode, size) that it must have: None, or those of a FileMap that was sent here.
+        opened: the `storage.identity` that it must have: None, or that of a FileMap that was sent here.
 
     Raises:
         ValueError: the file is another one by now.
     """
 
-    def __init__(self, path: PathLike, identity: tuple[int, int] | None = None) -> None:
-        self.path = os.fspath(path)
-        require_regular(path)
+    def __init__(self, path: PathLike, opened: Any = None) -> None:
+        self.path, size = os.fspath(path), require_regular(path).st_size
+        self.opened = identity(path)
+        if opened not in (None, self.opened):
+            raise ValueError(f"{self.path} was replaced while it was being read; open it again")
         with open(self.path, "rb") as file:
-            status = os.fstat(file.fileno())
-            self.identity = status.st_ino, status.st_size
-            if identity not in (None, self.identity):
-                raise ValueError(f"{self.path} was replaced while it was being read; open it again")
             # an empty file cannot be mapped
-            self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
+            self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileMap, (self.path, self.identity)
+        return FileMap, (self.path, self.opened)
 
 
 class LinesAdapter(Adapter):

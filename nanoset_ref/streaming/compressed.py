@@ -17,7 +17,6 @@ value stops being decompressed once it is longer than `max_value_bytes`. JSON gr
 from __future__ import annotations
 
 import bz2
-import copy
 import gzip
 import json
 import lzma
@@ -25,7 +24,8 @@ import operator
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, count, filterfalse, islice
 from typing import Any
@@ -50,7 +50,7 @@ class CompressedFormatError(ValueError):
     """A file or a value that is not what the format allows: truncated, damaged, of unknown compression, or a bomb."""
 
 
-class CompressedDictionary(MutableMapping[int, Any]):
+class CompressedDictionary(UserDict[int, Any]):
     """A dict from int to any JSON value; values are compressed when set and decompressed when read.
 
     Args:
@@ -69,10 +69,12 @@ class CompressedDictionary(MutableMapping[int, Any]):
     """
 
     max_value_bytes = 16 << 20
+    __repr__ = object.__repr__
 
     def __init__(self, compression: str = "bz2") -> None:
+        super().__init__()
         self.compression = _known(compression)
-        self._payloads: Any = {}  # the compressed values: a dict, or a CompressedFile
+        self.data: Any  # the compressed values: a dict, or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
         text = self._text(key)
@@ -88,19 +90,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
             raise ValueError(f"the value of key {key} has more than max_value_bytes={self.max_value_bytes} of JSON")
-        self._payloads[key] = CODECS[self.compression][0](text)
-
-    def __delitem__(self, key: int) -> None:
-        del self._payloads[key]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._payloads)
-
-    def __len__(self) -> int:
-        return len(self._payloads)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._payloads
+        self.data[key] = CODECS[self.compression][0](text)
 
     @classmethod
     def open(cls, filepath: PathLike) -> CompressedDictionary:
@@ -111,7 +101,9 @@ class CompressedDictionary(MutableMapping[int, Any]):
             CompressedFormatError: not such a file, a record beyond its end, the same key twice.
         """
         file = CompressedFile(filepath)
-        return cls(file.compression)._with(file)
+        dictionary = cls(file.compression)
+        dictionary.data = file
+        return dictionary
 
     @classmethod
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
@@ -121,7 +113,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
-        _write(filepath, self.compression, islice(self._payloads.items(), limit))
+        _write(filepath, self.compression, islice(self.data.items(), limit))
 
     def split(
         self,
@@ -169,11 +161,11 @@ class CompressedDictionary(MutableMapping[int, Any]):
             ValueError: a common key when keys stay; nothing has been changed then.
         """
         if reset_keys:
-            free = filterfalse(self._payloads.__contains__, count())
+            free = filterfalse(self.data.__contains__, count())
             payloads = dict(_joined([other], self.compression, True)).values()
-            self._payloads.update(zip(free, payloads, strict=False))
+            self.data.update(zip(free, payloads, strict=False))
         else:
-            self._payloads = dict(_joined([self, other], self.compression, False))
+            self.data = dict(_joined([self, other], self.compression, False))
 
     @staticmethod
     def combine_on_disk(
@@ -201,24 +193,24 @@ class CompressedDictionary(MutableMapping[int, Any]):
 
     def _with(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary that differs in its values only."""
-        new = copy.copy(self)
-        new._payloads = payloads
+        new = CompressedDictionary(self.compression)
+        new.data, new.max_value_bytes = payloads, self.max_value_bytes
         return new
 
     def _part(self, keys: Iterable[int], reset_keys: bool = False) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
-        return self._with({place if reset_keys else key: self._payloads[key] for place, key in enumerate(keys)})
+        return self._with({place if reset_keys else key: self.data[key] for place, key in enumerate(keys)})
 
     def _recompressed(self, key: int, compression: str) -> bytes:
         if compression == self.compression:
-            return self._payloads[key]
+            return self.data[key]
         return CODECS[compression][0](self._text(key))
 
     def _text(self, key: int) -> bytes:
         """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
         stream = CODECS[self.compression][1]()
         try:
-            text = stream.decompress(self._payloads[key], self.max_value_bytes + 1)
+            text = stream.decompress(self.data[key], self.max_value_bytes + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._error(key, f"is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
@@ -229,7 +221,7 @@ class CompressedDictionary(MutableMapping[int, Any]):
         return text
 
     def _error(self, key: int, problem: str) -> CompressedFormatError:
-        where = getattr(self._payloads, "path", "a dictionary in memory")
+        where = getattr(self.data, "path", "a dictionary in memory")
         return CompressedFormatError(f"{where}: the value of key {key} {problem}")
 
 

@@ -116,9 +116,7 @@ def check_state(state: Any, expected: State) -> State:
 
 def required(hparams: Any, name: str) -> int:
     """The attribute `name` of `hparams`, an integer of at least 1; ValueError if it is missing or something else."""
-    if not hasattr(hparams, name):
-        raise ValueError(f"hparams lacks {name!r}, which is needed here; got {hparams!r}")
-    return at_least(1, f"hparams.{name}", getattr(hparams, name))
+    return at_least(1, f"hparams.{name}", getattr(hparams, name, None))
 
 
 def at_least(least: int, name: str, value: Any) -> int:

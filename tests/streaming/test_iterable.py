@@ -247,8 +247,8 @@ def test_every_source_is_dealt_alike(tmp_path):
 
 def test_wrong_arguments_say_what_is_right():
     for settings_, options, message in (
-        (SimpleNamespace(), {}, "hparams lacks 'batch_size'"),
-        (SimpleNamespace(batch_size=2), {"start_from_step": 1}, "hparams lacks 'accumulate_grad_batches'"),
+        (SimpleNamespace(), {}, r"hparams\.batch_size must be an integer of at least 1, got None"),
+        (SimpleNamespace(batch_size=2), {"start_from_step": 1}, r"hparams\.accumulate_grad_batches must be an"),
         (hparams(0), {}, r"hparams\.batch_size must be an integer of at least 1, got 0"),
         (hparams("2"), {}, r"hparams\.batch_size must be an integer of at least 1, got '2'"),
         (hparams(), {"start_from_step": -1}, "start_from_step must be an integer of at least 0, got -1"),

@@ -67,11 +67,6 @@ def spy(encoder):
     return seen
 
 
-@pytest.mark.parametrize("length", [1, 4, 7, 100])
-def test_rows_overlap_by_one_and_documents_end_with_eos(paths, length):
-    assert ids(TokenStream(paths, TOKENIZER, length)) == rows_of(tokens_of(LENGTHS), length)
-
-
 def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
     for name, workers in (("wikitext2-valid", 2), ("shakespeare", 0)):
         source, file = real_data / f"{name}.jsonl", tmp_path / f"{name}_input_ids.npy"

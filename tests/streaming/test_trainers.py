@@ -1,4 +1,4 @@
-"""The datasets under Lightning with two processes, under the HF Trainer, and in a plain PyTorch loop."""
+"""The datasets under Lightning with two processes, and under the HF Trainer."""
 
 import json
 import multiprocessing
@@ -14,7 +14,7 @@ import torch
 from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
 from torch.utils.data import DataLoader
 
-from nanoset_ref.streaming import IterableDataset, MapDataset, TokenStreamDataLoader
+from nanoset_ref.streaming import IterableDataset, MapDataset
 
 LIGHTNING = """
 import json, sys, warnings
@@ -97,7 +97,7 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     assert isinstance(module.train_dataloader().dataset, MapDataset)
     with pytest.raises(ValueError, match="has no predict_adapter"):
         module.predict_dataloader()
-    with pytest.raises(ValueError, match="hparams lacks 'batch_size'"):
+    with pytest.raises(ValueError, match=r"hparams\.batch_size must be"):
         SuperDataModule(SimpleNamespace())
     assert SuperDataModule(sizes).val_dataloader() == []
     module = SuperDataModule(SimpleNamespace(batch_size=4, iterable=True), Numbers(43), collate_fn=list)
@@ -110,30 +110,23 @@ def test_the_data_module_makes_map_and_iterable_loaders():
 
 
 class Tiny(torch.nn.Module):
-    """Next-token prediction with one embedding; keeps what it was shown."""
+    """Keeps what it was shown."""
 
     def __init__(self):
         super().__init__()
-        self.logits = torch.nn.Embedding(4000, 4000)
+        self.weight = torch.nn.Parameter(torch.zeros(1))
         self.seen = []
 
     def forward(self, input_ids, labels):
         self.seen.append(input_ids[:, 0].tolist())
-        return {
-            "loss": torch.nn.functional.cross_entropy(self.logits(input_ids).flatten(0, 1), labels.flatten().long())
-        }
-
-
-@pytest.fixture
-def stream(tmp_path):
-    paths = write_text(tmp_path, [30] * 40)
-    return TokenStream(paths, TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8)
+        return {"loss": (self.weight - labels.float().mean()).square().sum()}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_hf_trainer_reads_the_stream(stream, tmp_path):
+def test_hf_trainer_reads_the_stream(tmp_path):
     from transformers import Trainer, TrainingArguments
 
+    stream = TokenStream(write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8)
     model = Tiny()
     arguments = TrainingArguments(
         str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2, use_cpu=True,
@@ -144,24 +137,3 @@ def test_hf_trainer_reads_the_stream(stream, tmp_path):
     expected = DataLoader(stream, 2, collate_fn=inputs_and_labels)
     stream.seek()
     assert model.seen == [batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)]
-
-
-def test_a_plain_loop_that_crashes_learns_the_same(stream):
-    def train(model, loader, steps):
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        for batch in islice(loader, steps):
-            model(**batch)["loss"].backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    torch.manual_seed(0)
-    whole, parts = Tiny(), Tiny()
-    parts.load_state_dict(whole.state_dict())
-    train(whole, TokenStreamDataLoader(stream, inputs_and_labels), 12)
-    first = TokenStreamDataLoader(stream, inputs_and_labels, num_workers=2)
-    train(parts, first, 5)
-    second = TokenStreamDataLoader(stream, inputs_and_labels)
-    second.load_state_dict(first.state_dict())
-    train(parts, second, 7)
-    assert parts.seen == whole.seen
-    assert torch.equal(parts.logits.weight, whole.logits.weight)
