@@ -66,8 +66,8 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
         (lambda path: path.rename(path.with_name(f"{path.name}.bak")), "it holds step 10; give it its name back"),
         (lambda path: next(path.glob("*.safetensors")).unlink(), "safetensors is not a file of this folder"),
-        (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has 5 bytes instead of"),
-        (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another checksum"),
+        (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has changed: another size"),
+        (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another size or checksum"),
         (lambda path: shutil.rmtree(path) or path.mkdir(), "FileNotFoundError"),
     ],
 )

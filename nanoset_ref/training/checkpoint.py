@@ -34,6 +34,7 @@ from nanoset_ref.training.parallel import World
 
 logger = logging.getLogger(__name__)
 
+Content = dict[str, Any]
 STATE = "state.json"
 LOCK_TRIES = 100  # ten seconds; the processes of a killed run are gone by then
 
@@ -66,7 +67,7 @@ class Checkpoints:
         if self.world.is_first:
             os.close(self._lock)
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def save(self, step: int, tensors: dict[str, Tensor], state: Content) -> None:
         """Write a checkpoint; all processes call this together.
 
         1. the first process removes what killed jobs left and makes the hidden folder
@@ -102,7 +103,7 @@ class Checkpoints:
                 sync_folder(self.folder)
             self.world.agree()
 
-    def newest(self) -> tuple[int, dict[str, Any]] | None:
+    def newest(self) -> tuple[int, Content] | None:
         """(steps done, state) of the newest valid checkpoint, or None. Broken ones are skipped with a warning."""
         step = self.world.agree(self._newest_step() if self.world.is_first else 0)
         return (step, read_state(self._path(step))["state"]) if step else None
@@ -132,12 +133,12 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> Content:
     """{"step": int, "files": {name: [bytes, checksum]}, "state": dict} of a checkpoint."""
     return read_json(path / STATE)
 
 
-def digest(content: dict[str, Any]) -> str:
+def digest(content: Content) -> str:
     """Of state.json, as it is read back."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
@@ -156,10 +157,8 @@ def find_problem(path: Path) -> str | None:
             file = path / name
             if file.parent != path or not file.is_file():
                 return f"{name} is not a file of this folder"
-            if file.stat().st_size != size:
-                return f"{name} has {file.stat().st_size} bytes instead of {size}"
-            if checksum(file) != expected:
-                return f"{name} has changed: another checksum"
+            if file.stat().st_size != size or checksum(file) != expected:
+                return f"{name} has changed: another size or checksum"
     except Exception as error:  # whatever JSON can hold instead of a state
         return f"{type(error).__name__}: {error}"
     return None

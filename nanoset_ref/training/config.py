@@ -7,13 +7,13 @@ key is an error: otherwise a misspelt `num_loading_workes` would silently mean t
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import reprlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
@@ -21,8 +21,6 @@ from nanoset_ref.training.data_section import ROADS, Count, DataConfig, NotNegat
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
-
-Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class DataStage(Section):
@@ -61,10 +59,23 @@ class ParallelismConfig(Section):
     tp: Size = 1
 
 
+@functools.cache
+def vocabulary_of(tokenizer: str) -> int:
+    """Ids of a tokenizer."""
+    from nanoset_ref.tokenise.encode import load_tokenizer
+
+    return len(load_tokenizer(tokenizer))
+
+
+def _that_loads(tokenizer: str) -> str:
+    vocabulary_of(tokenizer)
+    return tokenizer
+
+
 class TokenizerConfig(Section):
     """tokenizer_name_or_path: what the token files were written with. Training itself only needs its size."""
 
-    tokenizer_name_or_path: str
+    tokenizer_name_or_path: Annotated[str, AfterValidator(_that_loads)]
 
 
 class ModelConfig(Section):
@@ -89,16 +100,14 @@ def transformers_config(fields: dict[str, Any]) -> Any:
     """A new transformers config; ValueError for fields that it does not have or cannot use."""
     from transformers import AutoConfig
 
-    options = dict(fields)
-    kind = options.pop("model_type", None)
+    kind: Any = fields.get("model_type")
     try:
-        known = AutoConfig.for_model(kind)
-        config = AutoConfig.for_model(kind, **options)
+        known, config = AutoConfig.for_model(kind), AutoConfig.for_model(**fields)
         small = [name for name in SIZES if getattr(config, name, 1) < 1]
     except Exception as error:  # each kind of transformers config has errors of its own
         raise ValueError(f"of model_type {reprlib.repr(kind)}: {one_line(error)}") from error
-    names = known.to_dict().keys() | known.attribute_map.keys() | {"rope_theta", "rope_scaling"}
-    problems = [f"{name}: {unknown_key(name, names)}" for name in options.keys() - names]
+    added = vars(config).keys() - vars(known).keys()  # what it does not know it keeps all the same
+    problems = [f"{name}: {unknown_key(name, vars(known))}" for name in added]
     problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in small]
     if problems:
         raise ValueError("\n".join(problems))
@@ -125,17 +134,10 @@ class ScheduleConfig(Section):
     min_decay_lr: NotNegative = 0.0
 
 
-class AdamWConfig(Section):
-    adam_beta1: Fraction = 0.9
-    adam_beta2: Fraction = 0.95
-    adam_eps: NotNegative = 1e-8
-
-
 class OptimizerConfig(Section):
-    """AdamW. clip_grad: largest norm of the gradient, None for any."""
+    """AdamW, whose moments decay by 0.9 and 0.95. clip_grad: largest norm of the gradient, None for any."""
 
     learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
-    optimizer_factory: AdamWConfig = AdamWConfig()
     weight_decay: NotNegative = 0.01
     clip_grad: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
 
@@ -147,16 +149,28 @@ class GeneralConfig(Section):
 
 
 class Config(Section):
-    """A whole run. The stages may be listed in any order; their first steps decide."""
+    """A whole run. The stages may be listed in any order; their first steps decide.
 
-    data_stages: list[DataStage]
+    Each section is checked with those before it that are right by themselves.
+    """
+
     tokens: TokensConfig
-    model: ModelConfig
-    checkpoints: CheckpointsConfig
-    tokenizer: TokenizerConfig | None = None
     parallelism: ParallelismConfig = ParallelismConfig()
+    model: ModelConfig
+    tokenizer: TokenizerConfig | None = None
+    data_stages: list[DataStage]
+    checkpoints: CheckpointsConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
+
+    @field_validator("model", "data_stages")
+    @classmethod
+    def _check_with_those_before(cls, section: Any, info: ValidationInfo) -> Any:
+        find = _model_problems if isinstance(section, ModelConfig) else _stage_problems
+        problems = list(find(section, info.data))
+        if problems:
+            raise ValueError("\n".join(problems))
+        return section
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
         """Who reads what from a position on, in this run's layout."""
@@ -173,99 +187,61 @@ class Config(Section):
         """Samples per step over all ranks."""
         return self.schedule().global_batch_size
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Config:
-        problems = find_problems(dict(self))
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
 
-
-def find_problems(right: dict[str, Any]) -> list[str]:
-    """What does not fit together in a config of which the sections `right` are right by themselves."""
-    tokens, stages, tokenizer = (right.get(name) for name in ("tokens", "data_stages", "tokenizer"))
-    model = transformers_config(right["model"].fields) if "model" in right else None
-    problems: list[str] = []
-    if stages is not None:
-        problems += _stage_problems(stages, tokens.train_steps if tokens else 2**63)
-    if model and tokens and "parallelism" in right:
-        problems += _model_problems(model, tokens, right["parallelism"])
-    sizes: list[tuple[str, int]] = []
-    if tokenizer is not None:
-        from nanoset_ref.tokenise.encode import load_tokenizer
-
-        place = "tokenizer.tokenizer_name_or_path"
-        try:
-            sizes.append((f"{place}: the tokenizer", len(load_tokenizer(tokenizer.tokenizer_name_or_path))))
-        except ValueError as error:
-            problems.append(f"{place}: {error}")
-    vocabulary = sizes[0][1] if sizes else None
-    for index, stage in enumerate(stages or ()):
-        dataset = stage.data.dataset
+def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[str]:
+    """What does not fit in the stages, and in their files with the tokenizer and the model."""
+    tokens, tokenizer, model = (right.get(name) for name in ("tokens", "tokenizer", "model"))
+    vocabulary = vocabulary_of(tokenizer.tokenizer_name_or_path) if tokenizer else None
+    sizes = [("tokenizer.tokenizer_name_or_path: the tokenizer", vocabulary)]
+    seen: set[Any] = set()
+    steps = tokens.train_steps if tokens else 2**63
+    for index, stage in enumerate(stages):
+        dataset, start = stage.data.dataset, stage.start_training_step
+        for field, value in (("name", stage.name), ("start_training_step", start)):
+            if value in seen:
+                yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
+            seen.add(value)
+        if start > steps:
+            yield f"data_stages[{index}].start_training_step: {start} never comes, tokens.train_steps is {steps}"
         place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
-        if isinstance(dataset, TextSection) and tokenizer is None:
-            problems.append(f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path")
+        if isinstance(dataset, TextSection) and right.get("tokenizer", 0) is None:
+            yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
         for name, opener in dataset.files():
             try:
                 file = opener()
                 if file and tokens:
                     file.num_samples(tokens.sequence_length)
-                sizes.append((f"{place}: {name}", file.facts.get("vocab_size", 0) if file else 0))
+                sizes.append((f"{place}: {name}", file.facts.get("vocab_size") if file else None))
             except (OSError, ValueError) as error:
-                problems.append(f"{place}: {error}")
-    for what, size in sizes:  # a file that does not say its vocabulary is trusted; more embeddings than ids are fine
-        if size and model and size > model.vocab_size:
-            problems.append(f"{what} has {size} ids, model.model_config.vocab_size is only {model.vocab_size}")
-        if size and vocabulary not in (None, size):
-            problems.append(
-                f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
-            )
-    return problems
-
-
-def _stage_problems(stages: list[DataStage], last: int) -> Iterator[str]:
-    seen: set[Any] = set()
-    for index, stage in enumerate(stages):
-        for field in ("name", "start_training_step"):
-            value = getattr(stage, field)
-            if value in seen:
-                yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
-            seen.add(value)
-        if stage.start_training_step > last:
-            yield f"data_stages[{index}].start_training_step: {value} never comes, tokens.train_steps is {last}"
+                yield f"{place}: {error}"
     if 1 not in seen:
         yield "data_stages: one stage must have start_training_step 1"
+    largest = transformers_config(model.fields).vocab_size if model else 2**63
+    for what, size in sizes:  # a file that does not say its vocabulary is trusted; more embeddings than ids are fine
+        if size and size > largest:
+            yield f"{what} has {size} ids, model.model_config.vocab_size is only {largest}"
+        if size and vocabulary not in (None, size):
+            yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
 
 
-def _model_problems(model: Any, tokens: TokensConfig, ranks: ParallelismConfig) -> Iterator[str]:
+def _model_problems(section: ModelConfig, right: dict[str, Any]) -> Iterator[str]:
     """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-    length, pp, tp = tokens.sequence_length, ranks.pp, ranks.tp
-    longest = getattr(model, "max_position_embeddings", length)
-    if length > longest:
-        yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
-    if pp == tp == 1:
+    model, tokens, ranks = transformers_config(section.fields), right.get("tokens"), right.get("parallelism")
+    longest = getattr(model, "max_position_embeddings", 2**63)
+    if tokens and tokens.sequence_length > longest:
+        yield f"tokens.sequence_length: {tokens.sequence_length} is above the model's {longest} positions"
+    if ranks is None or ranks.pp == ranks.tp == 1:
         return
     if model.model_type != "llama":
         yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
         return
-    if model.tie_word_embeddings and pp > 1:
+    if model.tie_word_embeddings and ranks.pp > 1:
         yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
-    if pp > model.num_hidden_layers:
-        yield f"parallelism.pp: {pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+    if ranks.pp > model.num_hidden_layers:
+        yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-        if getattr(model, name) % tp:
-            yield f"parallelism.tp: {tp} does not divide model.model_config.{name} {getattr(model, name)}"
-
-
-def right_sections(tree: Any) -> dict[str, Any]:
-    """The sections of a wrong tree that are right by themselves."""
-    right, given = {}, tree if isinstance(tree, dict) else {}
-    for name, field in Config.model_fields.items():
-        with contextlib.suppress(ValidationError):
-            right[name] = TypeAdapter(Any if field.annotation is None else field.annotation).validate_python(
-                given.get(name, field.get_default())
-            )
-    return right
+        if getattr(model, name) % ranks.tp:
+            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
 
 KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
@@ -279,15 +255,13 @@ def load_config(path: PathLike) -> Config:
         ConfigError: everything that is wrong, with its path in the file.
     """
     try:
-        tree = read_yaml(path)
-        config = Config.model_validate(tree)
+        config = Config.model_validate(read_yaml(path))
         from nanoset_ref.training.stages import stages_of
 
         stages_of(config)
         return config
     except ValidationError as error:
         problems = problems_of(error, KEYS)
-        problems += [problem for problem in find_problems(right_sections(tree)) if problem not in problems]
     except ValueError as error:
         problems = [one_line(error)]
     raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))

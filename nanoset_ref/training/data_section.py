@@ -7,7 +7,7 @@
     dataset: {text: ...}                            text, tokenised while training reads it
 
 Each road is a class that names its `files`, to look at before the run begins, and opens the rows of a stage (of text
-see `streamed`). Formats are imported where they are opened, so that a config of token files needs no other.
+see `stages.stream_loader`). Formats are imported where they are opened, so that a config of token files needs no other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from nanoset_ref.files import listed
 from nanoset_ref.storage import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.training.strict_yaml import ConfigError, problems_of
@@ -28,7 +29,8 @@ from nanoset_ref.training.strict_yaml import ConfigError, problems_of
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Size = Annotated[int, Field(ge=1, lt=2**20)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Opener = Callable[[], Tokens | None]  # raises OSErrors and ValueErrors
+# the name of each file, and what opens it (as nothing, if it holds no ids) or raises OSErrors and ValueErrors
+Files = Iterator[tuple[str, Callable[[], Tokens | None]]]
 
 
 class Section(BaseModel):
@@ -40,8 +42,8 @@ class Section(BaseModel):
 def _by_path(given: Any) -> dict[str, Any]:
     """The three forms of dataset_path as one: {absolute path: weight or None}."""
     weights = given if isinstance(given, dict) else {}
-    paths = [given] if isinstance(given, str) else given
     try:
+        paths = listed(given)
         named = {absolute(path): weights.get(path) for path in paths}
     except TypeError:
         named = {}
@@ -63,14 +65,12 @@ class DatasetConfig(Section):
             {absolute path: weight}, weights None in the first two forms. A path is a token file, a .ds file, a
             .bin/.idx pair (by either name or their prefix), or a folder of .ds files, read as today's Nanotron does.
         order: "nanotron" or "stateless" (see `orders`); of folders "nanotron".
-        token_dtype: dtype of files that do not say it.
         reuse: of files that an earlier stage read: "continue" reads on where it stopped; "restart" begins again, as
             Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
     """
 
     dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
-    token_dtype: Literal["uint16", "int32"] | None = None
     reuse: Literal["continue", "restart"] | None = None
 
     @property
@@ -91,9 +91,9 @@ class DatasetConfig(Section):
             raise ValueError("order: folders of .ds files have Nanotron's order; name the files to have another")
         return self
 
-    def files(self) -> Iterator[tuple[str, Opener]]:
+    def files(self) -> Files:
         """Path and opener of every file or, of folders, of the first file in each."""
-        opener = open_first if self.names_folders else partial(open_tokens, token_dtype=self.token_dtype)
+        opener = open_first if self.names_folders else open_tokens
         return ((path, partial(opener, path)) for path in self.dataset_path)
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
@@ -120,7 +120,7 @@ class MegatronSection(Section):
         split: relative sizes of train, valid and test.
         num_samples: for which the three indexes are built; default: what the stage reads. In Megatron it decides the
             order, so name it if the run may become longer.
-        path_to_cache, mid_level_dataset_surplus, mmap_bin_files: see NanosetConfig.
+        path_to_cache: see NanosetConfig.
     """
 
     data_path: Any = None
@@ -128,8 +128,6 @@ class MegatronSection(Section):
     split: str | None = None
     num_samples: Count | None = None
     path_to_cache: str | None = None
-    mid_level_dataset_surplus: NotNegative = 0.005
-    mmap_bin_files: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> MegatronSection:
@@ -146,7 +144,7 @@ class MegatronSection(Section):
         counts = (self.num_samples or num_samples, 0, 0)
         return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
 
-    def files(self) -> Iterator[tuple[str, Opener]]:
+    def files(self) -> Files:
         """Every prefix with the opener of its pair."""
         from nanoset_ref.megatron import MMapIndexedDataset
 
@@ -187,7 +185,7 @@ class ChunksSection(Section):
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
-    def files(self) -> Iterator[tuple[str, Opener]]:
+    def files(self) -> Files:
         """The folder with the opener of its first chunk."""
         yield self.chunks, self._first
 
@@ -235,7 +233,7 @@ class TextSection(Section):
 
         return open_text(self.text, column=self.column, split=self.split, config=self.config)
 
-    def files(self) -> Iterator[tuple[str, Opener]]:
+    def files(self) -> Files:
         """The text, which is found but not opened as a file of tokens."""
         yield str(self.text), lambda: self.source() and None
 

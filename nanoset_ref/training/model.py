@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from nanoset_ref.collator import to_device
+from nanoset_ref.collator import Batch, to_device
 from nanoset_ref.training.config import Config, transformers_config
 from nanoset_ref.training.parallel import World
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
@@ -99,7 +99,7 @@ class DistributedModel:
             stage = pipelining.PipelineStage(self.module, layout.pp_rank, layout.pp_size, world.device, group=group)
             self.schedule = pipelining.Schedule1F1B(stage, self.micro_batches, loss_fn=token_loss)
 
-    def forward_backward(self, batches: list[dict[str, Any]]) -> float:
+    def forward_backward(self, batches: list[Batch]) -> float:
         """Gradients of the mean loss over the global batch.
 
         Args:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, SupportsInt
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -71,7 +71,11 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     Raises:
         ValueError: another name, a size below 1, a rank that does not exist.
     """
-    return _layout(sizes, np.unravel_index(rank, list(sizes.values())))
+    if not set(sizes) <= set(DIMENSIONS):
+        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
+    place = zip(sizes, np.unravel_index(rank, list(sizes.values())), strict=True)
+    ranks = {f"{name}_rank": int(along) for name, along in place}
+    return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
 
 
 def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
@@ -83,14 +87,8 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     place = mesh.get_coordinate()
     if place is None:
         raise ValueError(f"this process is not one of the ranks of {mesh}")
-    return _layout(dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False)), place)
-
-
-def _layout(sizes: Mapping[str, int], place: Iterable[SupportsInt]) -> ParallelLayout:
-    if not set(sizes) <= set(DIMENSIONS):
-        raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
-    ranks = {f"{name}_rank": int(rank) for name, rank in zip(sizes, place, strict=True)}
-    return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
+    sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
+    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), sizes)
 
 
 @dataclasses.dataclass(frozen=True)

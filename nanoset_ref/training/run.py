@@ -48,14 +48,8 @@ class Run:
         self.config, self.world = config, world
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
-        factory = config.optimizer.optimizer_factory
-        self.optimizer = torch.optim.AdamW(
-            self.model.module.parameters(),
-            betas=(factory.adam_beta1, factory.adam_beta2),
-            eps=factory.adam_eps,
-            weight_decay=config.optimizer.weight_decay,
-            foreach=True,
-        )
+        parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
+        self.optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=weight_decay, foreach=True)
         self.loader = StagedLoader(config, world.layout)
         torch.manual_seed(worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank))
         found = self.checkpoints.newest()

@@ -23,16 +23,17 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from nanoset_ref.collator import Batch, DataCollatorForCLM
 from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader, check_plan
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
+from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 from nanoset_ref.tokens import open_tokens
-from nanoset_ref.training.config import Config, DataStage
+from nanoset_ref.training.config import Config
 from nanoset_ref.training.data_section import ChunksSection, DataConfig, DatasetConfig, TextSection
 from nanoset_ref.training.parallel import ParallelLayout
-from nanoset_ref.training.streamed import stream_loader
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 Samples = Annotated[int, Field(ge=0, lt=2**62)]
@@ -62,10 +63,9 @@ class Stage(NamedTuple):
         return isinstance(self.data.dataset, ChunksSection)
 
     @property
-    def files(self) -> dict[str, str | None]:
-        """{path: token_dtype} of the files that its order numbers: those of the stages it continues, then its own."""
-        earlier = self.before.files if self.before else {}
-        return earlier | dict.fromkeys(_paths_of(self.data), getattr(self.data.dataset, "token_dtype", None))
+    def files(self) -> list[str]:
+        """The files that its order numbers: those of the stages it continues, then its own."""
+        return list(dict.fromkeys([*(self.before.files if self.before else ()), *_paths_of(self.data)]))
 
     def open(self, num_samples: int, start: Ledger) -> Rows:
         """The rows of this stage.
@@ -74,18 +74,13 @@ class Stage(NamedTuple):
             num_samples: their number, counted from position 0.
             start: where in its order the stage begins.
         """
-        dataset = self.data.dataset
-        if isinstance(dataset, DatasetConfig) and not dataset.names_folders:
-            return self._open_files(dataset, num_samples, start)
-        return dataset.open(self.sequence_length, num_samples, self.data.seed)
-
-    def _open_files(self, dataset: DatasetConfig, num_samples: int, start: Ledger) -> Nanoset:
-        """As `open`, with the files of the stages that this one continues."""
-        own, length, seed = dataset.dataset_path, self.sequence_length, self.data.seed
-        files = [open_tokens(path, token_dtype) for path, token_dtype in self.files.items()]
+        dataset, length, seed = self.data.dataset, self.sequence_length, self.data.seed
+        if not isinstance(dataset, DatasetConfig) or dataset.names_folders:
+            return dataset.open(length, num_samples, seed)
+        files = [open_tokens(path) for path in self.files]
         lengths = [file.num_samples(length) for file in files]
         weights = None
-        given = [own.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0
+        given = [dataset.dataset_path.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0
         if set(given) != {None}:
             weights = [float(size if weight is None else weight) for size, weight in zip(lengths, given, strict=True)]
         order: str | Order = dataset.order
@@ -95,9 +90,9 @@ class Stage(NamedTuple):
             order = StatelessOrder(lengths, weights, num_samples, seed, start=Ledger(start.position, reads))
         return Nanoset(files, weights, length, num_samples, seed, order=order)
 
-    def start_after(self, continued: Rows | None) -> Ledger:
-        """Where this stage begins, after the last sample of `continued`, the rows of `before`."""
-        if not isinstance(continued, Nanoset):
+    def start_after(self, continued: Any) -> Ledger:
+        """Where this stage begins, after the last sample of `continued`, the Nanoset of `before` (None: at 0)."""
+        if continued is None:
             return Ledger(0, ())
         reads = continued.order.counts(len(continued)).tolist()
         return Ledger(len(continued), (*reads, *[0] * (len(self.files) - len(reads))))
@@ -109,57 +104,55 @@ def stages_of(config: Config) -> list[Stage]:
     Raises:
         ConfigError: a stage is to continue an earlier one and cannot; the chunks are too few for the steps.
     """
-    given = sorted(config.data_stages, key=lambda stage: stage.start_training_step)
-    stops = [stage.start_training_step for stage in given[1:]] + [config.tokens.train_steps + 1]
     stages: list[Stage] = []
-    for it, stop in zip(given, stops, strict=True):
-        first, length = it.start_training_step, config.tokens.sequence_length
-        if isinstance(it.data.dataset, ChunksSection):
-            stages += _chunk_stages(it, it.data.dataset, range(first, stop), len(stages), config)
-        else:
-            stages.append(Stage(len(stages), it.name, it.data, range(first, stop), length, _continued(it, stages)))
+    for name, data, steps in _stretches(config):
+        before = _continued(name, data, stages)
+        stages.append(Stage(len(stages), name, data, steps, config.tokens.sequence_length, before))
     return stages
 
 
-def _chunk_stages(
-    stage: DataStage, dataset: ChunksSection, steps: range, number: int, config: Config
-) -> Iterator[Stage]:
-    """Chunk after chunk, the whole steps of each, up to the last of `steps`."""
-    length, first = config.tokens.sequence_length, steps.start
-    for name, samples, section in dataset.each():
-        stop = min(first + samples // config.global_batch_size, steps.stop)
+def _stretches(config: Config) -> Iterator[tuple[str, DataConfig, range]]:
+    """What is read in which steps: of chunks, the whole steps of each, up to the last of their stage."""
+    given = sorted(config.data_stages, key=lambda stage: stage.start_training_step)
+    stops = [stage.start_training_step for stage in given[1:]] + [config.tokens.train_steps + 1]
+    for stage, stop in zip(given, stops, strict=True):
+        dataset, first = stage.data.dataset, stage.start_training_step
+        if not isinstance(dataset, ChunksSection):
+            yield stage.name, stage.data, range(first, stop)
+            continue
+        for name, samples, section in dataset.each():
+            end = min(first + samples // config.global_batch_size, stop)
+            if first < end:
+                yield f"{stage.name}, {name}", stage.data.model_copy(update={"dataset": section}), range(first, end)
+                first = end
         if first < stop:
-            data = stage.data.model_copy(update={"dataset": section})
-            yield Stage(number, f"{stage.name}, {name}", data, range(first, stop), length, None)
-            first, number = stop, number + 1
-    if first < steps.stop:
-        raise ConfigError(
-            f"stage {stage.name!r}: the chunks of {dataset.chunks} fill {first - steps.start} steps of "
-            f"{config.global_batch_size} samples, {len(steps)} are asked for"
-        )
+            raise ConfigError(
+                f"stage {stage.name!r}: the chunks of {dataset.chunks} fill {first - stage.start_training_step} steps "
+                f"of {config.global_batch_size} samples, {stop - stage.start_training_step} are asked for"
+            )
 
 
-def _continued(stage: DataStage, earlier: Sequence[Stage]) -> Stage | None:
+def _continued(name: str, data: DataConfig, earlier: Sequence[Stage]) -> Stage | None:
     """The earlier stage that a stage continues.
 
     Under "nanotron" it is the last one that read one of its files. Under "stateless" it is the last one with that order
     and seed, whatever its files: all of them share one numbering of files and one count of positions.
     """
-    if not isinstance(stage.data.dataset, DatasetConfig) or not stage.data.dataset.continues:
+    if not isinstance(data.dataset, DatasetConfig) or not data.dataset.continues:
         return None
-    alike = [other for other in earlier if _order_of(other.data) == _order_of(stage.data)]
-    paths = set(_paths_of(stage.data))
+    alike = [other for other in earlier if _order_of(other.data) == _order_of(data)]
+    paths = set(_paths_of(data))
     sharing = [other for other in earlier if paths.intersection(_paths_of(other.data))]
     if sharing and sharing[-1] not in alike:
         raise ConfigError(
-            f"stage {stage.name!r} shares files with stage {sharing[-1].name!r}, but cannot continue it: order and "
+            f"stage {name!r} shares files with stage {sharing[-1].name!r}, but cannot continue it: order and "
             "seed must be the same (for nanotron's, dataset_path too); or set reuse: restart"
         )
     return alike[-1] if alike else None  # of nanotron's order, what is alike shares files
 
 
 def _paths_of(data: DataConfig) -> Mapping[str, float | None]:
-    return data.dataset.dataset_path if isinstance(data.dataset, DatasetConfig) else {}
+    return getattr(data.dataset, "dataset_path", {})
 
 
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
@@ -224,7 +217,7 @@ class Step(NamedTuple):
     number: int
     stage: str
     positions: NDArray[np.int64]
-    batches: list[dict[str, Any]]
+    batches: list[Batch]
 
 
 class StagedLoader:
@@ -249,8 +242,8 @@ class StagedLoader:
         self.stages = stages_of(config)
         self.step = 0
         self.records: list[StageRecord] = []
-        self._batches: Iterator[dict[str, Any]] = iter(())
-        self._stream: Any = None
+        self._loader: Any = None
+        self._batches: Iterator[Batch] = iter(())
 
     @property
     def consumed_train_samples(self) -> int:
@@ -277,8 +270,7 @@ class StagedLoader:
         positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
-        if self._stream is not None:
-            record.cursors = self._stream.state_dict()["cursors"]
+        record.cursors = self._loader.state_dict().get("cursors", {})
         self.step = number
         return Step(number, record.name, positions, batches)
 
@@ -317,8 +309,12 @@ class StagedLoader:
 
     def _begin(self, stage: Stage) -> None:
         """A stage begins at 0, or after the stage it continues, whose files and weights must be as they were."""
-        before = stage.before
-        start = stage.start_after(self._rows(before, self.records[before.number].position) if before else None)
+        continued = None
+        if stage.before:
+            record = self.records[stage.before.number]
+            continued = stage.before.open(record.position, record.start)
+            self._agree(record, continued.plan)
+        start = stage.start_after(continued)
         record = StageRecord(
             name=stage.name,
             start_training_step=stage.steps.start,
@@ -328,41 +324,64 @@ class StagedLoader:
         self.records.append(record)
         self._batches = self._open()
 
-    def _rows(self, stage: Stage, stop: int) -> Rows:
-        """The rows of a stage that has begun, up to a position; PlanMismatch if it began with others."""
-        record = self.records[stage.number]
-        rows = stage.open(stop, record.start)
+    def _agree(self, record: StageRecord, plan: dict[str, Any]) -> None:
+        """PlanMismatch if a stage began with another plan."""
         try:
-            check_plan(record.plan, rows.plan)
+            check_plan(record.plan, plan)
         except PlanMismatch as error:
-            raise PlanMismatch(f"stage {stage.name!r}: {error}") from error
-        return rows
+            raise PlanMismatch(f"stage {record.name!r}: {error}") from error
+        record.plan = plan
 
-    def _open(self) -> Iterator[dict[str, Any]]:
+    def _open(self) -> Iterator[Batch]:
         """Read on in the last stage that has begun, to its last step."""
         stage, record, layout = self.stages[len(self.records) - 1], self.records[-1], self.layout
-        self._stream = None
-        if isinstance(stage.data.dataset, TextSection):
-            self._stream = stream_loader(self.config, stage.data, layout)
-            fresh = self._stream.state_dict()
-            saved = {"consumed_train_samples": record.position, "cursors": record.cursors}
-            self._stream.load_state_dict({**fresh, **saved, "plan": record.plan or fresh["plan"]})
-            record.plan = fresh["plan"]
-            return iter(self._stream)
         schedule = self.config.schedule(record.position, self.step + 1)
-        rows = self._rows(stage, schedule.positions(stage.steps[-1]).stop)
-        record.plan = rows.plan
-        loader = build_nanoset_dataloader(
-            rows,
-            micro_batch_size=schedule.micro_batch_size,
-            dp_rank=layout.dp_rank,
-            dp_size=layout.dp_size,
-            output_pp_rank=layout.output_pp_rank,
-            current_pp_rank=layout.pp_rank,
-            consumed_train_samples=record.position,
-            num_loading_workers=stage.data.num_loading_workers,
-            read_ahead=stage.data.read_ahead,
-            seed=self.config.general.seed,
-            pin_memory=torch.cuda.is_available(),
-        )
+        if isinstance(stage.data.dataset, TextSection):
+            loader: Any = stream_loader(self.config, stage.data, layout)
+        else:
+            loader = build_nanoset_dataloader(
+                stage.open(schedule.positions(stage.steps[-1]).stop, record.start),
+                micro_batch_size=schedule.micro_batch_size,
+                dp_rank=layout.dp_rank,
+                dp_size=layout.dp_size,
+                output_pp_rank=layout.output_pp_rank,
+                current_pp_rank=layout.pp_rank,
+                num_loading_workers=stage.data.num_loading_workers,
+                read_ahead=stage.data.read_ahead,
+                seed=self.config.general.seed,
+                pin_memory=torch.cuda.is_available(),
+            )
+        state = loader.state_dict()
+        self._agree(record, state["plan"])
+        saved = {"consumed_train_samples": record.position, "cursors": record.cursors}
+        loader.load_state_dict(state | {name: saved[name] for name in saved.keys() & state})
+        self._loader = loader
         return iter(loader)
+
+
+def stream_loader(config: Config, data: DataConfig, layout: ParallelLayout) -> TokenStreamDataLoader:
+    """The batches of one rank, tokenised while they are read, without end, as DataCollatorForCLM makes them.
+
+    Pipeline ranks between the first and the last, which need no data, are given those of the first. The cursor in the
+    state of one rank serves all, as every rank reads through the whole text.
+    """
+    section: Any = data.dataset
+    tokens, tokenizer, last = config.tokens, config.tokenizer, layout.output_pp_rank
+    stream = TokenStream(
+        section.source(),
+        tokenizer.tokenizer_name_or_path if tokenizer else None,  # a Config with text has one
+        tokens.sequence_length,
+        dp_rank=layout.dp_rank,
+        dp_size=layout.dp_size,
+        micro_batch_size=tokens.micro_batch_size,
+        repeat=True,
+        seed=data.seed,
+        **section.model_dump(include={"append_eod", "add_special_tokens", "shuffle_buffer"}),
+    )
+    return TokenStreamDataLoader(
+        stream,
+        DataCollatorForCLM(tokens.sequence_length, 0, last, last if layout.pp_rank == last else 0),
+        num_workers=data.num_loading_workers,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator().manual_seed(config.general.seed),
+    )

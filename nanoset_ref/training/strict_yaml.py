@@ -64,7 +64,7 @@ def problems_of(error: ValidationError, keys: Collection[str] = ()) -> list[str]
     """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
 
     Args:
-        error: of a model whose own validators raise ValueErrors with the path in them, one a line.
+        error: of a model; ValueErrors of its own validators, not of those of its sections, name the path in each line.
         keys: known ones, for the suggestion after a misspelt key.
     """
     problems = []
@@ -78,6 +78,7 @@ def problems_of(error: ValidationError, keys: Collection[str] = ()) -> list[str]
             message = "is missing"
         elif found["type"] == "value_error":
             message = str(found["ctx"]["error"])
+            parts = parts if len(parts) > 1 else []
         place = "".join(parts).removeprefix(".")
         problems += [f"{place}: {line}" if place else line for line in message.splitlines()]
     return problems
