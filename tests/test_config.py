@@ -91,7 +91,6 @@ DATASET = (*STAGE, "data", "dataset")
     ("path", "value", "message"),
     [
         ((*STAGE, "start_training_step"), 1, "data_stages[1].start_training_step: 1 is used twice"),
-        (("data_stages", 2, "start_training_step"), 15, "data_stages[2].start_training_step: 15 is used twice"),
         ((*STAGE, "start_training_step"), 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
         (("data_stages", 0, "start_training_step"), 2, "data_stages: one stage must have start_training_step 1"),
         ((*STAGE, "start_training_step"), "15", "start_training_step: should be a valid integer, got '15'"),
@@ -99,7 +98,6 @@ DATASET = (*STAGE, "data", "dataset")
         ((*STAGE, "data", "num_loading_workes"), 1, "unknown key, did you mean 'num_loading_workers'?"),
         ((*STAGE, "data", "seed"), 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
         ((*DATASET, "dataset_path"), 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
-        ((*DATASET, "dataset_path"), [], "data_stages[1].data.dataset.dataset_path: must be one path"),
         ((*DATASET, "dataset_path"), {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
         ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
         ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
@@ -107,7 +105,6 @@ DATASET = (*STAGE, "data", "dataset")
         (("tokens", "train_steps"), 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
         (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
         (("tokens", "sequence_length"), 200, "dataset_path: "),
-        (("tokens", "micro_batch_size"), 10**12, "tokens.micro_batch_size: should be less than 1048576, got 1"),
         (("tokens",), None, "tokens: should be a valid dictionary"),
         (("parallelism", "tp"), 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
         (("parallelism", "pp"), 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
@@ -165,10 +162,17 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
 
     def change(tree):
         named(tree)
-        tree["model"]["model_config"]["vocab_size"] = size - 1
+        tree["model"]["model_config"] |= {"vocab_size": size - 1, "max_position_embeddings": 4}
 
-    with pytest.raises(ConfigError, match=rf"has {size} ids, model.model_config.vocab_size is only {size - 1}"):
+    with pytest.raises(ConfigError) as error:
         load(change)
+    for what in (
+        "tokenizer_name_or_path: the tokenizer has",
+        "a_input_ids.npy has 300 ids, model.",
+        "the model's 4 pos",
+    ):
+        assert what in str(error.value)
+    assert f"has {size} ids, model.model_config.vocab_size is only {size - 1}" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -208,18 +212,3 @@ def test_a_file_has_one_name_however_it_is_spelt(load, files, tmp_path, monkeypa
     assert config.data_stages[0].data.dataset.dataset_path == {files["a"]: None}
     with pytest.raises(ConfigError, match="a file may be named once"):
         load(put((*DATASET, "dataset_path"), [files["a"], near]))
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("100", 100), ("0100", 100), ("1_000", 1000), ("0x64", 100)]
-    + [(old, None) for old in ("1:30", "1__:0", "yes", "2024-12-05")],
-)
-def test_integers_are_what_they_look_like(files, tmp_path, text, value):
-    """And what old YAML took for a number or a truth value is none."""
-    (tmp_path / "config.yaml").write_text(SEEDS.format(**files).replace("train_steps: 30", f"train_steps: {text}"))
-    if value is None:
-        with pytest.raises(ConfigError, match="train_steps: should be a valid integer, got "):
-            load_config(tmp_path / "config.yaml")
-    else:
-        assert load_config(tmp_path / "config.yaml").tokens.train_steps == value

@@ -68,7 +68,6 @@ def test_tp_ranks_read_the_same_and_pp_ranks_what_the_collator_says(tmp_path):
             micro_batch_size=4,
             dp_rank=layout.dp_rank,
             dp_size=layout.dp_size,
-            input_pp_rank=layout.input_pp_rank,
             output_pp_rank=layout.output_pp_rank,
             current_pp_rank=layout.pp_rank,
             num_loading_workers=1 if rank in (0, 4) else 0,

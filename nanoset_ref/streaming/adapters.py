@@ -125,6 +125,16 @@ class LinesAdapter(Adapter):
     def __iter__(self) -> Iterator[str]:
         return map(self.__getitem__, range(len(self)))
 
+    def preprocess_line(self, line: str) -> Any:
+        try:
+            return self.parse(line)
+        except (ValueError, RecursionError, csv.Error) as error:
+            raise ValueError(f"{self.filepath}: {line[:80]!r} cannot be read: {error}") from None
+
+    def parse(self, line: str) -> Any:
+        """What a line stands for."""
+        return line
+
 
 class JSONLinesAdapter(LinesAdapter):
     """A JSON value per line; empty lines are none. The parsing happens in `preprocess_line`.
@@ -135,11 +145,8 @@ class JSONLinesAdapter(LinesAdapter):
 
     keeps_blank_lines = False
 
-    def preprocess_line(self, line: str) -> Any:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{self.filepath}: a line is not JSON ({error}): {line[:80]!r}") from None
+    def parse(self, line: str) -> Any:
+        return json.loads(line)
 
 
 class CSVAdapter(LinesAdapter):
@@ -177,23 +184,16 @@ class CSVAdapter(LinesAdapter):
         if header:
             if not len(self):
                 raise ValueError(f"{self.filepath}: an empty file has no header; pass header=False if it has none")
-            self.columns = self._fields(self[0])
+            self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
 
-    def preprocess_line(self, line: str) -> Any:
-        fields = self._fields(line)
+    def parse(self, line: str) -> Any:
+        fields = next(csv.reader([line], **self.format))
         if self.columns is None:
             return fields
         if len(fields) != len(self.columns):
-            where = f"{self.filepath}: {line[:80]!r}"
-            raise ValueError(f"{where} has {len(fields)} fields for the {len(self.columns)} columns {self.columns}")
+            raise ValueError(f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}")
         return dict(zip(self.columns, fields, strict=True))
-
-    def _fields(self, record: str) -> list[str]:
-        try:
-            return next(csv.reader([record], **self.format))
-        except csv.Error as error:
-            raise ValueError(f"{self.filepath}: a record cannot be read ({error}): {record[:80]!r}") from None
 
 
 class HuggingFaceAdapter(Adapter):

@@ -74,11 +74,9 @@ class IterableDataset(Resumable):
         super().__init__(required(hparams, "batch_size"), dp_rank, dp_size, trainer)
         self.hparams, self.adapter = hparams, adapter
         self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
+        steps = at_least(0, "start_from_step", start_from_step or 0)
         # batches that this rank has had in the first epoch: T above
-        self._batches_done = 0
-        if start_from_step is not None:
-            steps = at_least(0, "start_from_step", start_from_step)
-            self._batches_done = steps * required(hparams, "accumulate_grad_batches")
+        self._batches_done = steps * required(hparams, "accumulate_grad_batches") if steps else 0
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.restart(start_from_epoch)
@@ -101,14 +99,13 @@ class IterableDataset(Resumable):
     def read(self, place: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(place["epoch"])
-        skips = self._batches_done > 0 and place["epoch"] == self.start_from_epoch
         for line in self._lines(place):
             element = self.adapter.preprocess_line(line)
             if not isinstance(element, GeneratorType):
                 place["line"] += 1
                 yield element
                 continue
-            if skips and not self._expands:
+            if self._batches_done and place["epoch"] == self.start_from_epoch and not self._expands:
                 name = type(self.adapter).__name__
                 raise ValueError(f"start_from_step counts lines here; write {name}.preprocess_line with yield")
             number = 0
@@ -118,7 +115,7 @@ class IterableDataset(Resumable):
                     yield piece
             place["line"] += 1
             place["within"] -= number
-        if skips and place["within"] >= self.micro_batch_size:  # the last batch counted as done was never there
+        if place["within"] >= self.micro_batch_size:  # the last batch counted as done was never there
             logger.warning(
                 "start_from_step is beyond the end of part %d: rows may come again or be left out; resume by "
                 "state_dict, or pass start_from_epoch and the steps done within that epoch",

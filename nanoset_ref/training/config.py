@@ -11,9 +11,9 @@ import functools
 import os
 import reprlib
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
@@ -59,23 +59,17 @@ class ParallelismConfig(Section):
     tp: Size = 1
 
 
-@functools.cache
-def vocabulary_of(tokenizer: str) -> int:
-    """Ids of a tokenizer."""
-    from nanoset_ref.tokenise.encode import load_tokenizer
-
-    return len(load_tokenizer(tokenizer))
-
-
-def _that_loads(tokenizer: str) -> str:
-    vocabulary_of(tokenizer)
-    return tokenizer
-
-
 class TokenizerConfig(Section):
     """tokenizer_name_or_path: what the token files were written with. Training itself only needs its size."""
 
-    tokenizer_name_or_path: Annotated[str, AfterValidator(_that_loads)]
+    tokenizer_name_or_path: str
+
+    @functools.cached_property
+    def size(self) -> int:
+        """The number of its ids; it is loaded for that once."""
+        from nanoset_ref.tokenise.encode import load_tokenizer
+
+        return len(load_tokenizer(self.tokenizer_name_or_path))
 
 
 class ModelConfig(Section):
@@ -155,19 +149,19 @@ class Config(Section):
     """
 
     tokens: TokensConfig
-    parallelism: ParallelismConfig = ParallelismConfig()
     model: ModelConfig
+    parallelism: ParallelismConfig = Field(default=ParallelismConfig(), validate_default=True)
     tokenizer: TokenizerConfig | None = None
     data_stages: list[DataStage]
     checkpoints: CheckpointsConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
 
-    @field_validator("model", "data_stages")
+    @field_validator("parallelism", "tokenizer", "data_stages")
     @classmethod
     def _check_with_those_before(cls, section: Any, info: ValidationInfo) -> Any:
-        find = _model_problems if isinstance(section, ModelConfig) else _stage_problems
-        problems = list(find(section, info.data))
+        finders: dict[str, Any] = {"parallelism": _rank_problems, "tokenizer": _tokenizer_problems}
+        problems = list(finders.get(str(info.field_name), _stage_problems)(section, info.data))
         if problems:
             raise ValueError("\n".join(problems))
         return section
@@ -188,13 +182,52 @@ class Config(Section):
         return self.schedule().global_batch_size
 
 
+def _rank_problems(ranks: ParallelismConfig, right: dict[str, Any]) -> Iterator[str]:
+    """What the model does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
+    if not {"tokens", "model"} <= right.keys():
+        return
+    model, length = transformers_config(right["model"].fields), right["tokens"].sequence_length
+    longest = getattr(model, "max_position_embeddings", length)
+    if length > longest:
+        yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
+    if ranks.pp == ranks.tp == 1:
+        return
+    if model.model_type != "llama":
+        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
+        return
+    if model.tie_word_embeddings and ranks.pp > 1:
+        yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
+    if ranks.pp > model.num_hidden_layers:
+        yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if getattr(model, name) % ranks.tp:
+            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
+
+
+def _tokenizer_problems(tokenizer: TokenizerConfig | None, right: dict[str, Any]) -> Iterator[str]:
+    place = "tokenizer.tokenizer_name_or_path:"
+    try:
+        if tokenizer:
+            yield from _sizes_apart(f"{place} the tokenizer", tokenizer.size, right)
+    except ValueError as error:
+        yield f"{place} {error}"
+
+
+def _sizes_apart(what: str, size: int, right: dict[str, Any]) -> Iterator[str]:
+    """Whether ids do not fit the model (more embeddings than ids are fine) or are not those of the tokenizer."""
+    model, tokenizer = right.get("model"), right.get("tokenizer")
+    embeddings = transformers_config(model.fields).vocab_size if model else size
+    if size > embeddings:
+        yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+    if tokenizer and size != tokenizer.size:
+        yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {tokenizer.size}"
+
+
 def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[str]:
     """What does not fit in the stages, and in their files with the tokenizer and the model."""
-    tokens, tokenizer, model = (right.get(name) for name in ("tokens", "tokenizer", "model"))
-    vocabulary = vocabulary_of(tokenizer.tokenizer_name_or_path) if tokenizer else None
-    sizes = [("tokenizer.tokenizer_name_or_path: the tokenizer", vocabulary)]
-    seen: set[Any] = set()
+    tokens = right.get("tokens")
     steps = tokens.train_steps if tokens else 2**63
+    seen: set[Any] = set()
     for index, stage in enumerate(stages):
         dataset, start = stage.data.dataset, stage.start_training_step
         for field, value in (("name", stage.name), ("start_training_step", start)):
@@ -211,37 +244,12 @@ def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[
                 file = opener()
                 if file and tokens:
                     file.num_samples(tokens.sequence_length)
-                sizes.append((f"{place}: {name}", file.facts.get("vocab_size") if file else None))
+                if file and (size := file.facts.get("vocab_size")):  # a file that does not say it is trusted
+                    yield from _sizes_apart(f"{place}: {name}", size, right)
             except (OSError, ValueError) as error:
                 yield f"{place}: {error}"
     if 1 not in seen:
         yield "data_stages: one stage must have start_training_step 1"
-    largest = transformers_config(model.fields).vocab_size if model else 2**63
-    for what, size in sizes:  # a file that does not say its vocabulary is trusted; more embeddings than ids are fine
-        if size and size > largest:
-            yield f"{what} has {size} ids, model.model_config.vocab_size is only {largest}"
-        if size and vocabulary not in (None, size):
-            yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {vocabulary}"
-
-
-def _model_problems(section: ModelConfig, right: dict[str, Any]) -> Iterator[str]:
-    """What does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-    model, tokens, ranks = transformers_config(section.fields), right.get("tokens"), right.get("parallelism")
-    longest = getattr(model, "max_position_embeddings", 2**63)
-    if tokens and tokens.sequence_length > longest:
-        yield f"tokens.sequence_length: {tokens.sequence_length} is above the model's {longest} positions"
-    if ranks is None or ranks.pp == ranks.tp == 1:
-        return
-    if model.model_type != "llama":
-        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
-        return
-    if model.tie_word_embeddings and ranks.pp > 1:
-        yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
-    if ranks.pp > model.num_hidden_layers:
-        yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
-    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-        if getattr(model, name) % ranks.tp:
-            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
 
 KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -46,7 +45,6 @@ class ParallelLayout:
     pp_size: int = 1
     tp_rank: int = 0
     tp_size: int = 1
-    input_pp_rank: ClassVar[int] = 0  # the pipeline rank that is fed input_ids
 
     def __post_init__(self) -> None:
         for name in DIMENSIONS:

@@ -43,7 +43,7 @@ def test_json_lines_are_parsed_late_and_blank_lines_are_none(tmp_path):
     adapter = JSONLinesAdapter(None, write(tmp_path, '{"a": 1}\n\n{"a": 2}\nbroken\n'))
     assert list(adapter) == ['{"a": 1}', '{"a": 2}', "broken"]
     assert adapter.preprocess_line(adapter[-2]) == {"a": 2}
-    with pytest.raises(ValueError, match="a line is not JSON"):
+    with pytest.raises(ValueError, match="'broken' cannot be read: Expecting value"):
         ready(adapter)
 
 
