@@ -199,8 +199,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "lines of core": 3_495,  # goal 2,600
             "tokens of core": 34_850,  # goal 23,500
-            "lines of package": 8_630,  # goal 7,000
-            "tokens of package": 86_800,  # goal 65,000
+            "lines of package": 8_547,  # goal 7,000
+            "tokens of package": 85_970,  # goal 65,000
             "tokens per 100 lines": 1_006,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_700,  # goal 1,500; 105 for figures that move
             "lines of tests": 11_225,  # goal 9,000; 285 for figures that move, and a browser that moves them

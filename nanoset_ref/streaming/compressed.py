@@ -31,6 +31,8 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
@@ -101,9 +103,7 @@ class CompressedDictionary(UserDict[int, Any]):
             CompressedFormatError: not such a file, a record beyond its end, the same key twice.
         """
         file = CompressedFile(filepath)
-        dictionary = cls(file.compression)
-        dictionary.data = file
-        return dictionary
+        return cls(file.compression)._with(file)
 
     @classmethod
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
@@ -236,21 +236,15 @@ class CompressedFile(Mapping[int, bytes]):
             self.compression = _known(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
-        records = np.fromiter(self._records(4 + length), [("key", "<i4"), ("start", "<i8")])
-        _refuse_repeated(records["key"], filepath)
+        data = np.frombuffer(self._file.bytes, np.uint8)
+        starts = _record_starts(data, 4 + length)
+        if starts[-1] != len(data):
+            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} is damaged or cut off")
+        keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
+        _refuse_repeated(keys, filepath)
         # by key: memory is 12 bytes per value
-        records = records[np.argsort(records["key"])]
-        self._keys, self._starts = records["key"].copy(), records["start"].copy()
-
-    def _records(self, at: int) -> Iterator[tuple[int, int]]:
-        """The key of each record, and where it begins."""
-        data = self._file.bytes
-        while at != len(data):
-            length, key = RECORD.unpack(data[at : at + RECORD.size].ljust(RECORD.size, b"\0"))
-            if length < 4 or at + 4 + length > len(data):
-                raise CompressedFormatError(f"{self.path}: the record at byte {at} is damaged or cut off")
-            yield key, at
-            at += 4 + length
+        order = np.argsort(keys)
+        self._keys, self._starts = keys[order], starts[order]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -265,6 +259,19 @@ class CompressedFile(Mapping[int, bytes]):
         start = int(self._starts[place])
         length, _ = RECORD.unpack_from(self._file.bytes, start)
         return self._file.bytes[start + RECORD.size : start + 4 + length]
+
+
+@njit(cache=True)
+def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
+    """Where each record begins, and after them where the first damaged one does: the end of a file that is whole."""
+    starts = [at]
+    while at + 8 <= len(data):
+        length = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
+        if length < 4 or at + 4 + length > len(data):
+            break
+        at += 4 + length
+        starts.append(at)
+    return np.array(starts)
 
 
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:
