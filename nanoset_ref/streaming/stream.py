@@ -23,6 +23,7 @@ keeps a state per worker instead and needs as many ranks and workers as before.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -135,6 +136,7 @@ class TokenStream(Resumable):
             index, number = divmod(position, self.options.shards)
             if number not in shards:
                 cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
+                cursor = Cursor(*map(operator.index, cursor))  # a TypeError where a damaged state has no integers
                 if cursor.row > index:
                     cursor = Cursor(epoch=place["epoch"])
                 shards[number] = shuffled_rows(self.source, self.encoder(), self.options, number, cursor)

@@ -332,6 +332,10 @@ def test_foreign_states_are_refused(paths):
         for state in ({}, None, [], 1.5, *wrong):
             with pytest.raises(ValueError, match="not a state"):
                 own.load_state_dict(state)
+    shuffled = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4))
+    shuffled.load_state_dict({**shuffled.state_dict(), "cursors": {"0": {"epoch": None}}})
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        next(iter(shuffled))
     for other, difference in (
         (TokenStream(paths, TOKENIZER, 5), "sequence_length: saved 4, now 5"),
         (TokenStream(paths, TOKENIZER, 4, dp_rank=0, dp_size=2), "dp_size: saved 1, now 2"),
