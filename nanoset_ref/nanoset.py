@@ -164,9 +164,10 @@ class Nanoset(Rows):
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         reads, uses = self.order.counts(stop) - self.order.counts(start), []
+        coverage = self.order.coverage(stop)
         for source, file in enumerate(self.files):
             samples, read = self.dataset_lengths[source], int(reads[source])
-            distinct, repetitions = self.order.coverage(source, stop)
+            distinct, repetitions = coverage[source]
             use = SourceUse(
                 path=str(file.path),
                 weight=float(self.dataset_weights[source]),

@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref.orders import random_state
-from nanoset_ref.orders.random_state import ShuffleStream
 
 
 def check_shuffles(sizes, seed, dtype=np.uint32):
     """The shuffles of one stream, one after another."""
-    stream, generator = ShuffleStream(seed), np.random.RandomState(seed)
-    for size in sizes:
-        ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
-        stream.shuffle(ours)
-        generator.shuffle(theirs)
-        assert np.array_equal(ours, theirs)
+    generator = np.random.RandomState(seed)
+    ours, theirs = ([np.arange(size, dtype=dtype) for size in sizes] for _ in range(2))
+    random_state.shuffle(seed, *ours)
+    for values, expected in zip(ours, theirs, strict=True):
+        generator.shuffle(expected)
+        assert np.array_equal(values, expected)
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=3), st.integers(0, 2**32 - 1))

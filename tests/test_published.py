@@ -98,7 +98,7 @@ def test_counts_and_the_way_back_agree_with_looking_at_every_position(numbers, u
         assert order.counts(until).tolist() == [sum(dataset == d for d, _ in pairs) for dataset in range(4)]
         for dataset, length in enumerate(LENGTHS):
             reads = [pairs.count((dataset, sample)) for sample in range(length)]
-            assert order.coverage(dataset, len(pairs)) == (sum(count > 0 for count in reads), max(reads, default=0))
+            assert order.coverage(len(pairs))[dataset] == (sum(count > 0 for count in reads), max(reads, default=0))
             for sample in range(length):
                 expected = [k for k, pair in enumerate(pairs) if pair == (dataset, sample)]
                 assert order.positions(dataset, sample, until).tolist() == expected

@@ -30,7 +30,7 @@ from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import BLOCK, Weights
+from nanoset_ref.orders.base import Weights
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
 
@@ -173,28 +173,17 @@ class FolderOrder(Order):
         weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
         super().__init__(lengths, weights, len(order), order.random_seed)
         self.order = order
-        self._begins = np.cumsum(self.dataset_lengths) - self.dataset_lengths
-        self._folder_begins = np.cumsum(order.dataset_lengths) - order.dataset_lengths
 
     def _identity(self) -> dict[str, object]:
         return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
     def lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         folders, samples = self.order[positions]
-        samples = samples + self._folder_begins[folders]
-        files = np.searchsorted(self._begins, samples, side="right") - 1
-        return files, samples - self._begins[files]
+        return self.pairs(self.order.firsts[folders] + samples)
 
     def _positions(self, dataset: int, sample: int, until: int) -> NDArray[np.int64]:
-        sample += int(self._begins[dataset])
-        folder = int(np.searchsorted(self._folder_begins, sample, side="right")) - 1
-        return self.order.positions(folder, sample - int(self._folder_begins[folder]), until)
-
-    def _counts(self, until: int) -> NDArray[np.int64]:
-        counts = np.zeros_like(self._begins)
-        for start in range(0, until, BLOCK):
-            counts += np.bincount(self[start : min(start + BLOCK, until)][0], minlength=len(counts))
-        return counts
+        (folder,), (sample,) = self.order.pairs(np.array([self.firsts[dataset] + sample]))
+        return self.order.positions(folder, sample, until)
 
 
 class DatatroveNanoset(Nanoset):

@@ -31,7 +31,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from nanoset_ref.orders.random_state import ShuffleStream
+from nanoset_ref.orders.nanotron import furthest_behind
+from nanoset_ref.orders.random_state import shuffle
 
 # dataset index int16 [size]; the number of the sample in that dataset, int64 [size]; samples taken of each, int64
 BlendIndex = tuple[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]
@@ -125,17 +126,13 @@ def build_mappings(
     widest = np.iinfo(np.int32).max
     if stop > widest:
         raise ValueError(f"the document index numbers sequences in int32, got a corpus of over {stop}: split it")
-    stream = ShuffleStream(random_seed)
     # 1.
     documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
     apart = len(documents) - (stop - first) * plan.separate_final_epoch
-    stream.shuffle(documents[:apart])
-    stream.shuffle(documents[apart:])
     # 2.
     dtype = np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64
-    samples = np.arange(plan.num_samples, dtype=dtype)
-    stream.shuffle(samples[: plan.num_samples_before_final_epoch])
-    stream.shuffle(samples[plan.num_samples_before_final_epoch :])
+    samples, before = np.arange(plan.num_samples, dtype=dtype), plan.num_samples_before_final_epoch
+    shuffle(random_seed, documents[:apart], documents[apart:], samples[:before], samples[before:])
     # 3.
     cuts = np.zeros((plan.num_samples + 1, 2), dtype=np.int32 if len(documents) <= widest else np.int64)
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
@@ -184,13 +181,7 @@ def _greedy(weights, limits, size):
     dataset_index = np.empty(size, dtype=np.int16)
     dataset_sample_index = np.empty(size, dtype=np.int64)
     for t in range(size):
-        largest = -np.inf
-        winner = 0
-        for dataset in range(len(weights)):
-            error = weights[dataset] * max(float(t), 1.0) - taken[dataset]
-            if error > largest and taken[dataset] < limits[dataset]:
-                largest = error
-                winner = dataset
+        winner = furthest_behind(weights, taken, limits, t)
         dataset_index[t] = winner
         dataset_sample_index[t] = taken[winner]
         taken[winner] += 1

@@ -13,19 +13,15 @@ dataset of weight zero listed first is read once per epoch. ``order="stateless"`
 """
 
 import os
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from nanoset_ref.orders.base import Int64Array, Order
-from nanoset_ref.orders.random_state import ShuffleStream
+from nanoset_ref.orders.base import NumberedOrder
+from nanoset_ref.orders.random_state import shuffle
 
 
-class NanotronOrder(Order):
+class NanotronOrder(NumberedOrder):
     """The documented dataset index and dataset sample index of Nanotron's Nanoset.
 
     1. weights (None: the lengths) are divided by their sum in float64
@@ -50,6 +46,7 @@ class NanotronOrder(Order):
     """
 
     name = "nanotron"
+    repeats = True
 
     def _build(self) -> None:
         dtype = np.dtype(np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64)
@@ -60,69 +57,34 @@ class NanotronOrder(Order):
                 f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '
                 f'machine has {available:,}); order="stateless" stores nothing'
             )
-        self._starts: Int64Array = np.append(0, np.cumsum(self.dataset_lengths))
-        self._epoch: NDArray[Any] = np.empty(self.samples_per_epoch, dtype=dtype)
-        stopped = blend(self.dataset_lengths, self.dataset_weights, self._starts[:-1], self._epoch)
+        self.numbers = np.empty(self.samples_per_epoch, dtype=dtype)
+        stopped = blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         if stopped >= 0:
             raise ValueError(f"dataset {stopped} has no samples but the blend has to read it; leave it out")
-        ShuffleStream(self.random_seed).shuffle(self._epoch)
-
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return _look_up(self._epoch, self._starts, positions)
-
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        """One vectorised pass over one epoch (about 0.3 ns per sample), whatever the length of the run."""
-        within = np.flatnonzero(self._epoch == self._epoch.dtype.type(self._starts[dataset] + sample))
-        epochs = np.arange(-(-until // self.samples_per_epoch), dtype=np.int64)
-        every = (epochs[:, None] * self.samples_per_epoch + within).ravel()
-        return every[every < until]
-
-    def _counts(self, until: int) -> Int64Array:
-        return self._repeated(lambda stop: np.histogram(self._epoch[:stop], self._starts)[0], until)
-
-    def _readings(self, dataset: int, until: int) -> Int64Array:
-        return self._repeated(partial(super()._readings, dataset), until)
-
-    def _repeated(self, count: Callable[[int], Int64Array], until: int) -> Int64Array:
-        """What `count` finds below `until`, of which it sees one epoch at most."""
-        epochs, rest = divmod(until, self.samples_per_epoch)
-        return count(rest) + epochs * count(self.samples_per_epoch if epochs else 0)
+        shuffle(self.random_seed, self.numbers)
 
 
 @njit(cache=True)
-def blend(lengths, weights, starts, epoch):
-    """Fill `epoch` with one blended epoch; returns -1, or the empty dataset that would have had to be read."""
-    taken = np.zeros(len(lengths), dtype=np.float64)  # samples taken from each dataset, exact below 2**53
-    following = np.zeros(len(lengths), dtype=np.int64)  # taken mod length, without a division
+def furthest_behind(weights, taken, limits, t):
+    """The dataset with the largest ``weight * max(t, 1.0) - taken`` of those below their limits; the first of equals
+    wins.
+    """
+    due, largest, furthest = max(float(t), 1.0), -np.inf, 0
+    for dataset in range(len(weights)):
+        error = weights[dataset] * due - taken[dataset]
+        if error > largest and taken[dataset] < limits[dataset]:
+            largest, furthest = error, dataset
+    return furthest
+
+
+@njit(cache=True)
+def blend(lengths, weights, firsts, epoch):
+    """Fill `epoch` with one blended epoch of instances; returns -1, or the empty dataset that would have to be read."""
+    taken, limits = np.zeros(len(lengths)), np.full(len(lengths), np.inf)  # samples of each dataset, exact below 2**53
     for t in range(len(epoch)):
-        due = max(float(t), 1.0)
-        furthest = 0
-        largest = weights[0] * due - taken[0]
-        for dataset in range(1, len(lengths)):
-            error = weights[dataset] * due - taken[dataset]
-            if error > largest:  # the first of equals wins
-                furthest, largest = dataset, error
+        furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:
             return furthest
-        epoch[t] = starts[furthest] + following[furthest]
-        taken[furthest] += 1.0
-        following[furthest] += 1
-        if following[furthest] == lengths[furthest]:
-            following[furthest] = 0
+        epoch[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
+        taken[furthest] += 1
     return -1
-
-
-@njit(cache=True, nogil=True)
-def _look_up(epoch, starts, positions):
-    datasets, samples = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
-    for p in range(len(positions)):
-        place = np.int64(epoch[positions[p] % len(epoch)])
-        low, high = 0, len(starts) - 1
-        while high - low > 1:  # the dataset is the last one that starts at or before the place; searchsorted is slower
-            middle = (low + high) // 2
-            if starts[middle] <= place:
-                low = middle
-            else:
-                high = middle
-        datasets[p], samples[p] = low, place - starts[low]
-    return datasets, samples

@@ -1,9 +1,4 @@
-"""Orders of runs that others have published: as the files lie, or by a file of instance numbers.
-
-Instances (samples) are numbered file by file: with files of 2, 0 and 3 samples
-
-    instance    0     1     2     3     4
-    sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (dataset, sample)
+"""Orders of runs that others have published: as the files lie, or by a file of instance numbers (see `base`).
 
 Pythia's data lie in the order of training: position k reads instance k (`IdentityOrder`). OLMo shuffles the instances
 once for each epoch, and saves the result as `global_indices.npy` (`PublishedOrder`). Nothing is built or stored here. A
@@ -17,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum
-from nanoset_ref.orders.base import BLOCK, Int64Array, Order
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Order
 
 logger = logging.getLogger(__name__)
 
@@ -31,29 +26,16 @@ class IdentityOrder(Order):
 
     name = "identity"
     keeps_shares = False
-
-    def _build(self) -> None:
-        if self.weighted:
-            raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
-        self._firsts: Int64Array = np.cumsum(self.dataset_lengths) - self.dataset_lengths
+    repeats = True
 
     def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        instances = positions % self.samples_per_epoch
-        datasets = np.searchsorted(self._firsts, instances, side="right") - 1
-        return datasets, instances - self._firsts[datasets]
+        return self.pairs(positions % self.samples_per_epoch)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        return np.arange(self._firsts[dataset] + sample, until, self.samples_per_epoch)
-
-    def _counts(self, until: int) -> Int64Array:
-        return np.array([self._readings(number, until).sum() for number in range(len(self.dataset_lengths))])
-
-    def _readings(self, dataset: int, until: int) -> Int64Array:
-        instances = self._firsts[dataset] + np.arange(self.dataset_lengths[dataset])
-        return (until - 1 - instances) // self.samples_per_epoch + 1
+        return np.arange(self.firsts[dataset] + sample, until, self.samples_per_epoch)
 
 
-class PublishedOrder(IdentityOrder):
+class PublishedOrder(NumberedOrder):
     """Position k reads the instance whose number is the k-th in a file.
 
     Args:
@@ -69,40 +51,25 @@ class PublishedOrder(IdentityOrder):
             num_samples, or one that is no instance.
     """
 
+    keeps_shares = False
+
     def __init__(self, *order_arguments: Any, path: PathLike) -> None:
         self.name = str(path)
         super().__init__(*order_arguments)
 
     def _build(self) -> None:
-        super()._build()
-        self._numbers, self.checksum = open_numbers(self.name), checksum(self.name)
-        given, instances = len(self._numbers), self.samples_per_epoch
+        self.numbers, self.checksum = open_numbers(self.name), checksum(self.name)
+        given, instances = len(self.numbers), self.samples_per_epoch
         if self.num_samples > given:
             raise ValueError(f"{self.name} orders {given:,} samples, the run asks for {self.num_samples:,}")
-        for number in (int(self._numbers.min()), int(self._numbers.max())):
+        for number in (int(self.numbers.min()), int(self.numbers.max())):
             if not 0 <= number < instances:
                 raise ValueError(f"{self.name} names instance {number:,}, these files have {instances:,} in all")
         if number < 0.99 * (instances - 1):
             logger.warning("%s names no instance after %d of %d: are these its files?", self.name, number, instances)
-        self._read: tuple[int, NDArray[np.uint16]] = -1, np.empty(0, dtype=np.uint16)
 
     def _identity(self) -> dict[str, object]:
         return super()._identity() | {"order": self.checksum}
-
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        return super().lookup(self._numbers[positions].astype(np.int64))
-
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        return np.flatnonzero(self._numbers[:until] == int(self._firsts[dataset]) + sample)
-
-    def _readings(self, dataset: int, until: int) -> Int64Array:
-        if self._read[0] != until:  # the answer for all datasets is kept, as each is asked for
-            readings = np.zeros(self.samples_per_epoch, dtype=np.uint16)
-            for first in range(0, until, BLOCK):
-                np.add.at(readings, self._numbers[first : min(first + BLOCK, until)], 1)
-            self._read = until, readings
-        first = self._firsts[dataset]
-        return self._read[1][first : first + self.dataset_lengths[dataset]].astype(np.int64)
 
 
 def open_numbers(path: PathLike) -> NDArray[Any]:

@@ -19,24 +19,18 @@ WORDS = 624  # the state of MT19937, and how many draws one twist gives
 LONGEST = 2**32  # longer arrays need two words per draw
 
 
-class ShuffleStream:
-    """The shuffles of one ``np.random.RandomState(seed)``, one after another.
+def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
+    """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does; seed in [0, 2**32).
 
-    Args:
-        seed: in [0, 2**32).
+    NumPy itself shuffles those of more than 2**32 elements, and what comes with them.
     """
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.RandomState(seed)
-
-    def shuffle(self, values: NDArray[Any]) -> None:
-        """Shuffle a 1-d array in place. NumPy itself shuffles one of more than 2**32 elements."""
-        if len(values) > LONGEST:
-            self._generator.shuffle(values)
-            return
-        name, state, used, *rest = self._generator.get_state()
-        used = _shuffle(values, state, used)
-        self._generator.set_state((name, state, used, *rest))
+    generator = np.random.RandomState(seed)
+    _, state, used, *_ = generator.get_state()
+    for values in arrays:
+        if max(map(len, arrays)) > LONGEST:
+            generator.shuffle(values)
+        else:
+            used = _shuffle(values, state, used)
 
 
 @njit(cache=True, nogil=True)

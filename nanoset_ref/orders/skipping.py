@@ -4,6 +4,7 @@ The ranges are absolute, in positions of the order they are taken from; everythi
 A lookup costs a binary search in the ranges.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,22 +31,22 @@ class SkippingOrder(Order):
 
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order, self.ranges = order, sorted((int(first), int(stop)) for first, stop in ranges)
-        firsts, stops = np.array(self.ranges, dtype=np.int64).reshape(-1, 2).T
-        before = np.append(0, stops)
-        if (firsts >= stops).any() or (firsts < before[:-1]).any() or before[-1] > len(order):
+        edges = np.array([0, *itertools.chain(*self.ranges), len(order)])
+        kept, skipped = np.diff(edges)[::2], np.diff(edges)[1::2]  # lengths, one after the other: 2 2 96
+        if min(kept) < 0 or min(skipped, default=1) < 1:
             raise ValueError(
                 f"skip ranges must not be empty, overlap or leave the {len(order)} positions of the order; "
                 f"got {self.ranges}"
             )
-        self._skipped: Int64Array = np.append(0, np.cumsum(stops - firsts))
-        self._firsts = firsts
-        self._gaps = firsts - self._skipped[:-1]  # the position here at which each range is left out
-        super().__init__(order.dataset_lengths, None, len(order) - int(self._skipped[-1]), order.random_seed)
+        self._kept = edges.reshape(-1, 2)  # first and stop of each stretch that is kept, in the order: 0 2, 4 100
+        self._shifts = np.append(0, np.cumsum(skipped))  # how much further a stretch lies there than here: 0 2
+        super().__init__(order.dataset_lengths, None, int(kept.sum()), order.random_seed)
         self.name, self.dataset_weights, self.weighted = order.name, order.dataset_weights, order.weighted
 
     def original(self, positions: Int64Array) -> Int64Array:
         """Positions in the order that ranges were taken from."""
-        return positions + self._skipped[np.searchsorted(self._gaps, positions, side="right")]
+        begins = self._kept[:, 0] - self._shifts
+        return positions + self._shifts[np.searchsorted(begins, positions, side="right") - 1]
 
     def _identity(self) -> dict[str, object]:
         return {"order": self.order.fingerprint, "skipped": self.ranges}
@@ -55,11 +56,9 @@ class SkippingOrder(Order):
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         found = self.order.positions(dataset, sample, int(self.original(np.array(until))))
-        here = found - self._skipped[np.searchsorted(self._firsts, found, side="right")]
-        return here[self.original(here) == found]
+        stretch = np.searchsorted(self._kept[:, 0], found, side="right") - 1
+        return (found - self._shifts[stretch])[found < self._kept[stretch, 1]]
 
     def _counts(self, until: int) -> Int64Array:
-        end = int(self.original(np.array(until)))
-        passed = [edges for edges in self.ranges if edges[0] < end]
-        skipped = sum(self.order.counts(stop) - self.order.counts(first) for first, stop in passed)
-        return self.order.counts(end) - skipped
+        end, counts = int(self.original(np.array(until))), self.order.counts
+        return counts(end) - sum(counts(stop) - counts(first) for first, stop in self.ranges if first < end)

@@ -186,10 +186,10 @@ class StatelessOrder(Order):
             counts[source] += share_of(self._tree, source, window)
         return counts
 
-    def coverage(self, dataset: int, until: int) -> tuple[int, int]:
+    def coverage(self, until: int) -> list[tuple[int, int]]:
         """As `Order.coverage`, without counting: a source is read through before a sample of it repeats."""
-        read, length = int(self.counts(until)[dataset]), int(self.dataset_lengths[dataset])
-        return min(read, length), -(-read // max(length, 1))
+        reads = zip(self.counts(until).tolist(), self.dataset_lengths.tolist(), strict=True)
+        return [(min(read, length), -(-read // max(length, 1))) for read, length in reads]
 
     def _check_start(self, position: int) -> None:
         if position < self.start.position:
