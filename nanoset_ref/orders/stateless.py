@@ -8,19 +8,18 @@ way back from a sample works out one window of 64 positions for each of its read
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from nanoset_ref.orders.base import Int64Array, Order, Weights, normalize_weights
+from nanoset_ref.orders.base import Int64Array, Order, Weights
 from nanoset_ref.orders.permutation import derive, sides, unpermute, walk
 from nanoset_ref.orders.shares import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
-Excess = Literal["raise", "renormalise"]
 
 
 class Ledger(NamedTuple):
@@ -32,7 +31,7 @@ class Ledger(NamedTuple):
     """
 
     position: int
-    reads: tuple[int, ...]
+    reads: Sequence[int]
 
 
 class StatelessOrder(Order):
@@ -52,12 +51,10 @@ class StatelessOrder(Order):
             belong to the earlier order and raise IndexError here.
         max_repetitions: how often a sample may be read in all, earlier plans included, up to num_samples: one number or
             one per source (1.5: half of the samples twice). None: no limit.
-        excess: what happens if a source would be read more often: "raise", or "renormalise", which lowers its weight.
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
-            another number of sources; a negative limit; with "raise" a source above its limit; with "renormalise" too
-            few samples in all sources together.
+            another number of sources; a source that would be read more often than it may.
     """
 
     name = "stateless"
@@ -71,14 +68,13 @@ class StatelessOrder(Order):
         *,
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
-        excess: Excess = "raise",
     ) -> None:
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
         lengths = self.dataset_lengths
         if start is None:
-            start = Ledger(0, (0,) * len(lengths))
-        elif not isinstance(start, Ledger):
-            start = Ledger(start["position"], tuple(start["reads"]))
+            start = Ledger(0, [0] * len(lengths))
+        elif isinstance(start, Mapping):
+            start = Ledger(**start)
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
             raise ValueError(
                 f"a ledger counts from 0, each of the order's {len(lengths)} sources: keep dropped sources with "
@@ -92,65 +88,32 @@ class StatelessOrder(Order):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
         self.start = start
         if start.position:
-            self.options = {"start": {"position": start.position, "reads": list(start.reads)}}
+            self.options = {"start": {"position": start.position, "reads": [*start.reads]}}
         family = np.uint64(derive(self.random_seed, 1))
         self._keys = np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64)
         self._shapes = np.array([sides(length) for length in lengths], dtype=np.uint64)
         self._reads = np.array(start.reads, dtype=np.int64)
-        self._share_out(dataset_weights)
-        if max_repetitions is not None:
-            self._limit(max_repetitions, excess)
-
-    def _share_out(self, weights: Weights | None) -> None:
-        """Share the positions out anew. Without weights a source has as many parts of the whole as samples, and so an
-        epoch is exact; with weights there is one endless epoch.
-        """
-        parts, self._epoch = self.dataset_lengths, self.samples_per_epoch
-        if weights is not None:
-            self.weighted, self.dataset_weights = True, normalize_weights(weights, len(parts))
-            rounded = np.rint(self.dataset_weights * WEIGHT_PARTS)
-            parts = np.maximum(rounded, self.dataset_weights > 0).astype(np.int64)
-            self._epoch = MAX_SAMPLES
-        self._tree = build_tree(parts.tolist())
         self._key = np.uint64(derive(self.random_seed, 0))
-        if self.start.position:
-            self._key = np.uint64(derive(self._key, self.start.position))
+        if start.position:
+            self._key = np.uint64(derive(self._key, start.position))
+        # without weights a source has as many parts of the whole as samples, and so an epoch is exact
+        parts, self._epoch = lengths, self.samples_per_epoch
+        if self.weighted:  # there is one endless epoch
+            rounded = np.rint(self.dataset_weights * WEIGHT_PARTS).astype(np.int64)
+            parts, self._epoch = np.maximum(rounded, self.dataset_weights > 0), MAX_SAMPLES
+        self._tree = build_tree(parts.tolist())
+        if max_repetitions is not None:
+            self._limit(max_repetitions)
 
-    def _limit(self, max_repetitions: float | Sequence[float], excess: Excess) -> None:
-        """Hold the run against a limit, and lower the weights of sources above it if that is asked for.
-
-        1. count what each source will have given by the end of the run, earlier plans included
-        2. those above their limit get just what they may still give, and what they lose goes to the others in
-           proportion; where rounding still gives one too many, the next time it gets as many less
-        3. again from 1, until none is above its limit
-        """
-        limits = np.broadcast_to(np.asarray(max_repetitions, dtype=np.float64), self.dataset_lengths.shape)
-        if excess not in get_args(Excess):
-            raise ValueError(f"excess must be one of {get_args(Excess)}; got {excess!r}")
-        if not (limits >= 0).all():
-            raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
-        weights, left = self.dataset_weights, self.num_samples - self.start.position
-        most = np.floor(limits * np.maximum(self.dataset_lengths, 1))
-        room = np.maximum(most - self._reads, 0)  # samples still allowed
-        aim, capped = room, np.zeros(len(room), dtype=np.bool_)
-        while (over := np.maximum(self.counts() - self._reads - room, 0)).any():
-            if excess == "raise":
-                source = int(over.argmax())
-                times = self.counts()[source] / self.dataset_lengths[source]
-                raise ValueError(
-                    f"dataset {source} would be read {times:.2f} times, max_repetitions allows {limits[source]:g}: "
-                    'lower its weight, shorten the run, or take excess="renormalise"'
-                )
-            aim = np.maximum(aim - over * capped, 0)
-            capped |= over > 0
-            free = np.where(capped, 0, weights)
-            if not free.any():
-                raise ValueError(
-                    f"all sources together may give {room[weights > 0].sum():.0f} more samples under max_repetitions, "
-                    f"the run asks for {left}: shorten it, or allow more repetitions"
-                )
-            rest = max(left - aim[capped].sum(), 0)
-            self._share_out(np.where(capped, aim, free / free.sum() * rest))
+    def _limit(self, max_repetitions: float | Sequence[float]) -> None:
+        """Hold what each source will have given by the end of the run against a limit."""
+        counts = self.counts()
+        times = counts / np.maximum(self.dataset_lengths, 1)
+        for source in np.flatnonzero((times > max_repetitions) & (counts > self._reads)):
+            raise ValueError(
+                f"dataset {source} would be read {times[source]:.2f} times, max_repetitions allows {max_repetitions}: "
+                "lower its weight or shorten the run"
+            )
 
     def ledger(self, k: int) -> Ledger:
         """How far the run has read before position k."""
