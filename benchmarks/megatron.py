@@ -157,8 +157,7 @@ def write_corpus(folder: Path, megabytes: int) -> str:
     lengths = lengths_of(tokens // 400)
     lengths = lengths[np.cumsum(lengths) <= tokens]
     with MMapIndexedDatasetBuilder(folder / "corpus.bin", np.uint16) as builder:
-        builder.add_documents(np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16), lengths)
-        builder.finalize(folder / "corpus.idx")
+        builder.write(np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16), lengths)
     return str(folder / "corpus")
 
 

@@ -103,6 +103,15 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
+    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None)."""
+    parts = [re.split(r"=(?=[-+.\d][-+.\de]*$)", item) for item in items]
+    paths, weights = [part[0] for part in parts], [float(part[1]) for part in parts if part[1:]]
+    if weights and len(weights) < len(paths):
+        raise ValueError(f"give every file a weight or none, got {list(items)}")
+    return paths, weights or None
+
+
 def one_line(error: BaseException) -> str:
     """What an error says, on one line."""
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -109,7 +109,7 @@ KINDS = {
     "bin and idx": (r"^t[.](bin|idx)", read_pair, "bin$", 3),
     "ds": (r"^t[.]ds", partial(read_tokens, "t.ds"), NONE, 3),
     "compressed": ("cd$", read_compressed, NONE, 1),
-    "index": ("^cache/", lambda folder: {name: ids.tolist() for name, ids in indexes_of(folder).items()}, NONE, 1),
+    "index": ("^cache/", lambda folder: [ids.tolist() for ids in indexes_of(folder)], NONE, 1),
     "chunks": ("^mixed/", read_chunks, NONE, 1),
     "yaml": ("yaml$", lambda folder: load_config(folder / "run.yaml"), ANY, 0.3),
     **{f"{name}'s state": (f"^{name}", partial(go_on, name, make), ANY, 0.5) for name, make in LOADERS.items()},

@@ -35,8 +35,8 @@ def staged_loader_of(folder):
 
 
 def indexes_of(folder):
-    arrays = {"sample": np.arange(99, dtype=np.int64), "shuffle": np.arange(9, dtype=np.uint32)}
-    return cached(folder / "cache", {"seed": 1}, lambda: arrays)
+    arrays = np.arange(99, dtype=np.int64), np.arange(9, dtype=np.uint32)
+    return cached(folder / "cache", {"seed": 1}, ("sample", "shuffle"), lambda: arrays)
 
 
 def write_inputs(folder, version, checkpoints="unused"):

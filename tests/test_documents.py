@@ -197,7 +197,7 @@ def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path: Path, blende
     prefixes = []
     for name, lengths in (("a", [3, 1, 5, 2, 6]), ("b", [4, 0, 4, 9])):
         with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.uint16) as builder:
-            builder.add_documents(np.full(sum(lengths), 7), lengths)
+            builder.write(np.full(sum(lengths), 7), lengths)
             builder.finalize(tmp_path / f"{name}.idx")
         prefixes.append(str(tmp_path / name))
     path = dict.fromkeys(prefixes, 1.0) if blended else prefixes[0]

@@ -22,7 +22,7 @@ def rows(tmp_path_factory):
     with TokenFileWriter(folder / "a.npy", dtype="uint16") as writer:
         writer.write(np.arange(sum(LENGTHS)), LENGTHS)
     with MMapIndexedDatasetBuilder(folder / "a.bin", np.uint16) as builder:
-        builder.add_documents(np.arange(sum(LENGTHS)), LENGTHS)
+        builder.write(np.arange(sum(LENGTHS)), LENGTHS)
         builder.finalize(folder / "a.idx")
     options = {"data_path": str(folder / "a"), "split": "1,0,0", "split_num_samples": (None, 0, 0)}
     config = NanosetConfig(random_seed=3, sequence_length=4, path_to_cache=str(folder / "cache"), **options)

@@ -156,7 +156,7 @@ def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example)
 def test_a_pair_is_one_by_each_of_its_names(example, tmp_path):
     prefix = tmp_path / "pair"
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
-        builder.add_documents(np.arange(40 * S + 1), [40 * S + 1])
+        builder.write(np.arange(40 * S + 1), [40 * S + 1])
         builder.finalize(f"{prefix}.idx")
     expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
     for path in (prefix, f"{prefix}.bin", f"{prefix}.idx"):

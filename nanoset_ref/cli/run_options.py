@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.file_commands import Unsaid
-from nanoset_ref.command import UsageError, at_least
+from nanoset_ref.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
@@ -125,12 +124,3 @@ def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
             f"this run has no steps: its {len(stretches[0].dataset)} samples fill none; give --num-samples"
         )
     raise IndexError(f"step {step} is not one of this run's steps {first} to {first + steps - 1}")
-
-
-def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
-    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None)."""
-    parts = [re.split(r"=(?=[-+.\d][-+.\de]*$)", item) for item in items]
-    paths, weights = [part[0] for part in parts], [float(part[1]) for part in parts if part[1:]]
-    if weights and len(weights) < len(paths):
-        raise ValueError(f"give every file a weight or none, got {list(items)}")
-    return paths, weights or None

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -141,11 +140,8 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
 # ---- one writer per format: a context whose `write` takes documents
 
 
-@contextlib.contextmanager
-def _megatron(path: Path, *, dtype: np.dtype[Any], overwrite: bool, **facts: Any) -> Iterator[Any]:
-    with MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite) as builder:
-        yield SimpleNamespace(write=builder.add_documents)
-        builder.finalize(path.with_suffix(".idx"))
+def _megatron(path: Path, *, dtype: np.dtype[Any], overwrite: bool, **facts: Any) -> MMapIndexedDatasetBuilder:
+    return MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite)
 
 
 WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _megatron, ".ds": DatatroveWriter}

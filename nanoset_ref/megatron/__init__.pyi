@@ -1,5 +1,5 @@
-from .blending import BlendedNanoset as BlendedNanoset
 from .builder import NanosetBuilder as NanosetBuilder
+from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
 from .dialect import MegatronCollator as MegatronCollator
 from .index_cache import IndexCacheWarning as IndexCacheWarning

@@ -14,8 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from nanoset_ref.megatron.blending import BlendedNanoset
-from nanoset_ref.megatron.dataset import MegatronNanoset
+from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
 

@@ -7,12 +7,13 @@ was opened. Nothing here grows with the corpus but the mappings themselves.
 The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
 ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
 (i == i_next) it is document[offset : offset_next + 1], not document[offset:] + document[:offset_next].
+
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and blended_dataset.py (core_v0.16.1).
 """
 
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.megatron.index_cache import cached
+from nanoset_ref.megatron.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
-from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
+from nanoset_ref.megatron.mappings import blend_by_weight, blend_everything, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
 
@@ -117,23 +118,21 @@ class PartRows(Rows):
         return np.concatenate(found)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
-        """As `Rows.usage`. No sample is read twice, but its documents may be: repetitions are passes over them."""
+        """As `Rows.usage`. No sample is read twice, but its documents are, once in each epoch of the index."""
         length, extra, uses = self.sequence_length, self.row_length - self.sequence_length, []
-        before, after = (np.bincount(self.dataset_index[:k], minlength=len(self.parts)) for k in (start, stop))
+        before, after = (np.bincount(self.dataset_index[:k], minlength=len(self.parts)).tolist() for k in (start, stop))
         for part, share, first, last in zip(self.parts, normalise(self.shares), before, after, strict=True):
-            tokens, stream = part.tokens_per_epoch, part.tokens_per_epoch * part.epochs.num_epochs
-            starts = part.shuffle_index[:last].astype(np.int64) * length
-            passes = np.union1d(starts // tokens, (starts + length - 1) // tokens)
+            tokens, epochs = part.tokens_per_epoch, part.epochs.num_epochs
             use = SourceUse(
                 path=str(part.corpus.path),
                 weight=share,
                 num_samples=(tokens - extra) // length,
-                read=int(last - first),
-                epochs=float((last - first) * length / tokens),
-                distinct=int(last),
-                repetitions=len(passes),
-                tokens=stream,
-                tail_tokens=stream - extra - len(part) * length,
+                read=last - first,
+                epochs=(last - first) * length / max(tokens, 1),
+                distinct=last,
+                repetitions=epochs,
+                tokens=tokens * epochs,
+                tail_tokens=tokens * epochs - extra - len(part) * length,
             )
             uses.append(use)
         return uses
@@ -183,42 +182,107 @@ class MegatronNanoset(PartRows):
             f"the {self.split} split of {corpus.path_prefix} is sequences {self.first}:{self.stop} of {len(corpus)}, "
             "without tokens: give it a larger part, or leave it out with a 0 in split",
         )
-        extra, drop = config.add_extra_token_to_sequence, config.drop_last_partial_validation_sequence
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
             self.num_samples,
             self.sequence_length,
-            extra_token=extra,
-            drop_last_partial=drop or self.split != "valid",
+            extra_token=config.add_extra_token_to_sequence,
+            drop_last_partial=config.drop_last_partial_validation_sequence or self.split != "valid",
         )
-        split, length = (lengths, self.first, self.stop, self.epochs), self.sequence_length
-        build = partial(build_mappings, *split, length, config.random_seed, extra_token=extra)
-        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, build)
-        self.document_index, self.sample_index, self.shuffle_index = arrays.values()
+        names = "document_index", "sample_index", "shuffle_index"
+        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, names, self._build_index)
+        self.document_index, self.sample_index, self.shuffle_index = arrays
         self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
+
+    def _build_index(self) -> Arrays:
+        lengths, seed, extra = (
+            self.corpus.sequence_lengths,
+            self.config.random_seed,
+            self.row_length > self.sequence_length,
+        )
+        split = lengths, self.first, self.stop, self.epochs
+        return [*build_mappings(*split, self.sequence_length, seed, extra_token=extra).values()]
 
     def routes(self, positions: Positions) -> Iterable[Route]:
         return [(0, np.arange(len(positions)), positions)]
 
     @property
     def plan(self) -> dict[str, Any]:
-        config, epochs = self.config, self.epochs
+        fields = "sequence_length", "add_extra_token_to_sequence", "random_seed", "pad_id"
         return {
             "corpus": self.corpus.fingerprint,
             "sequences": [self.first, self.stop],
-            "sequence_length": config.sequence_length,
-            "add_extra_token_to_sequence": config.add_extra_token_to_sequence,
-            "random_seed": config.random_seed,
-            "num_epochs": epochs.num_epochs,
-            "separate_final_epoch": epochs.separate_final_epoch,
-            "num_samples": epochs.num_samples,
-            "pad_id": config.pad_id,
+            **{name: getattr(self.config, name) for name in fields},
+            **dataclasses.asdict(self.epochs),
         }
 
     def __repr__(self) -> str:
         what = f"{self.corpus.path_prefix!r}, {self.split}: sequences {self.first:,}:{self.stop:,}"
         size = f"sequence_length={self.sequence_length}, {len(self):,} samples, {self.epochs.num_epochs} epochs"
         return f"MegatronNanoset({what}, {size}, seed={self.config.random_seed})"
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class BlendedNanoset(PartRows):
+    """A blend of MegatronNanosets of one split.
+
+    Args:
+        datasets: the parts.
+        weights: their shares, positive; with `size` None numbers of samples, all of which are read once.
+        size: samples in the blend, or None.
+        config: as of the parts.
+
+    Attributes:
+        dataset_index: int16 [len]. dataset_sample_index: int64 [len]. counts: int64 [datasets], samples taken of each.
+            shares: the weights, normalised if there is a size.
+
+    Raises:
+        ValueError: a part without samples, or the blend takes more of a part than it has.
+    """
+
+    datasets: Sequence[MegatronNanoset]
+    weights: Sequence[float]
+    size: int | None
+    config: NanosetConfig
+
+    def __post_init__(self) -> None:
+        config, self.split = self.config, self.datasets[0].split
+        self.sequence_length, self.row_length = config.sequence_length, config.row_length
+        self.row_dtype = np.result_type(*(dataset.row_dtype for dataset in self.datasets))
+        for dataset in self.datasets:
+            require(
+                len(dataset),
+                f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the split a larger part, "
+                "or leave the corpus out of it with data_path_per_split",
+            )
+        self.shares = self.weights if self.size is None else normalise(self.weights)
+        description = {"index": "blend", "weights": self.shares, "size": self.size}
+        names = "dataset_index", "dataset_sample_index", "counts"
+        arrays = cached(config.path_to_cache, description, names, self._build_index)
+        self.dataset_index, self.dataset_sample_index, self.counts = arrays
+        for dataset, takes in zip(self.datasets, self.counts, strict=True):
+            require(
+                takes <= len(dataset),
+                f"the {self.split} blend takes more samples than there are of {dataset.corpus.path_prefix}: raise "
+                f"mid_level_dataset_surplus (now {config.mid_level_dataset_surplus}) two- or tenfold, or ask for fewer",
+            )
+
+    def _build_index(self) -> Arrays:
+        return blend_everything(self.shares) if self.size is None else blend_by_weight(self.shares, self.size)
+
+    def routes(self, positions: Positions) -> Iterable[Route]:
+        sources, samples = self.dataset_index[positions], self.dataset_sample_index[positions]
+        for source in np.unique(sources).tolist():
+            places = np.flatnonzero(sources == source)
+            yield source, places, samples[places]
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        return {"datasets": [dataset.plan for dataset in self.datasets], "weights": self.shares, "size": self.size}
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{share:.4f}" for share in normalise(self.shares))
+        return f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, shares {shares})"
 
 
 @njit(cache=True, nogil=True)

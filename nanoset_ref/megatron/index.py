@@ -7,12 +7,13 @@ The flags are the fields of `NanosetConfig`. A run with the same fields finds ev
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from nanoset_ref.command import run
+from nanoset_ref.command import paths_and_weights, run
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
@@ -61,17 +62,9 @@ def build_indexes(options: IndexOptions) -> None:
 
 
 def parse_data_path(items: Sequence[str]) -> list[Any]:
-    """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"].
-
-    Raises:
-        ValueError: weights for some of them only.
-    """
-    parts = [item.rpartition("=") for item in items]
-    if not any(name for name, _, _ in parts):
-        return list(items)
-    if not all(name for name, _, _ in parts):
-        raise ValueError(f"give every prefix a weight (prefix=weight) or none, got {' '.join(items)}")
-    return [entry for name, _, weight in parts for entry in (float(weight), name)]
+    """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"]."""
+    paths, weights = paths_and_weights(items)
+    return [*itertools.chain(*zip(weights, paths, strict=True))] if weights else paths
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:

@@ -6,7 +6,7 @@ lock, the others wait and map; where a filesystem has no locks, or nodes share n
 rename makes harmless. No torch.distributed, no pickle.
 
     <folder>/<hash>.<array>.npy    the arrays
-    <folder>/<hash>.json           the description, the arrays' names, and a seal over both and the arrays; written last
+    <folder>/<hash>.json           the description, and a seal over it and the arrays; written last
 
 Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s per GB): a bit that
 flipped on the disk changes no time stamp. What does not hold is rebuilt, with a warning. Upstream checks nothing and
@@ -18,7 +18,7 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +30,27 @@ from nanoset_ref.files import PathLike, atomic_write_set, lock, read_json, seal
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 4
-Arrays = dict[str, NDArray[Any]]
+FORMAT_VERSION = 5
+Arrays = Sequence[NDArray[Any]]
 
 
 class IndexCacheWarning(UserWarning):
     """A cached index was damaged or foreign and is built again, or the cache cannot be written."""
 
 
-def cached(folder: PathLike | None, description: dict[str, Any], build: Callable[[], Arrays]) -> Arrays:
+def cached(
+    folder: PathLike | None, description: dict[str, Any], names: Sequence[str], build: Callable[[], Arrays]
+) -> Arrays:
     """The arrays of `build`, from the cache if they lie there.
 
     Args:
         folder: the cache, made if missing; None builds in memory and writes nothing.
         description: everything the arrays depend on; JSON-serialisable.
+        names: of the arrays, in their files.
         build: makes the arrays.
 
     Returns:
-        The arrays by name; mapped, and so read-only, if there is a cache.
+        The arrays; mapped, and so read-only, if there is a cache.
 
     Warns:
         IndexCacheWarning: an entry was damaged and is built again; or the folder cannot be written, and the arrays stay
@@ -57,52 +60,45 @@ def cached(folder: PathLike | None, description: dict[str, Any], build: Callable
         return build()
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
     entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
+    paths = [entry.with_suffix(f".{name}.npy") for name in names]
     try:
-        return _load(entry, text) or _build(entry, text, build)
+        return _load(entry, text, paths) or _build(entry, text, paths, build)
     except OSError as error:
         message = f"the index cache {folder} is of no use, the index is built in memory: {error}"
         warnings.warn(message, IndexCacheWarning, stacklevel=2)
         return build()
 
 
-def _build(entry: Path, text: str, build: Callable[[], Arrays]) -> Arrays:
+def _build(entry: Path, text: str, paths: Sequence[Path], build: Callable[[], Arrays]) -> Arrays:
     entry.parent.mkdir(parents=True, exist_ok=True)
     with open(entry.with_name("index.lock"), "ab") as turn:
         with contextlib.suppress(OSError):  # a filesystem without locks
             lock(turn, wait=True)
-        if arrays := _load(entry, text):
+        if arrays := _load(entry, text, paths):
             return arrays
         logger.info("building the index %s", entry)
         arrays = build()
-        with atomic_write_set([*_paths(entry, arrays).values(), entry], overwrite=True) as (*files, record):
-            for file, array in zip(files, arrays.values(), strict=True):
+        with atomic_write_set([*paths, entry], overwrite=True) as (*files, record):
+            for file, array in zip(files, arrays, strict=True):
                 np.save(file, array, allow_pickle=False)
                 file.flush()
-            written = {name: file.name for name, file in zip(arrays, files, strict=True)}
-            record.write(json.dumps(_record(text, written), indent=1).encode())
-    return _load(entry, text) or arrays
+            record.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
+    return _load(entry, text, paths) or arrays
 
 
-def _load(entry: Path, text: str) -> Arrays | None:
+def _load(entry: Path, text: str, paths: Sequence[Path]) -> Arrays | None:
     """Map an entry; None if there is none, or, with a warning, if it is damaged."""
     if not entry.exists():
         return None
     try:
-        record = read_json(entry)
-        paths = _paths(entry, record["arrays"])
-        if record != _record(text, paths):
+        if read_json(entry) != _record(text, paths):
             raise ValueError("its content is not what was written")
-        return {name: np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for name, path in paths.items()}
-    except (OSError, ValueError, TypeError, LookupError) as error:
+        return [np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for path in paths]
+    except (OSError, ValueError) as error:
         warnings.warn(f"the cached index {entry} is built again: {error}", IndexCacheWarning, stacklevel=4)
         return None
 
 
-def _record(text: str, paths: Mapping[str, PathLike]) -> dict[str, Any]:
+def _record(text: str, paths: Sequence[PathLike]) -> dict[str, Any]:
     """What the .json holds of an entry whose arrays lie at these paths."""
-    content = json.dumps([text, *paths])
-    return {"description": json.loads(text), "arrays": list(paths), "seal": seal(content, *paths.values())}
-
-
-def _paths(entry: Path, names: Iterable[str]) -> dict[str, Path]:
-    return {name: entry.with_suffix(f".{name}.npy") for name in names}
+    return {"description": json.loads(text), "seal": seal(text, *paths)}

@@ -33,7 +33,7 @@ from nanoset_ref.tokens import Tokens
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
 DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()]  # of codes 1, 2, ...
-PIECE = 1 << 16  # bytes
+PIECE = 1 << 16  # ids
 
 
 class IndexedDatasetError(ValueError):
@@ -103,9 +103,12 @@ class MMapIndexedDataset(Tokens):
         self.sequence_modes = modes if size > expected else None
         # 3. what they must satisfy
         ordered = entries > 0 and ends[0] == 0 and ends[-1] == sequences and np.all(ends[1:] >= ends[:-1])
-        require(ordered, f"{name} is damaged: its document entries must run from 0 to {sequences}; copy it again")
         total, found = _end_to_end(lengths, pointers, self.dtype.itemsize), self.path.stat().st_size
-        require(total >= 0, f"{name} is damaged: its sequences must lie end to end; copy it again")
+        require(
+            ordered and total >= 0,
+            f"{name} is damaged: its document entries must run from 0 to {sequences}, its sequences must lie end to "
+            "end; copy it again",
+        )
         require(
             found == total,
             f"{self.path} has {found} bytes, its index {name.name} speaks of {total}: it is truncated or belongs to "
@@ -129,18 +132,13 @@ class MMapIndexedDataset(Tokens):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: all of .idx; of .bin the size and 256 evenly spread pieces of 64 KiB (up to 16 MiB,
-        all).
+        """32 hexadecimal digits: all of .idx, and of .bin 256 evenly spread pieces of 64 Ki ids (up to 16 Mi, all).
 
         The path is not in it.
         """
-        size = self.path.stat().st_size
-        digest = xxhash.xxh3_128(f"{checksum(self.idx_path)} {size}".encode())
-        starts = np.linspace(0, size - PIECE, 256, dtype=np.int64) if size > 256 * PIECE else range(0, size, PIECE)
-        with open(self.path, "rb") as file:
-            for start in starts:
-                file.seek(start)
-                digest.update(file.read(PIECE))
+        digest = xxhash.xxh3_128(checksum(self.idx_path).encode())
+        for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
+            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).tobytes())
         return digest.hexdigest()
 
     def __len__(self) -> int:

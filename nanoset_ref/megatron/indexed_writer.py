@@ -20,7 +20,7 @@ from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapInde
 
 
 class MMapIndexedDatasetBuilder:
-    """Write one .bin/.idx pair; a context manager, to be ended with `finalize`.
+    """Write one .bin/.idx pair; a context manager, which calls `finalize` unless there was an error.
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
@@ -62,7 +62,7 @@ class MMapIndexedDatasetBuilder:
         self._append(tensor, lengths, modes)
         self.end_document()
 
-    def add_documents(self, ids: ArrayLike, lengths: ArrayLike) -> None:
+    def write(self, ids: ArrayLike, lengths: ArrayLike) -> None:
         """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
 
         As upstream's preprocessing has it, a document without tokens is one without sequences.
@@ -114,9 +114,13 @@ class MMapIndexedDatasetBuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Without `finalize`, what was written disappears."""
-        self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
+    def __exit__(self, kind: type | None, *error: object) -> None:
+        """After an error, what was written disappears."""
+        try:
+            if kind is None and not self._bin.closed:
+                self.finalize(self.idx_path)
+        finally:
+            self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
     def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
         ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64)
@@ -163,5 +167,4 @@ def merge_corpora(
     with MMapIndexedDatasetBuilder(f"{output_prefix}.bin", first.dtype, modes, overwrite=overwrite) as merged:
         for prefix in prefixes:
             merged.add_index(prefix)
-        merged.finalize(f"{output_prefix}.idx")
     return MMapIndexedDataset(output_prefix)

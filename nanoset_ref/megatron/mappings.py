@@ -79,14 +79,12 @@ def plan_epochs(
         drop_last_partial: whether a last, shorter sample is left out.
 
     Raises:
-        ValueError: samples are requested of a split without tokens (upstream counts epochs forever).
+        ZeroDivisionError: samples are requested of a split without tokens (upstream counts epochs forever).
     """
     extra = int(extra_token)
     # 1.
     wanted = 0 if num_samples is None else num_samples * sequence_length + extra
-    if wanted > 0 and tokens_per_epoch == 0:
-        raise ValueError(f"{num_samples} samples cannot be drawn from no tokens, in however many epochs")
-    epochs = max(1, -(-wanted // max(1, tokens_per_epoch)))
+    epochs = max(1, -(-wanted // tokens_per_epoch)) if wanted else 1
     # 2.
     inputs = max(0, epochs * tokens_per_epoch - extra)
     samples = inputs // sequence_length

@@ -119,7 +119,7 @@ class NanosetConfig(DocumentOptions):
         """For train, valid and test the name, the corpora, begin and end as fractions of each corpus, and the samples
         wanted (None: one epoch); no corpora or no fractions: the split is not used.
         """
-        paths = listed(self.data_path_per_split or [self.data_path] * len(SPLITS))
+        paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
         bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
         return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))
@@ -132,10 +132,9 @@ def read_blend(data_path: DataPath) -> Blend:
         ValueError: no prefix, or a weight that is not a positive number.
     """
     entries: Any = data_path
-    if isinstance(data_path, (str, os.PathLike)):
-        entries = [data_path]
-    elif isinstance(data_path, Mapping):
-        entries = [entry for prefix, weight in data_path.items() for entry in (weight, prefix)]
+    if isinstance(data_path, Mapping):
+        entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
+    entries = listed(entries)
     if not entries:
         raise ValueError("data_path must name at least one corpus, got none")
     weights = None

@@ -46,11 +46,10 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
 
         def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
             full = lengths != only_eod
-            builder.add_documents(ids[np.repeat(full, lengths)], lengths * full)
+            builder.write(ids[np.repeat(full, lengths)], lengths * full)
 
         yield SimpleNamespace(write=write)
         require(builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token")
-        builder.finalize(f"{path_prefix}.idx")
 
 
 @in_rank_0

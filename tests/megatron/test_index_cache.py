@@ -17,7 +17,7 @@ import pytest
 from nanoset_ref.megatron import BlendedNanoset, NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.index_cache import Arrays, IndexCacheWarning, cached
 
-DESCRIPTION = {"index": "test", "seed": 1}
+DESCRIPTION, NAMES = {"index": "test", "seed": 1}, ("a", "empty")
 
 
 class Builder:
@@ -28,25 +28,25 @@ class Builder:
 
     def __call__(self) -> Arrays:
         self.calls += 1
-        return {"a": np.full(300, self.value, dtype=np.int32), "empty": np.empty(0, dtype=np.int64)}
+        return np.full(300, self.value, dtype=np.int32), np.empty(0, dtype=np.int64)
 
 
 def test_an_index_is_built_once_and_mapped_read_only(tmp_path: Path) -> None:
     build, other, folder = Builder(), Builder(1), tmp_path / "new" / "folder"
     for _ in range(2):
-        arrays = cached(folder, DESCRIPTION, build)
-        assert (arrays["a"].tolist(), arrays["empty"].shape) == ([5] * 300, (0,))
-        assert isinstance(arrays["a"].base, np.memmap)
+        values, empty = cached(folder, DESCRIPTION, NAMES, build)
+        assert (values.tolist(), empty.shape) == ([5] * 300, (0,))
+        assert isinstance(values.base, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
-            arrays["a"][0] = 1
-        assert cached(folder, {"seed": 2}, other)["a"][0] == 1, "another description is another index"
+            values[0] = 1
+        assert cached(folder, {"seed": 2}, NAMES, other)[0][0] == 1, "another description is another index"
     assert (build.calls, other.calls) == (1, 1)
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     build = Builder()
     for _ in range(2):
-        assert cached(None, DESCRIPTION, build)["a"][0] == 5
+        assert cached(None, DESCRIPTION, NAMES, build)[0][0] == 5
     assert build.calls == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -68,18 +68,12 @@ def flip_a_bit(folder: Path) -> None:
     entry(folder, ".a.npy").write_bytes(data)
 
 
-def drop_name(path: Path) -> None:
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"arrays": record["arrays"][1:]}))
-
-
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda folder: os.truncate(entry(folder, ".a.npy"), 200),
     "a flipped bit": flip_a_bit,
     "no description": lambda folder: entry(folder, ".json").write_text(""),
     "another description": describe_something_else,
     "a list as description": lambda folder: entry(folder, ".json").write_text("[1, 2]"),
-    "an array less": lambda folder: drop_name(entry(folder, ".json")),
     "an array missing": lambda folder: entry(folder, ".a.npy").unlink(),
     "a pickle": lambda folder: np.save(entry(folder, ".a.npy"), np.array([{}], dtype=object), allow_pickle=True),
     "another shape": lambda folder: np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32)),
@@ -98,27 +92,27 @@ def test_a_damaged_index_is_built_again_with_a_warning(
         return SimpleNamespace(st_mode=found.st_mode, st_size=found.st_size, st_ctime_ns=0)
 
     monkeypatch.setattr(Path, "stat", timeless)
-    cached(tmp_path, DESCRIPTION, build)
+    cached(tmp_path, DESCRIPTION, NAMES, build)
     DAMAGES[damage](tmp_path)
     with pytest.warns(IndexCacheWarning, match="is built again"):
-        assert cached(tmp_path, DESCRIPTION, build)["a"].tolist() == [5] * 300
+        assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
     assert build.calls == 2
-    assert cached(tmp_path, DESCRIPTION, build)["a"].tolist() == [5] * 300
+    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
     assert build.calls == 2
 
 
 def test_an_index_that_was_never_finished_is_built_without_a_word(tmp_path: Path) -> None:
     build = Builder()
-    cached(tmp_path, DESCRIPTION, build)
+    cached(tmp_path, DESCRIPTION, NAMES, build)
     entry(tmp_path, ".json").unlink()
-    assert cached(tmp_path, DESCRIPTION, build)["a"][0] == 5
+    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
     assert build.calls == 2
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_survived(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.warns(IndexCacheWarning, match="is of no use, the index is built in memory"):
-        assert cached(tmp_path / "file" / "cache", DESCRIPTION, Builder())["a"][0] == 5
+        assert cached(tmp_path / "file" / "cache", DESCRIPTION, NAMES, Builder())[0][0] == 5
 
 
 def test_an_error_while_building_leaves_nothing(tmp_path: Path) -> None:
@@ -126,15 +120,15 @@ def test_an_error_while_building_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        cached(tmp_path, DESCRIPTION, fail)
+        cached(tmp_path, DESCRIPTION, NAMES, fail)
     assert [path.name for path in tmp_path.iterdir()] == ["index.lock"]
 
 
 def build_and_report(folder: Path, barrier: Any, results: Any) -> None:
     build = Builder()
     barrier.wait()
-    arrays = cached(folder, DESCRIPTION, build)
-    results.put((build.calls, int(arrays["a"].sum())))
+    values, _ = cached(folder, DESCRIPTION, NAMES, build)
+    results.put((build.calls, int(values.sum())))
 
 
 def test_of_many_processes_one_builds(tmp_path: Path) -> None:

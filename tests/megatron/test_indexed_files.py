@@ -133,20 +133,21 @@ def test_ids_that_do_not_fit_raise(tmp_path: Path, dtype: Any, bad: int) -> None
 def test_what_a_writer_refuses(tmp_path: Path) -> None:
     with pytest.raises(IndexedDatasetError, match="the format knows"):
         MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.uint32)
-    with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
+    with (
+        pytest.raises(IndexedDatasetError, match="call end_document"),
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder,
+    ):
         with pytest.raises(IndexedDatasetError, match="0.5. does not fit"):
             builder.add_item([0.5])
         with pytest.raises(IndexedDatasetError, match="add up to the 2 ids"):
             builder.add_document([1, 2], [3])
         builder.add_item([1])
-        with pytest.raises(IndexedDatasetError, match="call end_document"):
-            builder.finalize(tmp_path / "a.idx")
-    assert list(tmp_path.iterdir()) == []
     with (
-        MMapIndexedDatasetBuilder(tmp_path / "a.bin", multimodal=True) as builder,
         pytest.raises(IndexedDatasetError, match="got 1 modes for 2 sequences"),
+        MMapIndexedDatasetBuilder(tmp_path / "a.bin", multimodal=True) as builder,
     ):
         builder.add_document([1, 2], [1, 1], [0])
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- merging

@@ -166,5 +166,5 @@ def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, ru
 def test_forms_of_a_data_path_on_the_command_line() -> None:
     assert parse_data_path(["a", "b"]) == ["a", "b"]
     assert parse_data_path(["a=3", "b=0.5", "a=1"]) == [3.0, "a", 0.5, "b", 1.0, "a"]
-    with pytest.raises(ValueError, match="give every prefix a weight"):
+    with pytest.raises(ValueError, match="give every file a weight or none"):
         parse_data_path(["a=3", "b"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -204,7 +203,7 @@ def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace
             ours, refusal = NanosetBuilder(config).build(), None
         except ValueError as error:
             ours, refusal = [], error
-        if re.search("without tokens|from no tokens", str(refusal)):
+        if "without tokens" in str(refusal):
             event("upstream would count epochs forever")
             return
         try:
