@@ -157,7 +157,7 @@ def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)([sample])
     assert batch["input_ids"] == TensorPointer(0)
     assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
-    with pytest.raises(ValueError, match="must have 4 tokens, got 5"):
+    with pytest.raises(ValueError, match=r"must have 4 tokens, got \[5\]"):
         DataCollatorForCLMWithPositionIds(3, 0, 0, 0)([sample])
 
 
@@ -166,7 +166,7 @@ def test_broken_folders_are_named(golden, tmp_path):
         datatrove_files(tmp_path)
     shutil.copytree(golden / "datatrove/plain", tmp_path / "plain")
     path = tmp_path / "plain/00000_unshuffled.ds"
-    with pytest.raises(TokenFileError, match="token_size=4 contradicts"):
+    with pytest.raises(TokenFileError, match="got '2', where token_size=4"):
         DatatroveFile(path, token_size=4)
     path.with_name(path.name + ".index").write_bytes(b"\x01" + bytes(7))
     with pytest.raises(TokenFileError, match="does not end with the 2338 tokens"):

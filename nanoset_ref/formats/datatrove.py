@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.collator import Batch, TensorPointer, as_tensors
-from nanoset_ref.documents import loss_mask, position_ids, starts_after_eos
+from nanoset_ref.collator import Batch, DataCollatorForCLM, TensorPointer
+from nanoset_ref.documents import DocumentOptions, position_ids, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import Weights
+from nanoset_ref.orders.base import Int64Array, Pairs, Weights
+from nanoset_ref.rows import SampleBlock
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
 
@@ -56,10 +57,9 @@ class DatatroveFile(Tokens):
         tokenizer, _, size = self._metadata_text().partition("\n")[0].rpartition("|")
         if not self.metadata.is_file():
             size = str(token_size or 2)
-        if size not in ("2", "4"):
-            raise TokenFileError(f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}")
-        if token_size not in (None, int(size)):
-            raise TokenFileError(f"{path}: token_size={token_size} contradicts {self.metadata.name}, which says {size}")
+        if size not in ("2", "4") or token_size not in (None, int(size)):
+            begins = f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            raise TokenFileError(f"{begins}, where token_size={token_size}")
         self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         # datatrove itself writes empty files, and counts no samples in them
@@ -73,15 +73,13 @@ class DatatroveFile(Tokens):
         return {"tokenizer": self._tokenizer} if self._tokenizer else {}
 
     @cached_property
-    def document_offsets(self) -> NDArray[np.int64] | None:
+    def document_offsets(self) -> Int64Array | None:
         """int64 [documents + 1], from the index; None without one."""
         if not self.index.is_file():
             return None
         self.check_unchanged()
-        ends = np.fromfile(self.index, dtype="<u8").astype(np.int64)
-        offsets = np.append(0, ends)
-        whole = self.index.stat().st_size == ends.nbytes
-        if not whole or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
+        offsets = np.append(0, np.fromfile(self.index, dtype="<i8"))
+        if self.index.stat().st_size % 8 or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
             raise TokenFileError(f"{self.index} does not end with the {self.num_tokens} tokens of its file")
         return offsets
 
@@ -177,11 +175,11 @@ class FolderOrder(Order):
     def _identity(self) -> dict[str, object]:
         return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
-    def lookup(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def lookup(self, positions: Int64Array) -> Pairs:
         folders, samples = self.order[positions]
         return self.pairs(self.order.firsts[folders] + samples)
 
-    def _positions(self, dataset: int, sample: int, until: int) -> NDArray[np.int64]:
+    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         (folder,), (sample,) = self.order.pairs(np.array([self.firsts[dataset] + sample]))
         return self.order.positions(folder, sample, until)
 
@@ -226,7 +224,7 @@ class DatatroveNanoset(Nanoset):
         )
         self.eos_token_id = eos_token_id
 
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
+    def __getitems__(self, positions: Sequence[int] | Int64Array) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
         indices = np.asarray(positions, dtype=np.int64)
         rows, eos = self.read(indices), self.eos_token_id
         ids = position_ids(self.starts(indices) if eos is None else starts_after_eos(rows, eos))
@@ -262,24 +260,19 @@ class DataCollatorForCLMWithPositionIds:
     cp_size: int = 1
     cp_rank: int = 0
 
+    def __post_init__(self) -> None:
+        self.ranks = self.input_pp_rank, self.output_pp_rank
+        asked = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
+        self._collate = DataCollatorForCLM(self.sequence_length, *self.ranks, self.current_pp_rank, asked)
+
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        feeds, judges = self.input_pp_rank, self.output_pp_rank
-        home = {"input_ids": feeds, "position_ids": feeds, "label_ids": judges, "label_mask": judges}
-        batch: Batch = {name: TensorPointer(rank) for name, rank in home.items()}
-        if self.current_pp_rank not in (feeds, judges):
-            return batch
-        rows = np.stack([example["input_ids"] for example in examples]).astype(np.int64)
-        positions = np.stack([example["positions"] for example in examples])
-        if rows.shape[1] != self.sequence_length + 1:
-            raise ValueError(f"samples must have {self.sequence_length + 1} tokens, got {rows.shape[1]}")
-        if not self.use_doc_masking:
-            positions = np.tile(np.arange(rows.shape[1]), (len(rows), 1))
-        width = self.sequence_length // self.cp_size
-        mine = slice(self.cp_rank * width, (self.cp_rank + 1) * width)
-        fields = {
-            "input_ids": rows[:, :-1][:, mine],
-            "position_ids": positions[:, :-1],
-            "label_ids": rows[:, 1:][:, mine],
-            "label_mask": loss_mask(positions == 0)[:, mine],
-        }
-        return batch | as_tensors({name: fields[name] for name in home if home[name] == self.current_pp_rank})
+        if self.current_pp_rank in self.ranks:
+            rows, positions = (np.stack([example[name] for example in examples]) for name in ("input_ids", "positions"))
+            starts = (positions if self.use_doc_masking else np.indices(rows.shape)[1]) == 0
+            examples = SampleBlock(rows.astype(np.int64), lambda: starts)
+        batch, width = self._collate(examples), self.sequence_length // self.cp_size
+        del batch["input_mask"]
+        for name in batch.keys() - {"position_ids"}:
+            if not isinstance(batch[name], TensorPointer):
+                batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
+        return batch

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref.files import PathLike
 from nanoset_ref.tokens import TokenFileError, Tokens, open_tokens
 
-MAX_ID = 1 << 28  # a flag per id is kept up to the largest
+MAX_ID = 1 << 24  # a count per id is kept up to the largest
 FEWEST = 8  # documents from which on an id that occurs once for each is no coincidence
 
 
@@ -80,12 +80,16 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     offsets = file.known_documents()
     lengths = np.diff(offsets)
-    used, eos_ids, closed = np.zeros(0, dtype=np.bool_), 0, 0
+    counts, closed = np.zeros(0, dtype=np.int64), 0
     seen: set[bytes] = set()
     repeated = []
     for ids, sizes in file.blocks():
-        used = _mark(used, ids, file)
-        eos_ids += int(np.count_nonzero(ids == eos))
+        lowest, largest = int(ids.min(initial=0)), int(ids.max(initial=0))
+        if lowest < 0 or largest >= MAX_ID:
+            raise TokenFileError(
+                f"{file.path} holds values {lowest} to {largest}, which are no token ids: another dtype?"
+            )
+        counts = np.bincount(ids, minlength=len(counts)) + np.pad(counts, (0, max(largest + 1 - len(counts), 0)))
         ends = np.cumsum(sizes)
         closed += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
         for document in np.split(ids, ends[:-1]):
@@ -104,24 +108,14 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
         mean=float(lengths.mean()),
         longest=int(lengths.max()),
         length_histogram=_histogram(lengths),
-        distinct_ids=int(np.count_nonzero(used)),
-        largest_id=len(used) - 1,
+        distinct_ids=int(np.count_nonzero(counts)),
+        largest_id=len(counts) - 1,
         eos_token_id=eos,
-        eos_share=None if eos is None else eos_ids / file.num_tokens,
+        eos_share=None if eos is None else int(counts[eos : eos + 1].sum()) / file.num_tokens,
         documents_ending_in_eos=None if eos is None else closed,
         duplicate_documents=len(repeated),
         duplicate_tokens=sum(repeated),
     )
-
-
-def _mark(used: NDArray[np.bool_], ids: NDArray[Any], file: Tokens) -> NDArray[np.bool_]:
-    """The flags of the ids that occur, with those in `ids` set."""
-    lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
-    if lowest < 0 or highest >= MAX_ID:
-        raise TokenFileError(f"{file.path} holds values {lowest} to {highest}, which are no token ids: another dtype?")
-    used = np.pad(used, (0, max(highest + 1 - len(used), 0)))
-    used[ids] = True
-    return used
 
 
 def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -151,16 +145,13 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
     checksum = ", checksum as in the manifest" if file.check_content() else ""
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
     ids_said = f"ids below {limit:,}" if limit else "ids not negative (no vocabulary size known: give --vocab-size)"
-    of_last_id, first, last, ends = 0, 0, file.tokens[-1:], [file.tokens[:0]]
+    of_last_id, first, ends = 0, 0, [file.tokens[:0]]
     for ids, sizes in file.blocks():
-        wrong = ids[ids < 0] if limit is None else ids[(ids < 0) | (ids >= limit)]
+        wrong = np.flatnonzero((ids < 0) | (ids >= (limit or 2**63)))
         if len(wrong):
-            token = first + int(np.flatnonzero(ids == wrong[0])[0])
-            vocabulary = "" if limit is None else f" of {limit} ids"
-            raise TokenFileError(
-                f"{file.path}: token {token} has the id {wrong[0]}, outside the vocabulary{vocabulary}"
-            )
-        of_last_id += int(np.count_nonzero(ids == last))
+            found = f"token {first + wrong[0]} has the id {ids[wrong[0]]}"
+            raise TokenFileError(f"{file.path}: {found}, outside the vocabulary of {limit} ids")
+        of_last_id += int(np.count_nonzero(ids == file.tokens[-1:]))
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
     offsets = file.known_documents()

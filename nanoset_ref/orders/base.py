@@ -22,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 Int64Array = NDArray[np.int64]
+Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
 Weights = Sequence[float] | NDArray[np.float64]
 BLOCK = 1 << 20  # positions looked up at once
 
@@ -84,8 +85,8 @@ class Order(ABC):
         """Make what the order stores, if it stores anything."""
 
     @abstractmethod
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Datasets and samples, int64 [n] each, at positions [n] of which all are known to be in [0, num_samples)."""
+    def lookup(self, positions: Int64Array) -> Pairs:
+        """The datasets and samples at positions [n] of which all are known to be in [0, num_samples)."""
 
     @abstractmethod
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
@@ -93,7 +94,7 @@ class Order(ABC):
 
     def _counts(self, until: int) -> Int64Array:
         """How often each dataset is read in positions [0, until)."""
-        return np.array([readings.sum() for readings in self._readings(until)], dtype=np.int64)
+        return np.array([readings.sum() for readings in self.readings(0, until)], dtype=np.int64)
 
     def _identity(self) -> dict[str, object]:
         """All that the pairs depend on, `num_samples` left out: what the fingerprint is made of."""
@@ -147,20 +148,20 @@ class Order(ABC):
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
         """For each dataset the different samples read in positions [0, until), and readings of the one read most."""
-        return [(int(np.count_nonzero(readings)), int(readings.max(initial=0))) for readings in self._readings(until)]
+        return [(int(np.count_nonzero(readings)), int(readings.max(initial=0))) for readings in self.readings(0, until)]
 
-    def _readings(self, until: int) -> list[NDArray[np.uint32]]:
-        """For each dataset [length]: how often each of its samples is read in positions [0, until)."""
+    def readings(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
+        """For each dataset [length]: how often each of its samples is read in positions [start, stop)."""
         readings = np.zeros(self.samples_per_epoch, dtype=np.uint32)
-        period = self.samples_per_epoch if self.repeats else until
-        for first in range(0, min(until, period), BLOCK):
-            positions = np.arange(first, min(first + BLOCK, until, period))
+        begin, period = (0, self.samples_per_epoch) if self.repeats else (start, stop)
+        for first in range(begin, min(stop, period), BLOCK):
+            positions = np.arange(first, min(first + BLOCK, stop, period))
             datasets, samples = self.lookup(positions)
-            times = 1 + (until - 1 - positions) // period
+            times = (stop - 1 - positions) // period - (start - 1 - positions) // period
             np.add.at(readings, self.firsts[datasets] + samples, times.astype(np.uint32))
         return np.split(readings, self.firsts[1:])
 
-    def pairs(self, instances: NDArray[Any]) -> tuple[Int64Array, Int64Array]:
+    def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""
         return _pairs(self.firsts, instances)
 
@@ -178,7 +179,7 @@ class NumberedOrder(Order):
 
     numbers: NDArray[Any]
 
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(self.numbers[positions % len(self.numbers)])
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum
-from nanoset_ref.orders.base import Int64Array, NumberedOrder, Order
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Order, Pairs
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class IdentityOrder(Order):
     keeps_shares = False
     repeats = True
 
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(positions % self.samples_per_epoch)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.orders.base import Int64Array, Order
+from nanoset_ref.orders.base import Int64Array, Order, Pairs
 
 
 class SkippingOrder(Order):
@@ -51,7 +51,7 @@ class SkippingOrder(Order):
     def _identity(self) -> dict[str, object]:
         return {"order": self.order.fingerprint, "skipped": self.ranges}
 
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> Pairs:
         return self.order.lookup(self.original(positions))
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from nanoset_ref.orders.base import Int64Array, Order, Weights
+from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, sides, unpermute, walk
 from nanoset_ref.orders.shares import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
@@ -122,7 +122,7 @@ class StatelessOrder(Order):
     def _identity(self) -> dict[str, object]:
         return super()._identity() | self.options
 
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def lookup(self, positions: Int64Array) -> Pairs:
         self._check_start(positions.min(initial=self.num_samples))
         sources, numbers = locate(self._tree, self._epoch, self._key, positions - self.start.position)
         return sources, _read(self.dataset_lengths, self._shapes, self._keys, sources, self._reads[sources] + numbers)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
 
-BLOCK = 1 << 20  # positions looked up at once
 MAX_EPOCHS = 1 << 16  # a damaged count would be followed for days
 Key = tuple[str, int]
 
@@ -117,9 +116,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
     if isinstance(changed, StatelessOrder) and changed.start.position > consumed:
         begins = f"the new plan begins at position {changed.start.position}"
         raise ValueError(f"{begins}, the saved run had read up to {consumed}")
-    before = saved.readings(going_on, first, consumed)
-    as_saved = saved.readings(going_on, consumed, until)
-    as_new = new.readings(changed, consumed, until)
+    before = going_on.readings(first, consumed)
+    as_saved = going_on.readings(consumed, until)
+    as_new = changed.readings(consumed, until)
     unit = math.gcd(*saved.strides, *new.strides)
     files = []
     for key, name in (saved.names | new.names).items():
@@ -171,16 +170,7 @@ class _Plan:
             raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
         return order
 
-    def readings(self, order: Order, start: int, stop: int) -> list[NDArray[np.int64]]:
-        """For each file, how often each of its samples is read in positions [start, stop)."""
-        readings = [np.zeros(length, dtype=np.int64) for length in self.lengths]
-        for first in range(start, stop, BLOCK):
-            datasets, samples = order[first : min(first + BLOCK, stop)]
-            for dataset, counts in enumerate(readings):
-                counts += np.bincount(samples[datasets == dataset], minlength=len(counts))
-        return readings
-
-    def spread(self, readings: list[NDArray[np.int64]], key: Key, unit: int) -> NDArray[np.int64]:
+    def spread(self, readings: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
         """How often each stretch of `unit` tokens of a file is read, if its samples are that often."""
         stretches = np.zeros(-(-key[1] // unit), dtype=np.int64)
         for other, counts, stride in zip(self._keys, readings, self.strides, strict=True):
