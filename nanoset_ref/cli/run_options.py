@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least, paths_and_weights
-from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
@@ -63,7 +63,7 @@ class RunOptions(Unsaid):
 
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
-        pairs = [Path(path).suffix in (".bin", ".idx") or MMapIndexedDataset.exists(path) for path in paths]
+        pairs = [Path(path).suffix in (".bin", ".idx") or Path(f"{path}.idx").is_file() for path in paths]
         if all(pairs) and not self.row_length:
             return self._megatron_rows([path.removesuffix(".bin").removesuffix(".idx") for path in paths], weights)
         if any(pairs) and not self.row_length:

@@ -62,7 +62,7 @@ def convert_parts(
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
     with written_together(), contextlib.ExitStack() as stack:
-        options: dict[str, Any] = {"dtype": width, "overwrite": overwrite, **description}
+        options = description | {"dtype": width, "overwrite": overwrite}
         writers = [stack.enter_context(WRITERS[target.suffix](target, **options)) for target in targets]
         written = [content_hash(_copied(sources, *it)) for it in zip(parts.values(), writers, strict=True)]
     try:

@@ -54,9 +54,9 @@ class DatatroveFile(Tokens):
         self.index, self.metadata = index_and_metadata(path)
         super().__init__(path, self.index, self.metadata)
         self.windows = windows
-        tokenizer, _, size = self._metadata_text().partition("\n")[0].rpartition("|")
-        if not self.metadata.is_file():
-            size = str(token_size or 2)
+        found = self.metadata.is_file()
+        self._said = self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
+        tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
             begins = f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
             raise TokenFileError(f"{begins}, where token_size={token_size}")
@@ -64,9 +64,6 @@ class DatatroveFile(Tokens):
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
         # datatrove itself writes empty files, and counts no samples in them
         self.num_tokens = self.count_ids() if self.path.stat().st_size else 0
-
-    def _metadata_text(self) -> str:
-        return self.metadata.read_bytes().decode(errors="replace") if self.metadata.is_file() else ""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -85,9 +82,8 @@ class DatatroveFile(Tokens):
 
     def check_content(self) -> bool:
         """Compare the set with the seal that `convert` adds to its .metadata, behind what datatrove writes there."""
-        content = self._metadata_text()
-        text, _, found = content.rpartition("\n")
-        if content.count("\n") < 3 and "xxh3_128:" not in content:
+        text, _, found = self._said.rpartition("\n")
+        if self._said.count("\n") < 3 and "xxh3_128:" not in self._said:
             return False
         self.known_documents()
         if found != seal(text, self.path, self.index):

@@ -10,11 +10,9 @@ first: unless a flag about documents is set, upstream makes that sample's loss m
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from nanoset_ref.collator import Batch, Collator, as_tensors, shared
 from nanoset_ref.documents import Starts, attention_mask
@@ -55,30 +53,27 @@ class MegatronCollator(Collator):
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
         """As `Collator.split`; documents are found by their EOD."""
-        for part in rows.split(batch_size):
-            yield self._batch(part.numpy())
-
-    def _batch(self, rows: NDArray[Any]) -> Batch:
         config = self.config
-        # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
-        text = np.empty((len(rows), config.sequence_length + 1), dtype=np.int64)
-        text[:, -1] = config.pad_id
-        text[:, : config.row_length] = rows
-        # 2. documents, pads, and the labels that count
-        fields = self._documents.fields(text) if self._documents.names else {}
-        padded = text == config.pad_id
-        counted = ~padded[:, 1:]
-        if config.eod_mask_loss:
-            counted &= fields.pop("label_mask")
-        if padded.any():
-            np.putmask(text, padded, 0)
-        # 3. what Megatron always delivers
-        batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
-        if counted.all():
-            batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
-        else:
-            batch["loss_mask"] = counted.astype(np.float32)
-        batch["position_ids"] = self._positions.expand(counted.shape)
-        if config.create_attention_mask and not config.reset_attention_mask:
-            batch["attention_mask"] = attention_mask(np.zeros_like(counted))
-        return as_tensors(batch | fields)
+        for part in rows.split(batch_size):
+            # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
+            text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
+            text[:, -1] = config.pad_id
+            text[:, : config.row_length] = part.numpy()
+            # 2. documents, pads, and the labels that count
+            fields = self._documents.fields(text) if self._documents.names else {}
+            padded = text == config.pad_id
+            counted = ~padded[:, 1:]
+            if config.eod_mask_loss:
+                counted &= fields.pop("label_mask")
+            if padded.any():
+                np.putmask(text, padded, 0)
+            # 3. what Megatron always delivers
+            batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
+            if counted.all():
+                batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
+            else:
+                batch["loss_mask"] = counted.astype(np.float32)
+            batch["position_ids"] = self._positions.expand(counted.shape)
+            if config.create_attention_mask and not config.reset_attention_mask:
+                batch["attention_mask"] = attention_mask(np.zeros_like(counted))
+            yield as_tensors(batch | fields)

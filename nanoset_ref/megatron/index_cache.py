@@ -61,44 +61,44 @@ def cached(
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
     entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
     paths = [entry.with_suffix(f".{name}.npy") for name in names]
+
+    def load() -> Arrays | None:
+        """Map the entry; None if there is none, or, with a warning, if it is damaged."""
+        if not entry.exists():
+            return None
+        try:
+            if read_json(entry) != _record(text, paths):
+                raise ValueError("its content is not what was written")
+            return [np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for path in paths]
+        except (OSError, ValueError) as error:
+            warnings.warn(f"the cached index {entry} is built again: {error}", IndexCacheWarning, stacklevel=3)
+            return None
+
+    def write(arrays: Arrays) -> None:
+        logger.info("writing the index %s", entry)
+        with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
+            for file, array in zip(files, arrays, strict=True):
+                np.save(file, array, allow_pickle=False)
+                file.flush()
+            last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
+
     try:
-        return _load(entry, text, paths) or _build(entry, text, paths, build)
+        if arrays := load():
+            return arrays
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with open(entry.with_name("index.lock"), "ab") as turn:
+            with contextlib.suppress(OSError):  # a filesystem without locks
+                lock(turn, wait=True)
+            if arrays := load():
+                return arrays
+            write(arrays := build())
+        return load() or arrays
     except OSError as error:
         message = f"the index cache {folder} is of no use, the index is built in memory: {error}"
         warnings.warn(message, IndexCacheWarning, stacklevel=2)
         return build()
 
 
-def _build(entry: Path, text: str, paths: Sequence[Path], build: Callable[[], Arrays]) -> Arrays:
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with open(entry.with_name("index.lock"), "ab") as turn:
-        with contextlib.suppress(OSError):  # a filesystem without locks
-            lock(turn, wait=True)
-        if arrays := _load(entry, text, paths):
-            return arrays
-        logger.info("building the index %s", entry)
-        arrays = build()
-        with atomic_write_set([*paths, entry], overwrite=True) as (*files, record):
-            for file, array in zip(files, arrays, strict=True):
-                np.save(file, array, allow_pickle=False)
-                file.flush()
-            record.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
-    return _load(entry, text, paths) or arrays
-
-
-def _load(entry: Path, text: str, paths: Sequence[Path]) -> Arrays | None:
-    """Map an entry; None if there is none, or, with a warning, if it is damaged."""
-    if not entry.exists():
-        return None
-    try:
-        if read_json(entry) != _record(text, paths):
-            raise ValueError("its content is not what was written")
-        return [np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for path in paths]
-    except (OSError, ValueError) as error:
-        warnings.warn(f"the cached index {entry} is built again: {error}", IndexCacheWarning, stacklevel=4)
-        return None
-
-
-def _record(text: str, paths: Sequence[PathLike]) -> dict[str, Any]:
-    """What the .json holds of an entry whose arrays lie at these paths."""
-    return {"description": json.loads(text), "seal": seal(text, *paths)}
+def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
+    """What the .json holds of an entry whose arrays lie in these files."""
+    return {"description": json.loads(text), "seal": seal(text, *files)}

@@ -71,7 +71,7 @@ class MMapIndexedDataset(Tokens):
     def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
         self.path_prefix, self.mmap = os.fspath(path_prefix), mmap
         self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
-        if not self.exists(path_prefix):
+        if not (self.path.is_file() and self.idx_path.is_file()):
             raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
         super().__init__(self.path, self.idx_path)
         self._read_index()
@@ -115,11 +115,6 @@ class MMapIndexedDataset(Tokens):
             "another index; copy or write both again",
         )
         self.num_tokens = total // self.dtype.itemsize
-
-    @staticmethod
-    def exists(path_prefix: PathLike) -> bool:
-        """Whether both files are there."""
-        return all(os.path.isfile(f"{os.fspath(path_prefix)}.{suffix}") for suffix in ("bin", "idx"))
 
     @property
     def num_documents(self) -> int:

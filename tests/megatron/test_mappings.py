@@ -44,14 +44,6 @@ def test_mappings_are_those_of_the_plain_way(
         assert one.tolist() == np.array(other).tolist()
 
 
-def test_the_last_epoch_is_apart_below_80_per_cent() -> None:
-    """1,001 tokens, samples of 10: an epoch has 100 samples, two have 200."""
-    for wanted, apart in ((101, True), (179, True), (180, False), (200, False), (201, True)):
-        plan = plan_epochs(1001, wanted, 10)
-        assert (plan.num_epochs, plan.separate_final_epoch) == (2 if wanted <= 200 else 3, apart)
-        assert plan.num_samples_before_final_epoch == ((plan.num_epochs - 1) * 100 if apart else plan.num_samples)
-
-
 def test_the_last_partial_sample_is_counted_in_float32() -> None:
     """2**24 + 2 tokens, so 2**24 + 1 inputs in samples of 2: 8,388,608.5 of them, but float32 sees 2**24 inputs."""
     assert plan_epochs(2**24 + 2, None, 2, drop_last_partial=False).num_samples == 2**23
@@ -64,21 +56,15 @@ def test_no_tokens_are_an_error_where_samples_are_wanted() -> None:
 
 
 @EXAMPLES
-@given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=6), size=st.integers(0, 200))
-def test_a_blend_by_weight_is_the_greedy_one(weights: list[int], size: int) -> None:
-    shares = plain.normalise(weights)
-    index, samples, counts = blend_by_weight(shares, size)
-    assert np.stack([index, samples], axis=1).tolist() == plain.greedy_blend(shares, size).tolist()
-    assert counts.tolist() == np.bincount(index, minlength=len(shares)).tolist()
-    for count, weight in zip(counts.tolist(), weights, strict=True):
-        assert abs(count - Fraction(size * weight, sum(weights))) < len(weights) + 1
-
-
-@EXAMPLES
-@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5))
-def test_a_blend_of_everything_reads_every_sample_once(sizes: list[int]) -> None:
-    index, samples, counts = blend_everything(sizes)
-    blend = np.stack([index, samples], axis=1).tolist()
-    assert blend == plain.blend_everything(sizes).tolist()
-    assert sorted(blend) == [[d, i] for d, size in enumerate(sizes) for i in range(size)]
-    assert counts.tolist() == sizes
+@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), size=st.integers(0, 200))
+def test_blends_are_the_plain_ones_and_have_their_shares(sizes: list[int], size: int) -> None:
+    shares = plain.normalise(sizes)
+    blends = [blend_by_weight(shares, size), blend_everything(sizes)]
+    for (index, samples, counts), expected in zip(
+        blends, [plain.greedy_blend(shares, size), plain.blend_everything(sizes)], strict=True
+    ):
+        assert np.stack([index, samples], axis=1).tolist() == expected.tolist()
+        assert counts.tolist() == np.bincount(index, minlength=len(sizes)).tolist()
+        for count, weight in zip(counts.tolist(), sizes, strict=True):
+            assert abs(count - Fraction(len(index) * weight, sum(sizes))) < len(sizes) + 1
+    assert blends[1][2].tolist() == sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
-from nanoset_ref.collator import DataCollatorForCLM
-from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.megatron import (
     BlendedNanoset,
     MegatronCollator,
@@ -37,17 +35,6 @@ def first_in_order(dataset: MegatronNanoset) -> list[int]:
 
 
 # ---- reading
-
-
-def test_samples_follow_the_mappings_by_hand(write_corpus: Any) -> None:
-    """tokens = range(11); the stream in the order of the document index, cut every 4 tokens, each sample one longer."""
-    prefix = write_corpus([[5], [2], [4]])
-    dataset = build(prefix)
-    sequences = [list(range(5)), [5, 6], [7, 8, 9, 10]]
-    stream = [token for i in dataset.document_index for token in sequences[i]]
-    assert len(dataset) == (11 - 1) // 4
-    for j, k in enumerate(first_in_order(dataset)):
-        assert dataset[k]["input_ids"].tolist() == stream[4 * j : 4 * j + 5]
 
 
 def test_a_sample_within_one_document_is_what_the_pseudocode_gets_wrong(write_corpus: Any) -> None:
@@ -85,6 +72,8 @@ def test_the_kept_partial_sample_of_the_valid_split_is_padded(write_corpus: Any)
     _, valid, _ = NanosetBuilder(config).build()
     assert valid is not None
     assert sorted(valid.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
+    _, dropped, _ = NanosetBuilder(dataclasses.replace(config, drop_last_partial_validation_sequence=True)).build()
+    assert (len(dropped), dropped.plan == valid.plan) == (1, False), "upstream reuses the same index for both"
     row = next(k for k in range(2) if 99 in valid[k]["input_ids"])
     batch = MegatronCollator(config)(valid.__getitems__([row]))
     assert batch["tokens"].tolist() == [[4, 5, 6, 0]]
@@ -107,41 +96,18 @@ def test_a_corpus_of_numbers_is_not_one_of_tokens(write_corpus: Any) -> None:
         build(write_corpus([[9]], dtype=np.float32))
 
 
-# ---- with the house's collator, sampler and DataLoader
-
-
-def test_the_loader_of_the_house_reads_it(write_corpus: Any) -> None:
-    dataset = build(write_corpus([[50], [30], [21]]))
-    loader = build_nanoset_dataloader(dataset, micro_batch_size=3, dp_rank=1, dp_size=2)
-    rows = dataset.read(np.array([1, 3, 5]))
-    batch = next(iter(loader))
-    assert batch["input_ids"].tolist() == rows[:, :-1].tolist()
-    assert batch["label_ids"].tolist() == rows[:, 1:].tolist()
-    assert loader.state_dict()["plan"] == dataset.plan
+# ---- in other processes
 
 
 @pytest.mark.parametrize("cache", [True, False])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_read_the_same(write_corpus: Any, tmp_path: Path, cache: bool, context: str) -> None:
-    one, two = write_corpus([[50], [30]], "one"), write_corpus([[40]], "two")
-    dataset = build(
-        {one: 1.0, two: 2.0}, split_num_samples=(12, 0, 0), path_to_cache=tmp_path / "cache" if cache else None
-    )
-    loader = DataLoader(
-        dataset, batch_size=4, num_workers=1, collate_fn=DataCollatorForCLM(4, 0, 0, 0), multiprocessing_context=context
-    )
-    assert [batch["input_ids"].tolist() for batch in loader] == [
-        dataset.read(np.arange(k, k + 4))[:, :-1].tolist() for k in (0, 4, 8)
-    ]
-
-
-def test_what_travels_is_small_with_a_cache(write_corpus: Any, tmp_path: Path) -> None:
-    prefix = write_corpus([[50_000]])
-    dataset = build(prefix, path_to_cache=tmp_path / "cache")
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert len(pickle.dumps(dataset)) < 5_000 < dataset.sample_index.nbytes
-    assert copy.fingerprint == dataset.fingerprint
-    assert copy.read(np.arange(9)).tolist() == dataset.read(np.arange(9)).tolist()
+def test_what_travels_is_small_and_reads_the_same(write_corpus: Any, tmp_path: Path, cache: bool) -> None:
+    one, two = write_corpus([[50_000]], "one"), write_corpus([[40]], "two")
+    options = {"split_num_samples": (9000, 0, 0), "path_to_cache": tmp_path / "cache" if cache else None}
+    for dataset in (build(one, **options), build({one: 1.0, two: 2.0}, **options)):
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert len(pickle.dumps(dataset)) < 5_000
+        assert copy.fingerprint == dataset.fingerprint
+        assert copy.read(np.arange(9)).tolist() == dataset.read(np.arange(9)).tolist()
 
 
 # ---- where tokens come from and go to
@@ -187,33 +153,33 @@ def test_spans_name_every_token_and_positions_invert_them(
             assert dataset.positions_of(source, document, tokens, until).tolist() == expected
 
 
-def test_documents_that_do_not_exist_are_refused(write_corpus: Any) -> None:
-    dataset = build(write_corpus([[9]]))
-    for source, document, tokens in ((0, 1, None), (1, 0, None), (0, 0, (3, 10))):
-        with pytest.raises(IndexError, match="there is no|there are no tokens"):
-            dataset.positions_of(source, document, tokens)
-
-
 # ---- identity
 
 
-def test_a_fingerprint_changes_with_whatever_changes_a_sample(write_corpus: Any, tmp_path: Path) -> None:
-    prefix = write_corpus([[90], [40]])
-    base = build(prefix, split_num_samples=(40, None, None))
-    same = build(prefix, split_num_samples=(41, None, None), path_to_cache=tmp_path / "c", mmap_bin_files=False)
-    assert base.epochs == same.epochs
-    assert base.fingerprint == same.fingerprint
-    for fields in (
-        {"random_seed": 8},
-        {"sequence_length": 5},
-        {"split": "1,1,0"},
-        {"split_num_samples": (200, None, None)},
-        {"add_extra_token_to_sequence": False},
-        {"pad_id": 5},
+def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_corpus: Any, tmp_path: Path) -> None:
+    prefix, cache = write_corpus([[90], [40]]), tmp_path / "c"
+    asked: dict[str, Any] = {"split_num_samples": (40, None, None)}
+    base = build(prefix, **asked)
+    same = build(prefix, split_num_samples=(41, None, None), path_to_cache=cache, mmap_bin_files=False)
+    assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
+    for number, fields in enumerate(
+        [
+            {"random_seed": 8},
+            {"sequence_length": 5},
+            {"split": "1,1,0"},
+            {"split_num_samples": (200, None, None)},
+            {"add_extra_token_to_sequence": False},  # here upstream reuses the old index
+            {"pad_id": 5},
+        ]
     ):
-        assert build(prefix, **({"split_num_samples": (40, None, None)} | fields)).fingerprint != base.fingerprint
-    other = write_corpus([[50]], "b")
-    prints = {build({prefix: 1, other: weight}, split_num_samples=(30, 0, 0)).fingerprint for weight in (1, 2)}
+        other, uncached = (build(prefix, **(asked | fields), path_to_cache=where) for where in (cache, None))
+        assert other.fingerprint != base.fingerprint
+        assert len(list(cache.glob("*.json"))) >= number + 2
+        assert other.read(np.arange(len(other))).tolist() == uncached.read(np.arange(len(other))).tolist()
+    prints = {
+        build({prefix: 1, write_corpus([[50]], "b"): weight}, split_num_samples=(30, 0, 0)).fingerprint
+        for weight in (1, 2)
+    }
     assert len(prints) == 2
 
 
