@@ -18,7 +18,7 @@ from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.files import PathLike, listed
 from nanoset_ref.gather import BucketGatherer, gatherer_of
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 from nanoset_ref.storage import located, side_by_side
 from nanoset_ref.tokens import Tokens, open_tokens
 
@@ -150,11 +150,7 @@ class Nanoset(Rows):
         self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
     ) -> NDArray[np.int64]:
         """As `Rows.positions_of`: the samples that overlap the tokens, then the order's inverse for each."""
-        offsets = self.files[checked_number(source, len(self.files), "file")].known_documents()
-        checked_number(document, len(offsets) - 1, "document")
-        first_token, after = int(offsets[document]), int(offsets[document + 1])
-        start, stop = checked_tokens(tokens, document, after - first_token)
-        begin, end = first_token + start, first_token + stop
+        begin, end = self.token_range(source, document, tokens)
         # sample j holds tokens j * stride .. j * stride + S
         stride = int(self.strides[source])
         first = max(0, -(-(begin - self.sequence_length) // stride))

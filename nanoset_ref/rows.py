@@ -158,6 +158,15 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
             ValueError: the file's document boundaries are not known.
         """
 
+    def token_range(self, source: int, document: int, tokens: tuple[int, int] | None) -> tuple[int, int]:
+        """Begin and end in its file of the tokens that `positions_of` is asked for; it says what is raised."""
+        offsets = self.files[checked_number(source, len(self.files), "file")].known_documents()
+        first, end = offsets[checked_number(document, len(offsets) - 1, "document") :][:2].tolist()
+        start, stop = tokens or (0, end - first)
+        if not 0 <= start <= stop <= end - first:
+            raise IndexError(f"there are no tokens {start}:{stop} in document {document}, which has {end - first}")
+        return first + start, first + stop
+
     @abstractmethod
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each file."""
@@ -243,11 +252,3 @@ def checked_number(number: int, count: int, what: str) -> int:
     if not 0 <= operator.index(number) < count:
         raise IndexError(f"there is no {what} {number}: there are {count}, counted from 0")
     return number
-
-
-def checked_tokens(tokens: tuple[int, int] | None, document: int, length: int) -> tuple[int, int]:
-    """(start, stop) within a document of `length` tokens, None meaning all of it; IndexError if it leaves it."""
-    start, stop = (0, length) if tokens is None else tokens
-    if not 0 <= start <= stop <= length:
-        raise IndexError(f"there are no tokens {start}:{stop} in document {document}, which has {length}")
-    return start, stop

@@ -5,7 +5,6 @@ the one figure here that grows with the corpus. `verify` compares a file with wh
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -154,18 +153,13 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
         of_last_id += int(np.count_nonzero(ids == file.tokens[-1:]))
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
-    offsets = file.known_documents()
-    _check_ends(file, np.concatenate(ends), eos_token_id, of_last_id)
-    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {ids_said}{checksum}"
-
-
-def _check_ends(file: Tokens, lasts: NDArray[Any], eos: int | None, of_last_id: int) -> None:
-    """The EOS id closes every document: as the file says, or as asked, or because the last id stands once for each."""
+    offsets, lasts = file.known_documents(), np.concatenate(ends)
     if "appended_eod" in file.facts:
-        eos = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
-    elif eos is None and of_last_id == len(lasts) >= FEWEST:
-        eos = int(lasts[-1])
-    if eos is not None and np.any(lasts != eos):
-        offsets, changed = file.known_documents(), "a boundary or an id has changed"
-        wrong = np.unique(offsets[offsets > 0])[lasts != eos]
-        raise TokenFileError(f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos} there: {changed}")
+        eos_token_id = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
+    elif eos_token_id is None and of_last_id == len(lasts) >= FEWEST:
+        eos_token_id = int(lasts[-1])
+    if eos_token_id is not None and np.any(lasts != eos_token_id):
+        wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
+        no_eos = f"the document that ends at {wrong[0]} has no EOS id {eos_token_id} there"
+        raise TokenFileError(f"{file.path}: {no_eos}: a boundary or an id has changed")
+    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {ids_said}{checksum}"

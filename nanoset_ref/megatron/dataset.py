@@ -25,7 +25,7 @@ from nanoset_ref.megatron.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import blend_by_weight, blend_everything, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, checked_number, checked_tokens, document_spans
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 
 Positions = NDArray[np.int64]
 Route = tuple[int, Positions, Positions]
@@ -72,13 +72,13 @@ class PartRows(Rows):
             yield corpus, _locate(mappings, layout, places, samples, self.sequence_length, self.row_length)
 
     def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
-        pad_id = self.config.pad_id
+        if not self.config.drop_last_partial_validation_sequence:
+            out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
             if corpus.mmap:
-                _copy(corpus.tokens, pieces, pad_id, out)
+                _copy(corpus.tokens, pieces, out)
                 continue
             for row, begin, end, column in pieces.tolist():
-                out[row, column:] = pad_id
                 out[row, column : column + end - begin] = corpus.read(begin, end)
 
     def _starts(self, positions: Positions) -> Starts:
@@ -105,15 +105,12 @@ class PartRows(Rows):
         self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
     ) -> Positions:
         """As `Rows.positions_of`, in a scan of all positions of the file; nothing is kept."""
-        corpus = self.files[checked_number(source, len(self.files), "file")]
-        checked_number(document, corpus.num_documents, "document")
-        first, end = corpus.document_offsets[document : document + 2].tolist()
-        start, stop = checked_tokens(tokens, document, end - first)
+        begin, end = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
         found = [positions[:0]]
         for block in np.array_split(positions, len(positions) // BLOCK + 1):
             for _, pieces in self.pieces(block):
-                holds = np.maximum(pieces[:, 1], first + start) < np.minimum(pieces[:, 2], first + stop)
+                holds = np.maximum(pieces[:, 1], begin) < np.minimum(pieces[:, 2], end)
                 found.append(block[np.unique(pieces[holds, 0])])
         return np.concatenate(found)
 
@@ -313,12 +310,9 @@ def _locate(mappings, layout, places, samples, sequence_length, row_length):
 
 
 @njit(cache=True, nogil=True)
-def _copy(tokens, pieces, pad_id, out):
-    """Copy pieces into the rows `out`, and fill up with pad_id behind the last of a row."""
+def _copy(tokens, pieces, out):
+    """Copy pieces into the rows `out`."""
     for n in range(len(pieces)):
-        row = pieces[n, 0]
-        source, target = tokens[pieces[n, 1] : pieces[n, 2]], out[row, pieces[n, 3] :]
+        source, target = tokens[pieces[n, 1] : pieces[n, 2]], out[pieces[n, 0], pieces[n, 3] :]
         for i in range(len(source)):  # over two slices the compiler vectorises
             target[i] = source[i]
-        if n + 1 == len(pieces) or pieces[n + 1, 0] > row:
-            target[len(source) :] = pad_id

@@ -39,8 +39,10 @@ def _shuffle(values, state, used):
     places = np.empty(WORDS, dtype=np.int64)
     i = len(values) - 1
     while i > 0:
-        if used == WORDS:
-            twist(state)
+        if used == WORDS:  # the next words
+            for k in range(WORDS):
+                joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
+                state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
             used = 0
         # 1. draw places in [0, i], [0, i-1], ...: a word is masked to the bits of i, and rejected if it is still above
         mask = 1
@@ -50,9 +52,13 @@ def _shuffle(values, state, used):
         stop = min(WORDS, used + i - mask // 2)
         count = 0
         for word in range(used, stop):
-            place = tempered(np.int64(state[word])) & mask
+            place = np.int64(state[word])
+            place ^= place >> 11
+            place ^= (place << 7) & 0x9D2C5680
+            place ^= (place << 15) & 0xEFC60000
+            place = (place ^ (place >> 18)) & mask
             places[count] = place
-            count += place <= i - count
+            count += int(place <= i - count)
         used = stop
         # 2. swap them
         for c in range(count):
@@ -60,20 +66,3 @@ def _shuffle(values, state, used):
             values[i - c], values[j] = values[j], values[i - c]
         i -= count
     return used
-
-
-@njit(cache=True)
-def tempered(word):
-    """What MT19937 gives for a word of its state."""
-    word ^= word >> 11
-    word ^= (word << 7) & 0x9D2C5680
-    word ^= (word << 15) & 0xEFC60000
-    return word ^ (word >> 18)
-
-
-@njit(cache=True)
-def twist(state):
-    """The next 624 words of MT19937's state."""
-    for k in range(WORDS):
-        joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
-        state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
