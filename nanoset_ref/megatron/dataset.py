@@ -175,7 +175,7 @@ class MegatronNanoset(PartRows):
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))
         require(
-            self.tokens_per_epoch or not self.num_samples,
+            self.tokens_per_epoch or self.num_samples is None,
             f"the {self.split} split of {corpus.path_prefix} is sequences {self.first}:{self.stop} of {len(corpus)}, "
             "without tokens: give it a larger part, or leave it out with a 0 in split",
         )

@@ -69,8 +69,11 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
+        self._given = start, max_repetitions
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
-        lengths = self.dataset_lengths
+
+    def _build(self) -> None:
+        (start, max_repetitions), lengths = self._given, self.dataset_lengths
         if start is None:
             start = Ledger(0, [0] * len(lengths))
         elif isinstance(start, Mapping):
@@ -82,38 +85,31 @@ class StatelessOrder(Order):
             )
         if max(self.num_samples, self.samples_per_epoch) > MAX_SAMPLES:
             raise ValueError(
-                f"an order has at most 2**48 positions and samples; got {num_samples}, {self.samples_per_epoch}"
+                f"an order has at most 2**48 positions and samples; got {self.num_samples}, {self.samples_per_epoch}"
             )
         for source in np.flatnonzero((lengths == 0) & (self.dataset_weights > 0)):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
-        self.start = start
+        self.start, self._key = start, np.uint64(derive(self.random_seed, 0))
         if start.position:
             self.options = {"start": {"position": start.position, "reads": [*start.reads]}}
+            self._key = np.uint64(derive(self._key, start.position))
         family = np.uint64(derive(self.random_seed, 1))
         self._keys = np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64)
         self._shapes = np.array([sides(length) for length in lengths], dtype=np.uint64)
         self._reads = np.array(start.reads, dtype=np.int64)
-        self._key = np.uint64(derive(self.random_seed, 0))
-        if start.position:
-            self._key = np.uint64(derive(self._key, start.position))
         # without weights a source has as many parts of the whole as samples, and so an epoch is exact
         parts, self._epoch = lengths, self.samples_per_epoch
         if self.weighted:  # there is one endless epoch
             rounded = np.rint(self.dataset_weights * WEIGHT_PARTS).astype(np.int64)
             parts, self._epoch = np.maximum(rounded, self.dataset_weights > 0), MAX_SAMPLES
         self._tree = build_tree(parts.tolist())
-        if max_repetitions is not None:
-            self._limit(max_repetitions)
-
-    def _limit(self, max_repetitions: float | Sequence[float]) -> None:
-        """Hold what each source will have given by the end of the run against a limit."""
-        counts = self.counts()
-        times = counts / np.maximum(self.dataset_lengths, 1)
-        for source in np.flatnonzero((times > max_repetitions) & (counts > self._reads)):
-            raise ValueError(
-                f"dataset {source} would be read {times[source]:.2f} times, max_repetitions allows {max_repetitions}: "
-                "lower its weight or shorten the run"
-            )
+        if max_repetitions is not None:  # what each source will have given by the end of the run
+            counts = self.counts()
+            times = counts / np.maximum(lengths, 1)
+            for source in np.flatnonzero((times > max_repetitions) & (counts > self._reads)):
+                found = f"dataset {source} would be read {times[source]:.2f} times"
+                way = "lower its weight or shorten the run"
+                raise ValueError(f"{found}, max_repetitions allows {max_repetitions}: {way}")
 
     def ledger(self, k: int) -> Ledger:
         """How far the run has read before position k."""

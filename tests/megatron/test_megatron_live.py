@@ -146,10 +146,12 @@ def config_of(plan: dict[str, Any], prefixes: list[str]) -> NanosetConfig:
     return NanosetConfig(**fields)
 
 
-def ends_in_an_empty_sequence(datasets: list[Any]) -> bool:
-    """A kept partial sample ends in a sequence of no tokens, one token before its beginning: upstream refuses that."""
+def refused_upstream(datasets: list[Any]) -> bool:
+    """A kept partial sample ends in a sequence of no tokens, one token before its beginning; no tokens, cut every
+    single one, are -1 samples to its C++.
+    """
     parts = [part for dataset in datasets if dataset for part in getattr(dataset, "datasets", [dataset])]
-    return any(part.sample_index.min() < 0 for part in parts)
+    return any(part.sample_index.min() < 0 or part.tokens_per_epoch < part.sequence_length == 1 for part in parts)
 
 
 def fresh_item(core: SimpleNamespace, dataset: Any, k: int) -> dict[str, torch.Tensor]:
@@ -210,7 +212,7 @@ def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace
             others = theirs(core, plan, prefixes)
         except (AssertionError, ValueError, IndexError, RuntimeError) as error:
             event(f"upstream refuses: {type(error).__name__}")
-            if refusal is None and not ends_in_an_empty_sequence(ours):
+            if refusal is None and not refused_upstream(ours):
                 raise
             return
         if refusal is not None:
