@@ -116,8 +116,7 @@ def test_files_are_replaced_only_on_request(tmp_path: Path, write_corpus: Any) -
         MMapIndexedDatasetBuilder(f"{prefix}.bin")
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", overwrite=True) as builder:
         builder.add_document([7], [1])
-        builder.finalize(f"{prefix}.idx")
-    assert lists(list(MMapIndexedDataset(prefix))) == [[7]]
+    assert lists(list(MMapIndexedDataset(prefix))) == [[7]], "the end of the context is that of the pair"
 
 
 @pytest.mark.parametrize(("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)])

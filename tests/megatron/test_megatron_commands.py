@@ -134,11 +134,7 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path: Path, write_corpus
     assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin")
 
 
-def test_the_command_is_listed_and_a_key_is_no_list_of_letters(
-    golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]], run: Run
-) -> None:
-    assert "megatron-preprocess" in run(nanoset_ref_main, "--help")
-    assert "--json-keys" in run(nanoset_ref_main, "megatron-preprocess", "--help")
+def test_a_key_is_no_list_of_letters(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]]) -> None:
     options = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": golden / "tokenizer"}
     assert list(preprocess_corpus(corpus[0], tmp_path / "a", json_keys="text", **options)) == [
         f"{tmp_path / 'a'}_text_document"
