@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.megatron.nanoset_config import SPLITS, Bounds, NanosetConfig, Split, normalise
+from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
 
 
 class NanosetBuilder:
@@ -37,12 +37,15 @@ class NanosetBuilder:
             FileNotFoundError, IndexedDatasetError: a corpus that cannot be read.
             ValueError: a split that cannot give what is asked of it; the message says which and the way out.
         """
-        splits = self.config.splits
-        return [self._build(name, splits[name]) if name in wanted and name in splits else None for name in SPLITS]
+        return [self._build(*plan) if plan[0] in wanted else None for plan in self.config.splits]
 
-    def _build(self, name: str, split: Split) -> MegatronNanoset | BlendedNanoset:
-        config, (prefixes, weights, bounds, size) = self.config, split
-        read = functools.partial(self._read, name, bounds)
+    def _build(
+        self, split: str, blend: Blend | None, bounds: Bounds | None, size: int | None
+    ) -> MegatronNanoset | BlendedNanoset | None:
+        if blend is None or bounds is None:
+            return None
+        config, (prefixes, weights) = self.config, blend
+        read = functools.partial(self._read, split, bounds)
         if len(prefixes) == 1 and (weights is None or config.split is None):
             return read(prefixes[0], size)
         if weights is None or size is None:  # weights without a size do not pass the config

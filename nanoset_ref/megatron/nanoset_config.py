@@ -26,16 +26,16 @@ Bounds = tuple[float, float]
 Count = Annotated[int, Field(ge=0)] | None
 
 
-class Split(NamedTuple):
-    """What train, valid or test reads: corpora, by their paths without .bin/.idx; how much of each, in positive weights
-    of any scale (None: in proportion to the samples that each has in one epoch); begin and end as fractions of each
-    corpus; the samples wanted (None: one epoch).
+class Blend(NamedTuple):
+    """Corpora and how much of each: paths without .bin/.idx; positive weights of any scale, one per prefix, or None: in
+    proportion to the samples that each has in one epoch.
     """
 
     prefixes: list[str]
-    weights: list[float] | None
-    bounds: Bounds
-    size: int | None
+    weights: list[float] | None = None
+
+
+SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +94,15 @@ class NanosetConfig(DocumentOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        unlimited = [name for name, split in self.splits.items() if split.weights and split.size is None]
+        unlimited = [name for name, blend, _, size in self.splits if blend and blend.weights and size is None]
         alone = self.data_path_per_split is not None
         broken = {
             "what is to be said about documents needs their end: give eod_id": self.needs_starts,
             'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
             "data_path_per_split alone": not (self.data_path is None) == (self.split is None) == alone,
-            "data_path_per_split must name a corpus for train, valid or test": not self.splits,
+            "data_path_per_split must name a corpus for train, valid or test": not any(
+                blend for _, blend, *_ in self.splits
+            ),
             f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": unlimited,
         }
         if any(broken.values()):
@@ -113,18 +115,18 @@ class NanosetConfig(DocumentOptions):
         return self.sequence_length + int(self.add_extra_token_to_sequence)
 
     @property
-    def splits(self) -> dict[str, Split]:
-        """Those of train, valid and test that are used."""
+    def splits(self) -> list[SplitPlan]:
+        """For train, valid and test the name, the corpora, begin and end as fractions of each corpus, and the samples
+        wanted (None: one epoch); no corpora or no fractions: the split is not used.
+        """
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
+        blends = [None if path is None else read_blend(path) for path in paths]
         bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
-        plans = zip(SPLITS, paths, bounds, self.split_num_samples, strict=True)
-        return {
-            name: Split(*read_blend(path), part, size) for name, path, part, size in plans if path is not None and part
-        }
+        return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))
 
 
-def read_blend(data_path: DataPath) -> tuple[list[str], list[float] | None]:
-    """The prefixes and weights of a `data_path` in any of its forms.
+def read_blend(data_path: DataPath) -> Blend:
+    """Read a `data_path` in any of its forms.
 
     Raises:
         ValueError: no prefix, or a weight that is not a positive number.
@@ -141,7 +143,7 @@ def read_blend(data_path: DataPath) -> tuple[list[str], list[float] | None]:
             weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
-    return [os.fspath(prefix) for prefix in entries], weights
+    return Blend([os.fspath(prefix) for prefix in entries], weights)
 
 
 def normalise(values: Sequence[float]) -> list[float]:

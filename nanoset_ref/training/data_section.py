@@ -148,8 +148,8 @@ class MegatronSection(Section):
         """Every prefix with the opener of its pair."""
         from nanoset_ref.megatron import MMapIndexedDataset
 
-        splits = self._config(1, 1, 0).splits.values()
-        prefixes = dict.fromkeys(prefix for split in splits for prefix in split.prefixes)
+        blends = [plan[1] for plan in self._config(1, 1, 0).splits]
+        prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
         return ((prefix, partial(MMapIndexedDataset, prefix)) for prefix in prefixes)
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:

@@ -148,7 +148,7 @@ def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, ru
     assert "less than 2147483648" in run(index_main, "--data-path", one, *common, 2**40)
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
     assert "weights need a number" in run(index_main, *where)
-    assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, "none", 0)
+    assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, 9, "none")
     built = run(index_main, *where, "--split-num-samples", 40, 9, 0)
     assert built.startswith("BlendedNanoset(train: 40 samples")
     before = sorted(cache.iterdir())
