@@ -96,10 +96,10 @@ def atomic_write_set(
 
 @contextlib.contextmanager
 def written_together() -> Iterator[None]:
-    """Make the sets that are written inside one: none appears, or loses its old last part, before all are complete.
+    """Make two sets that are written inside one: neither appears, or loses its old last part, before both are complete.
 
-    Until the last of them is there, the others are hard links to their temporaries: if their writer is killed, the next
-    one knows by that what to replace without being asked.
+    While the first is there alone, the last part of the second waits beside it, under a name that says so. One rename
+    takes it away and completes both; the writer after a killed one knows by it what to replace without being asked.
     """
     with contextlib.ExitStack() as stack:
         sets: list[list[tuple[Path, Path]]] = []
@@ -119,14 +119,13 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
         target.unlink(missing_ok=True)
     for temporary, target in others:
         os.replace(temporary, target)
-    for temporary, target in lasts[:-1]:
-        try:
-            os.link(temporary, target)
-        except OSError:  # a filesystem without hard links
-            os.replace(temporary, target)
-    for temporary, _ in lasts[:-1]:
-        temporary.unlink(missing_ok=True)
-    os.replace(*lasts[-1])  # a kill just before this leaves parts that nobody replaces without being asked
+    *firsts, (last, end) = lasts
+    for temporary, target in firsts:
+        waiting = temporary.with_suffix(f".{temporary.stat().st_ino}.tmp")
+        with contextlib.suppress(OSError):  # on another disk: a kill here leaves a first set that looks complete
+            last = last.replace(waiting)
+        os.replace(temporary, target)
+    os.replace(last, end)
     for folder in {target.parent for _, target in lasts}:
         sync_folder(folder)
 
@@ -166,7 +165,8 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the temporaries that dead writers of `path` left, and `path` if it is one (see `written_together`).
+    """Remove the temporaries that dead writers of `path` left, and `path` if it is half of two sets that are one (see
+    `written_together`).
 
     Those of live writers, and links and pipes, stay.
     """
@@ -175,7 +175,7 @@ def remove_leftovers(path: Path) -> None:
         if named and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(OSError), open(entry.path, "rb") as file:
                 if lock(file):
-                    if path.exists() and path.samefile(entry.path):
+                    if path.exists() and entry.name.endswith(f".{path.stat().st_ino}.tmp"):
                         path.unlink()
                     os.unlink(entry.path)
 

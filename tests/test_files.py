@@ -35,34 +35,36 @@ def test_the_next_writer_removes_what_a_dead_one_left_and_nothing_else(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".b.bin.1-deadbeef.tmp", "a.bin"]
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_sets_that_are_written_together_appear_together(tmp_path, monkeypatch, links):
-    def no_link(*paths):
-        raise PermissionError("this filesystem has no hard links")
+def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    targets = {name: tmp_path / name for name in ("a.bin", "a.idx", "folder/b.bin", "folder/b.idx")}
+
+    def found():
+        return {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
 
     def write(content, overwrite=False):
         with written_together():
-            for name in "ab":
-                parts = [tmp_path / f"{name}.bin", tmp_path / f"{name}.idx"]
+            for parts in zip(*[iter(targets.values())] * 2, strict=True):
                 with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
                     for file in files:
                         file.write(content)
-                assert content not in [path.read_text() for path in tmp_path.glob("[ab]*")]
+                assert content not in [path.read_text() for path in targets.values() if path.exists()]
+        assert found() == dict.fromkeys(targets, content)
 
-    if not links:
-        monkeypatch.setattr(os, "link", no_link)
+    def killed(source, target, replace=os.replace):
+        if target == targets["folder/b.idx"]:
+            raise SystemExit
+        replace(source, target)
+
     write("old")
     with pytest.raises(FileExistsError, match="--overwrite"):
         write("new")
     write("new", overwrite=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
-        ["a.bin", "a.idx", "b.bin", "b.idx"], "new"
-    )
-    if links:  # as if killed when only one of them had appeared
-        (tmp_path / "b.idx").unlink()
-        os.link(tmp_path / "a.idx", tmp_path / ".a.idx.1-deadbeef.tmp")
-        write("newest")
-        assert len(list(tmp_path.iterdir())) == 4
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(os, "replace", killed)
+        write("newest", overwrite=True)
+    assert found()["a.idx"] == "newest" and "folder/b.idx" not in found()
+    write("last")
 
 
 def test_a_missing_folder_is_named(tmp_path):
