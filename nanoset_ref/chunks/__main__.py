@@ -6,16 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from nanoset_ref.launcher import end_with_launcher
-
-end_with_launcher()  # the imports below take seconds
-
-from nanoset_ref.chunks.chunk_manifest import ChunkManifest, report  # noqa: E402
-from nanoset_ref.chunks.chunk_rows import FileReport, chunks_to_tokens, validate  # noqa: E402
-from nanoset_ref.chunks.downloads import download  # noqa: E402
-from nanoset_ref.chunks.mixing import mix  # noqa: E402
-from nanoset_ref.chunks.subsets import tokenize  # noqa: E402
-from nanoset_ref.command import run  # noqa: E402
+from nanoset_ref.chunks.chunk_manifest import ChunkManifest, report
+from nanoset_ref.chunks.chunk_rows import FileReport, chunks_to_tokens, validate
+from nanoset_ref.chunks.downloads import download
+from nanoset_ref.chunks.mixing import mix
+from nanoset_ref.chunks.subsets import tokenize
+from nanoset_ref.command import run
 
 
 def convert(

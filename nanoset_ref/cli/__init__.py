@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog = f"nanoset-ref {name}"
     try:
         work = getattr(importlib.import_module(module), function)
-    except (KeyboardInterrupt, ModuleNotFoundError) as error:  # imports take a second
-        print(f"{prog}: error: {one_line(error) or 'interrupted; nothing was written'}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
         return 1
     if function == "main":
         return int(work(words[1:], prog))

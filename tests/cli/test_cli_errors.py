@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from cli_parts import LAYOUT, ids_of
@@ -105,6 +106,18 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(corpus):
     with open("/dev/full", "w") as full:
         told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert (told.returncode, told.stderr) == (1, "nanoset-ref where: error: No space left on device\n")
+
+
+@pytest.mark.parametrize("module", ["cli verify x", "chunks mix", "megatron.index", "preprocess"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
+    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", *f"nanoset_ref.{module}".split()]
+    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # as it is in what shells put behind
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
+    said = "nanoset_ref: error: interrupted before it began; nothing was written\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
