@@ -68,6 +68,15 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
     assert not check(audit([stretch(paths)]), law).holds
 
 
+@pytest.mark.parametrize(("begins", "holds"), [(120, True), (0, True), (119, False), (121, False)])
+def test_a_gap_or_an_overlap_between_two_stretches_is_found(paths, begins, holds):
+    after = stretch(paths, num_steps=15, dp_size=2, consumed_train_samples=begins)
+    report = audit([stretch(paths, num_steps=10), stretch(paths, weights=[1, 1]), after])
+    assert report.ok == holds
+    found = report.stretches[2].checks[1]
+    assert (found.holds, found.detail) == (holds, f"run stopped at 120, this one begins at {begins}")
+
+
 def test_weights_that_are_not_reached_are_found(paths):
     sound = stretch(paths, num_steps=50, weights=[1, 3])
     assert check(audit([sound]), "shares are the weights").holds

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,7 @@ def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000) -> Report:
         sample per block of the order, unless the order promises none. (Of Megatron-style data the cached indexes are
         counted; their blend keeps to one sample per source.)
     4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the files.
+    5. A stretch whose plan an earlier one had goes on where that one stopped, or begins again at 0.
 
     Args:
         stretches: the parts of the run, in order.
@@ -88,15 +90,25 @@ def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000) -> Report:
     """
     if not stretches:
         raise ValueError("a run has at least one stretch, got none")
-    return Report(stretches=[_audit(stretch, max_steps) for stretch in stretches])
+    ends: list[tuple[Any, Stretch]] = []
+    reports = []
+    for stretch in stretches:
+        plan = stretch.dataset.plan
+        before = [it for known, it in ends if known == plan][-1:]
+        reports.append(_audit(stretch, before, max_steps))
+        ends.append((plan, stretch))
+    return Report(stretches=reports)
 
 
-def _audit(stretch: Stretch, max_steps: int) -> StretchReport:
+def _audit(stretch: Stretch, before: Sequence[Stretch], max_steps: int) -> StretchReport:
     if stretch.num_steps < 1:
         raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
     start, available = stretch.schedule.consumed_train_samples, len(stretch.dataset)
     fits, detail = stretch.stop <= available, f"positions {start:,} to {stretch.stop:,} of {available:,}"
     checks = [Check(law="the dataset is long enough", holds=fits, detail=detail)]
+    for it in before:
+        joins, found = start in (0, it.stop), f"{it.name} stopped at {it.stop:,}, this one begins at {start:,}"
+        checks.append(Check(law="no gap or overlap between stretches", holds=joins, detail=found))
     if fits:
         checks += _simulate(stretch, max_steps)
     sources = stretch.dataset.usage(start, min(stretch.stop, available))
