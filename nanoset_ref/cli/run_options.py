@@ -91,7 +91,7 @@ class RunOptions(Unsaid):
             split=self.split,
             split_num_samples=(None, None, None) if self.num_samples is None else (self.num_samples, 0, 0),
         )
-        train = NanosetBuilder(config).build()[0]
+        train = NanosetBuilder(config).build(["train"])[0]
         if train is None:
             raise ValueError(f"--split {self.split} leaves nothing for the first part, which is looked at")
         return train

@@ -12,6 +12,7 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and blended_da
 """
 
 import dataclasses
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 Positions = NDArray[np.int64]
 Route = tuple[int, Positions, Positions]
 BLOCK = 1 << 20  # positions that are scanned at once
+logger = logging.getLogger(__name__)
 
 
 class PartRows(Rows):
@@ -157,7 +159,8 @@ class MegatronNanoset(PartRows):
             tokens_per_epoch: T.
 
     Raises:
-        ValueError: samples are wanted of a split without tokens; an empty corpus; ids that are not integers.
+        ValueError: a number of samples is asked of a split without tokens (asked for one epoch, it has 0 samples and a
+            warning says so; a blend refuses it); an empty corpus; ids that are not integers.
     """
 
     corpus: MMapIndexedDataset
@@ -174,11 +177,12 @@ class MegatronNanoset(PartRows):
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))
-        require(
-            self.tokens_per_epoch or self.num_samples is None,
-            f"the {self.split} split of {corpus.path_prefix} is sequences {self.first}:{self.stop} of {len(corpus)}, "
-            "without tokens: give it a larger part, or leave it out with a 0 in split",
-        )
+        if not self.tokens_per_epoch:
+            sequences = f"sequences {self.first}:{self.stop} of {len(corpus)}, without tokens"
+            way_out = "give it a larger part, or leave it out with a 0 in split"
+            problem = f"the {self.split} split of {corpus.path_prefix} is {sequences}: {way_out}"
+            require(self.num_samples is None, problem)
+            logger.warning("%s; it has 0 samples, as upstream's", problem)
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
             self.num_samples,

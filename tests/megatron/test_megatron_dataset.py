@@ -266,3 +266,17 @@ def test_split_strings() -> None:
     assert parse_split("0,1,0") == (None, (0.0, 1.0), None)
     assert parse_split("99/1") == parse_split("99,1")
     assert parse_split("33;33;34") == parse_split("33,33,34")
+
+
+def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(
+    write_corpus: Any, caplog: Any
+) -> None:
+    prefix = write_corpus([[9], [9], [9]])
+    options: dict[str, Any] = {"random_seed": 1, "sequence_length": 4, "split": "90,5,5"}
+    train, valid, _ = NanosetBuilder(NanosetConfig(data_path=prefix, **options)).build()
+    assert train is not None and valid is not None and (len(train), len(valid)) == (6, 0)
+    assert "the valid split of" in caplog.text and "has 0 samples" in caplog.text
+    several: list[dict[str, Any]] = [{"data_path": [prefix] * 2}, {"data_path": prefix, "split_num_samples": (5, 0, 0)}]
+    for wanted in several:
+        with pytest.raises(ValueError, match="the valid split of .* (without tokens|has 0 samples)"):
+            NanosetBuilder(NanosetConfig(**options, **wanted)).build()
