@@ -30,7 +30,7 @@ def read_tokens(name, folder):
 
 
 def read_pair(folder):
-    """The sequences, mapped and not; the format has no checksum that would protect which of them make a document."""
+    """The sequences, mapped and not."""
     verify(folder / "t.bin")
     return [[ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)]
 
@@ -106,7 +106,7 @@ NONE, ANY = "^$", "."
 KINDS = {
     "token file": (r"^t[.](npy|json|documents)", partial(read_tokens, "t.npy"), NONE, 3),
     "raw ids": ("raw", lambda folder: open_tokens(folder / "raw.npy").tokens.tolist(), ANY, 1),
-    "bin and idx": (r"^t[.](bin|idx)", read_pair, "bin$", 3),
+    "bin and idx": (r"^t[.](bin|idx|seal)", read_pair, NONE, 3),
     "ds": (r"^t[.]ds", partial(read_tokens, "t.ds"), NONE, 3),
     "compressed": ("cd$", read_compressed, NONE, 1),
     "index": ("^cache/", lambda folder: [ids.tolist() for ids in indexes_of(folder)], NONE, 1),

@@ -62,7 +62,7 @@ VARYING = re.compile(  # figures of a run; times, sizes and checksums of files t
     rb'\[\s*(\d+,\s*)?"xxh3_128:[0-9a-f]{32}"(,\s*\d+)?'
 )
 LAST = r"(_ids[.]npy|[.]ds|[.]idx|[0-9a-f]{32}[.]json|state[.]json|manifest[.]json)$"  # the part that makes a set valid
-PART = r"(_ids[.](json|\w+[.]np[yz])|[.]bin|[.]ds[.]\w+|[0-9a-f]{32}[.]\w+[.]npy|[.]safetensors|metrics[.]jsonl)$"
+PART = r"(_ids[.](json|\w+[.]np[yz])|[.](bin|seal|safetensors)|[.]ds[.]\w+|[0-9a-f]{32}[.]\w+[.]npy|metrics[.]jsonl)$"
 
 
 def contents(folder):

@@ -151,7 +151,7 @@ def _remove(target: Path) -> None:
     """Remove a file that was written: the ids first, so that no reader takes the rest for a file."""
     beside = {
         ".npy": [documents_path(target), manifest_path(target)],
-        ".bin": [target.with_suffix(".idx")],
+        ".bin": [target.with_suffix(".idx"), target.with_suffix(".seal")],
         ".ds": index_and_metadata(target),
     }
     for path in [target, *beside[target.suffix]]:

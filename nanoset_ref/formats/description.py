@@ -128,7 +128,7 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
     """Read a whole file, by its path or already opened, and check all that is known about it.
 
     1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
-    2. Its set has the checksums that it holds. A .bin/.idx pair holds none.
+    2. Its set has the checksums that it holds. A .bin/.idx pair that another tool wrote holds none.
     3. Every id lies in [0, vocab_size), as given or as the manifest says.
     4. Every document ends with the EOS id, if the manifest says so or `eos_token_id` is given, or if the ids show it:
        as many of them as there are documents, the last id among them, are this id.

@@ -6,6 +6,7 @@
                    int64 [D] running sequence counts at the document ends, the first 0 (if that is the only one, as in
                              Pythia's index, each sequence is read as a document),
                    int8 [S] modes, if multimodal
+    <prefix>.seal  where this package wrote the pair: a checksum of both as a JSON string, which upstream ignores
 
 A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
 (network filesystems). Opening reads the index once: the sequences must lie end to end and fill .bin exactly, and
@@ -27,7 +28,7 @@ import xxhash
 from numba import njit
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, checksum
+from nanoset_ref.files import PathLike, checksum, read_json, seal
 from nanoset_ref.tokens import Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -44,6 +45,11 @@ def require(holds: Any, message: str) -> None:
     """IndexedDatasetError with this message unless `holds`."""
     if not holds:
         raise IndexedDatasetError(message)
+
+
+def seal_path(path: PathLike) -> Path:
+    """The file with the checksum of a pair, by the name of its .bin or .idx."""
+    return Path(path).with_suffix(".seal")
 
 
 class MMapIndexedDataset(Tokens):
@@ -135,6 +141,16 @@ class MMapIndexedDataset(Tokens):
         for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
             digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).tobytes())
         return digest.hexdigest()
+
+    def check_content(self) -> bool:
+        """As `Tokens.check_content`, where the pair has a seal."""
+        sealed = seal_path(self.path)
+        if not sealed.exists():
+            return False
+        found = seal(checksum(self.path), self.idx_path)
+        changed = f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, or remove"
+        require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
+        return True
 
     def __len__(self) -> int:
         return len(self.sequence_lengths)

@@ -2,21 +2,23 @@
 
 The ids stream into a hidden temporary beside the target; of the index only 5 bytes per sequence and 8 per document stay
 in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts; no id is
-decoded. Two things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them silently),
-and an existing pair is not replaced unless asked.
+decoded. Three things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them
+silently), an existing pair is not replaced unless asked, and a third file, <prefix>.seal, holds a checksum of the pair.
 """
 
-import shutil
+import json
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.files import PathLike, atomic_write_set, listed
-from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require
+from nanoset_ref.files import PathLike, atomic_write_set, listed, seal
+from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
+from nanoset_ref.storage import pieces
 
 
 class MMapIndexedDatasetBuilder:
@@ -41,8 +43,10 @@ class MMapIndexedDatasetBuilder:
         self.bin_path, self.idx_path = Path(bin_path), Path(bin_path).with_suffix(".idx")
         self.multimodal = multimodal
         self._lengths, self._documents, self._modes = array("i"), array("q", [0]), array("b")
-        self._pair = atomic_write_set([self.bin_path, self.idx_path], overwrite=overwrite)
-        self._bin, self._idx = self._pair.__enter__()
+        parts = [self.bin_path, seal_path(bin_path), self.idx_path]
+        self._pair = atomic_write_set(parts, overwrite=overwrite)
+        self._bin, self._seal, self._idx = self._pair.__enter__()
+        self._digest = xxhash.xxh3_128()
 
     @property
     def num_sequences(self) -> int:
@@ -87,8 +91,8 @@ class MMapIndexedDatasetBuilder:
         require(theirs == ours, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}")
         alike = self.multimodal == (part.sequence_modes is not None)
         require(alike, f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or none")
-        with open(part.path, "rb") as ids:
-            shutil.copyfileobj(ids, self._bin, 1 << 22)
+        for ids in pieces(part.path):
+            self._write(ids)
         ends = part.document_indices[1:] + self.num_sequences
         self._documents.frombytes(ends.tobytes())
         self._lengths.frombytes(part.sequence_lengths.tobytes())
@@ -96,7 +100,7 @@ class MMapIndexedDatasetBuilder:
             self._modes.frombytes(part.sequence_modes.tobytes())
 
     def finalize(self, idx_path: PathLike) -> None:
-        """Write the index and rename both files; `idx_path` must be that of `bin_path`.
+        """Write the index and the seal, and rename all; `idx_path` must be that of `bin_path`.
 
         Raises:
             IndexedDatasetError: sequences that belong to no document (a missing `end_document`).
@@ -109,6 +113,8 @@ class MMapIndexedDatasetBuilder:
         header = HEADER.pack(MAGIC, 1, DTYPES.index(self.dtype) + 1, len(lengths), len(self._documents))
         for part in (header, self._lengths, pointers.data, self._documents, self._modes):
             self._idx.write(part)
+        self._idx.flush()
+        self._seal.write(json.dumps(seal(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)).encode())
         self._pair.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
@@ -121,6 +127,10 @@ class MMapIndexedDatasetBuilder:
                 self.finalize(self.idx_path)
         finally:
             self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
+
+    def _write(self, ids: Any) -> None:
+        self._digest.update(ids)
+        self._bin.write(ids)
 
     def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
         ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64)
@@ -139,7 +149,7 @@ class MMapIndexedDatasetBuilder:
             labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
             require(len(labels) == len(sizes), f"got {len(labels)} modes for {len(sizes)} sequences; give one each")
             self._modes.frombytes(labels.tobytes())
-        self._bin.write(stored.data)
+        self._write(stored.data)
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
 

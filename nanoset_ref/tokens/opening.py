@@ -50,7 +50,8 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """The paths without those that a glob also names: the boundaries of token files among them, the .idx of a .bin."""
+    """The paths without those that a glob also names: the boundaries of token files, the .idx and .seal of a .bin."""
     companions = {path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")}
-    companions |= {path.removesuffix(".bin") + ".idx" for path in paths if path.endswith(".bin")}
+    pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
+    companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
     return [path for path in paths if path not in companions]
