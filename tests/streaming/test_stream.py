@@ -345,6 +345,18 @@ def test_foreign_states_are_refused(paths):
             other.load_state_dict((loader if isinstance(other, DataLoader) else stream).state_dict())
 
 
+@pytest.mark.parametrize("field", ["row", "offset", "document"])
+def test_a_damaged_place_is_refused(paths, field):
+    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
+    next(iter(loader))
+    state = loader.state_dict()
+    state["cursors"]["0"][field] = -1
+    again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
+    again.load_state_dict(state)
+    with pytest.raises(ValueError, match=f"counts? from 0: Cursor.*{field}=-1"):
+        next(iter(again))
+
+
 def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
     one = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=5, shuffle_buffer=8), ids)
     taken = [row for batch in itertools.islice(one, 3) for row in batch]
