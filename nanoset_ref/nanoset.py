@@ -46,6 +46,8 @@ class Nanoset(Rows):
     The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
     token. (A file whose manifest says windows="disjoint" was cut into rows of S + 1, which are read as they are.)
 
+    With `logging.basicConfig(level=logging.INFO)` every new one prints its `summary`.
+
     Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is
     0.9999999999999999, so normalising them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
     gives the documented index for weights [10, 50, 30, 10].
@@ -196,15 +198,16 @@ class Nanoset(Rows):
         return self.order[np.arange(len(self), dtype=np.int64)][1]
 
     def summary(self) -> str:
-        """Total samples, total tokens, and what each file contributes."""
+        """Total samples, total tokens, and what each file contributes; those of one name are shown with folders."""
         counts = self.order.counts(len(self))
+        names = [file.path.name for file in self.files]
         lines = [
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for file, count in zip(self.files, counts.tolist(), strict=True):
-            share = round(count / max(len(self), 1), 2)
-            lines.append(f"> Total number of samples from the {file.path.name} dataset: {count} ({share})")
+        for file, name, count in zip(self.files, names, counts.tolist(), strict=True):
+            share, known = round(count / max(len(self), 1), 2), name if names.count(name) == 1 else file.path
+            lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
         return "\n".join(lines)
 
     # ---- identity

@@ -4,15 +4,16 @@
         --tokenizer-type Llama2Tokenizer --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model \\
         --append-eod --workers 6
 
-writes `my-llama2-dataset_text_document.bin` and `.idx`. Reading, encoding, errors, progress and the sharing out of the
-work are those of `nanoset_ref.preprocess`; only the sink differs, so any number of workers (or ranks of torchrun) gives
-the same bytes. As upstream, a document is one sequence, an empty text is a document without any, and ids are uint16 for
-vocabularies below 65,500, else int32.
+writes `my-llama2-dataset_text_document.bin` and `.idx`; the flags of `nanoset_ref.preprocess` are understood, too.
+Reading, encoding, errors, progress and the sharing out of the work are the same; only the sink differs, so any number
+of workers (or ranks of torchrun) gives the same bytes. As upstream, a document is one sequence, an empty text is a
+document without any, and ids are uint16 for vocabularies below 65,500, else int32.
 """
 
 import contextlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,6 +36,12 @@ TokenizerType = Literal[
     "HuggingFaceTokenizer", "Llama2Tokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"
 ]
 NARROW_VOCABULARY = 65_500
+UPSTREAMS_WORDS = {  # for those of nanoset_ref.preprocess, which are understood too
+    "--tokenizer-name-or-path": "--tokenizer-model",
+    "--column": "--json-keys",
+    "--num-workers": "--workers",
+    "--add-special-tokens": "--tokenizer-hf-include-special-tokens",
+}
 
 
 @contextlib.contextmanager
@@ -57,8 +64,8 @@ def preprocess_corpus(
     input: Sequence[PathLike] | PathLike,
     output_prefix: PathLike,
     *,
-    tokenizer_type: TokenizerType,
     tokenizer_model: PathLike,
+    tokenizer_type: TokenizerType = "HuggingFaceTokenizer",
     json_keys: Sequence[str] | str = ("text",),
     split: str | None = None,
     append_eod: bool = False,
@@ -104,7 +111,9 @@ def preprocess_corpus(
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess") -> int:
-    return run(preprocess_corpus, arguments, prog, report=report, says=logging.INFO)
+    words = sys.argv[1:] if arguments is None else arguments
+    words = [re.sub(r"^--[\w-]+", lambda name: UPSTREAMS_WORDS.get(name[0], name[0]), word) for word in words]
+    return run(preprocess_corpus, words, prog, report=report, says=logging.INFO)
 
 
 def report(counts: dict[str, Counts] | None, **options: Any) -> None:

@@ -20,7 +20,17 @@ from nanoset_ref.text.lines import DocumentError as DocumentError
 from nanoset_ref.text.lines import InputError
 from nanoset_ref.text.parts import SUFFIXES, Block, Document, OnError, RowDataset, TextPart, file_part
 
-__all__ = ["SUFFIXES", "Block", "Document", "InputError", "OnError", "TextSource", "open_text", "text_files"]
+__all__ = [
+    "SUFFIXES",
+    "Block",
+    "Document",
+    "InputError",
+    "OnError",
+    "TextSource",
+    "hub_problem",
+    "open_text",
+    "text_files",
+]
 PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000
 SAVED = ("state.json", "dataset_dict.json")  # one of them lies in a folder that Dataset.save_to_disk has written
 
@@ -120,11 +130,26 @@ def text_files(folder: Path) -> list[Path]:
     return [file for file in found if not any(part[0] in "._" for part in file.relative_to(folder).parts)]
 
 
+def hub_problem() -> str:
+    """Why the Hub cannot be reached, if so. Asked once, because other libraries ask for a minute before they say so."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        if not constants.HF_HUB_OFFLINE:
+            get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception as error:  # of the HTTP library
+        return f"{constants.ENDPOINT} cannot be reached: {error}"
+    return ""
+
+
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
     """A dataset, and how errors call it."""
     import datasets
 
     saved = any(Path(name, file).is_file() for file in SAVED)
+    if not Path(name).exists() and (problem := hub_problem()):
+        cached = "HF_HUB_OFFLINE=1 reads what was downloaded before"
+        raise InputError(f"{name}: neither a file nor a folder, and {problem}; {cached}")
     try:
         data = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config)
     except Exception as error:  # the Hub, the network, the cache and the builders each raise their own

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.text import hub_problem
 from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
@@ -56,7 +57,7 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
         name_or_path = folder = folder.parent
     model = folder / "tokenizer.model"
     is_bare = model.is_file() and not list(folder.glob("*.json"))
-    problem = "" if folder.is_dir() else _hub_problem()
+    problem = "" if folder.is_dir() else hub_problem()
     try:
         if is_bare and find_spec("sentencepiece") is None:
             raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
@@ -94,18 +95,6 @@ def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
         steps.append(normalizers.Prepend(SPACE))
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
-
-
-def _hub_problem() -> str:
-    """Why the Hub cannot be reached, if so. Asked once, because transformers asks for a minute before it says so."""
-    from huggingface_hub import constants, get_session
-
-    try:
-        if not constants.HF_HUB_OFFLINE:
-            get_session().head(constants.ENDPOINT, timeout=10)
-    except Exception as error:  # of the HTTP library
-        return f"{constants.ENDPOINT} cannot be reached: {error}"
-    return ""
 
 
 class Encoder:

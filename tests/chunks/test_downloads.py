@@ -11,6 +11,7 @@ from bucket_server import BucketServer
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.downloads import DownloadError, download
+from nanoset_ref.text import InputError, open_text
 from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
 
 NAMES = ["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"]
@@ -100,6 +101,8 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     begun = time.monotonic()
     with pytest.raises(TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"):
         load_tokenizer("a/b")
+    with pytest.raises(InputError, match=f"a/b: neither a file nor a folder, and {dead} cannot be reached"):
+        open_text("a/b")
     assert time.monotonic() - begun < 15
 
 

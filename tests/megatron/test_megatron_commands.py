@@ -98,6 +98,9 @@ def test_the_command_of_the_documentation(
     )
     prefix = tmp_path / "my-llama2-dataset_text_document"
     assert run(preprocess_main, *arguments).startswith(f"{prefix}: 200 documents, ")
+    own = ("--tokenizer-name-or-path", golden / "tokenizer", "--append-eod", "--num-workers=1", "--column", "text")
+    run(preprocess_main, "--input", corpus[0], "--output-prefix", tmp_path / "own", *own)
+    assert (tmp_path / "own_text_document.bin").read_bytes() == Path(f"{prefix}.bin").read_bytes()
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
     said = run(preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer")
     assert f"{prefix}.idx exists and is left unchanged; --overwrite" in said
