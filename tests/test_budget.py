@@ -36,7 +36,7 @@ ANNEXES = {
     "training": "chunks formats megatron streaming",
 }
 SPACE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-PUBLIC = {"_replace", "_asdict", "_fields", "_make"}  # of every NamedTuple
+PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit"}  # of every NamedTuple, and of os
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
