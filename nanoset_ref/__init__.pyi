@@ -1,3 +1,5 @@
+from .best_fit import PackedNanoset as PackedNanoset
+from .best_fit import pack_documents as pack_documents
 from .blocks import batches_per_block as batches_per_block
 from .collator import Collator as Collator
 from .collator import DataCollatorForCLM as DataCollatorForCLM
@@ -13,6 +15,7 @@ from .documents import DocumentOptions as DocumentOptions
 from .documents import loss_mask as loss_mask
 from .documents import position_ids as position_ids
 from .documents import starts_after_eos as starts_after_eos
+from .index_cache import IndexCacheWarning as IndexCacheWarning
 from .nanoset import Nanoset as Nanoset
 from .orders import IdentityOrder as IdentityOrder
 from .orders import Ledger as Ledger

@@ -7,6 +7,7 @@ training loop by everything the workers prefetch.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import multiprocessing
 import random
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.ahead import ahead
 from nanoset_ref.blocks import BlockRoad
-from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM
+from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.rows import Rows, plan_identity
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
@@ -206,6 +207,8 @@ def build_nanoset_dataloader(
             the training step as well as workers do, and needs none. Files in a bucket are read ahead only like this:
             forked workers are refused.
         documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
+            Rows that end in padding (`Rows.padded`) know their documents without an eod_id, and always come with
+            eod_mask_loss.
         collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
             (DataCollatorWithLabels, MegatronCollator), which keeps the fast road, or any function.
         **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
@@ -214,15 +217,13 @@ def build_nanoset_dataloader(
         A NanosetDataLoader of dicts as DataCollatorForCLM, or `collate_fn`, describes them.
 
     Raises:
-        ValueError: `documents` beside `collate_fn`; what ResumableBatchSampler refuses.
+        ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in padding; what
+            ResumableBatchSampler refuses.
     """
-    if documents is not None and collate_fn is not None:
-        raise ValueError("documents is an option of DataCollatorForCLM: give it to your collate_fn instead")
+    documents = _fitting(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
-    if documents is not None and documents.needs_starts:
-        dataset.starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # workers that are started draw a number, from here and not from the global state that a model draws from as well
@@ -238,6 +239,19 @@ def build_nanoset_dataloader(
         read_ahead=read_ahead if has_data else 0,
         **options,
     )
+
+
+def _fitting(documents: DocumentOptions | None, rows: Rows, collate_fn: Any) -> DocumentOptions | None:
+    """What batches of these rows say about documents."""
+    if documents is not None and collate_fn is not None:
+        raise ValueError("documents is an option of DataCollatorForCLM: give it to your collate_fn instead")
+    if rows.padded and isinstance(collate_fn, DataCollatorWithLabels):
+        raise ValueError("DataCollatorWithLabels has no loss mask, and these rows end in padding: leave collate_fn out")
+    if rows.padded and collate_fn is None:
+        documents = dataclasses.replace(documents or DocumentOptions(), eod_id=None, eod_mask_loss=True)
+    if documents is not None and documents.needs_starts:
+        rows.starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
+    return documents
 
 
 def seed_worker(seed: int, dp_rank: int, worker_id: int) -> None:

@@ -207,3 +207,18 @@ def _gather(descriptors, addresses, itemsizes, first_windows, visited, datasets,
 def _widen(ids, out):
     for i in range(len(out)):
         out[i] = ids[i]
+
+
+@njit(cache=True, nogil=True)
+def copy_pieces(tokens, pieces, out):
+    """Put rows together from pieces of one file.
+
+    Args:
+        tokens: the ids of the file, [num_tokens]. Bounds are not checked.
+        pieces: int64 [n, 4], (row, begin, end, column): tokens begin:end go to out[row, column:].
+        out: integers [rows, length]. What no piece covers is left alone.
+    """
+    for n in range(len(pieces)):
+        source, target = tokens[pieces[n, 1] : pieces[n, 2]], out[pieces[n, 0], pieces[n, 3] :]
+        for i in range(len(source)):  # over two slices the compiler vectorises
+            target[i] = source[i]

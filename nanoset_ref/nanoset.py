@@ -35,7 +35,7 @@ class Nanoset(Rows):
             reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
         train_split_num_samples: N = len(self), in samples: training steps x global batch size. Beyond an epoch the data
-            repeat.
+            repeat. None: one epoch.
         random_seed: seed of the order.
         token_dtype: dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset, "stateless", which stores nothing, "identity",
@@ -64,7 +64,7 @@ class Nanoset(Rows):
         dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
         dataset_weights: Sequence[float] | NDArray[np.float64] | None,
         sequence_length: int,
-        train_split_num_samples: int,
+        train_split_num_samples: int | None,
         random_seed: int = 1234,
         *,
         token_dtype: DTypeLike | None = None,
@@ -73,16 +73,18 @@ class Nanoset(Rows):
     ) -> None:
         if operator.index(sequence_length) < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
-        if operator.index(train_split_num_samples) < 0:
-            raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
         self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
         self.sequence_length = operator.index(sequence_length)
         self.row_length = self.sequence_length + 1
-        self.train_split_num_samples = operator.index(train_split_num_samples)
         self.random_seed = random_seed
         self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
-        self.dataset_lengths = [file.num_samples(self.sequence_length, disjoint) for file in self.files]
-        self.strides = np.array([file.stride(self.sequence_length, disjoint) for file in self.files], dtype=np.int64)
+        self.dataset_lengths, strides = self._cut(disjoint)
+        self.strides = np.array(strides, dtype=np.int64)
+        if train_split_num_samples is None:
+            train_split_num_samples = sum(self.dataset_lengths)
+        self.train_split_num_samples = operator.index(train_split_num_samples)
+        if self.train_split_num_samples < 0:
+            raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
@@ -121,6 +123,12 @@ class Nanoset(Rows):
     def __len__(self) -> int:
         return self.train_split_num_samples
 
+    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
+        """Samples in each file, and the tokens from one to the next."""
+        length = self.sequence_length
+        samples = [file.num_samples(length, disjoint) for file in self.files]
+        return samples, [file.stride(length, disjoint) for file in self.files]
+
     # ---- reading
 
     def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
@@ -153,12 +161,16 @@ class Nanoset(Rows):
     ) -> NDArray[np.int64]:
         """As `Rows.positions_of`: the samples that overlap the tokens, then the order's inverse for each."""
         begin, end = self.token_range(source, document, tokens)
+        samples = self._samples_with(source, begin, end) if begin < end else ()
+        positions = [self.order.positions(source, sample, until) for sample in samples]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+
+    def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
+        """The samples that hold one of the tokens [begin, end) of a file; there is one token at least."""
         # sample j holds tokens j * stride .. j * stride + S
         stride = int(self.strides[source])
         first = max(0, -(-(begin - self.sequence_length) // stride))
-        last = min((end - 1) // stride, self.dataset_lengths[source] - 1) if begin < end else first - 1
-        positions = [self.order.positions(source, sample, until) for sample in range(first, last + 1)]
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+        return range(first, min((end - 1) // stride, self.dataset_lengths[source] - 1) + 1)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         reads, uses = self.order.counts(stop) - self.order.counts(start), []
@@ -236,7 +248,7 @@ class Nanoset(Rows):
     def __repr__(self) -> str:
         names = ", ".join(file.path.name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")
         return (
-            f"Nanoset({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
+            f"{type(self).__name__}({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )

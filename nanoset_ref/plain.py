@@ -615,6 +615,30 @@ def concatenate(documents, row_length, wrap=True):
     return rows, tail
 
 
+def best_fit(lengths, row_length):
+    """Rows of whole documents: each row a list of pieces (document, first token, end).
+
+    Documents longer than a row are cut into full rows and a rest. Pieces are placed longest first, each into the row
+    with the least room that still takes it (of several, the one that came to this room last), or else into a new row.
+
+    >>> best_fit([14, 7, 5, 2, 3], 8)
+    [[(0, 0, 8)], [(1, 0, 7)], [(0, 8, 14), (3, 0, 2)], [(2, 0, 5), (4, 0, 3)]]
+    """
+    cuts = [(document, begin) for document, length in enumerate(lengths) for begin in range(0, length, row_length)]
+    pieces = [(document, begin, min(begin + row_length, lengths[document])) for document, begin in cuts]
+    rows: list = []
+    having: dict = {}  # room: the rows that have it
+    for document, begin, end in sorted(pieces, key=lambda piece: piece[1] - piece[2]):
+        room = min((room for room in having if room >= end - begin and having[room]), default=row_length)
+        if room == row_length:
+            having[room] = [len(rows)]
+            rows.append([])
+        row = having[room].pop()
+        rows[row].append((document, begin, end))
+        having.setdefault(room - (end - begin), []).append(row)
+    return rows
+
+
 def deal_out(rows, num_chunks, num_valid, rng):
     """Hold out random validation rows and deal the others round robin to chunks of one size; a few are left over.
 

@@ -105,6 +105,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         files: the token files behind the rows, by source number.
         shuffled_over: positions over which sources are shuffled among each other: shares are exact, to a sample, after
             each such stretch; 0: they always are; None: the order promises no shares.
+        padded: whether rows may end in padding, whose every token `starts` marks, so that no loss counts it.
         block_factor: how many times larger a block of rows is than usual (see `blocks`), for sources that answer late.
     """
 
@@ -112,6 +113,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
     row_length: int
     row_dtype: np.dtype[Any] = np.dtype(np.int32)
     shuffled_over: int | None = 0
+    padded: bool = False
     block_factor: int = 1
 
     @property

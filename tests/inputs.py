@@ -14,7 +14,7 @@ import zstandard
 from nanoset_ref.chunks import mix
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.formats import convert
-from nanoset_ref.megatron.index_cache import cached
+from nanoset_ref.index_cache import cached
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import CompressedDictionary
 from nanoset_ref.tokens import TokenFileWriter, open_tokens

@@ -20,8 +20,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-storage files launcher command tokens text tokenise preprocess orders documents rows gather nanoset schedule samplers
-collator ahead blocks dataloader
+storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather nanoset best_fit
+schedule samplers collator ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.
 ANNEXES = {

@@ -137,6 +137,12 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
     assert len(list(itertools.islice(iter(nanoset), 30))) == 25, "a plain for loop ends"
 
 
+def test_no_number_of_samples_is_one_epoch(tmp_path):
+    paths = [write_range(tmp_path / f"{name}.npy", length) for name, length in (("a", 41), ("b", 17))]
+    assert len(Nanoset(paths, [1, 5], 4, None)) == 10 + 4
+    assert len(Nanoset(paths, None, 4, None, disjoint=True)) == 8 + 3
+
+
 def test_the_three_forms_of_dataset_path(tmp_path):
     """And an open token file, which may stand for its path. A sample is writable without touching it."""
     a, b = write_range(tmp_path / "a.npy", 41), write_range(tmp_path / "b.npy", 81)

@@ -2,7 +2,6 @@ from .builder import NanosetBuilder as NanosetBuilder
 from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
 from .dialect import MegatronCollator as MegatronCollator
-from .index_cache import IndexCacheWarning as IndexCacheWarning
 from .indexed_dataset import IndexedDatasetError as IndexedDatasetError
 from .indexed_dataset import MMapIndexedDataset as MMapIndexedDataset
 from .indexed_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder

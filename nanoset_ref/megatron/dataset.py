@@ -22,7 +22,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.megatron.index_cache import Arrays, cached
+from nanoset_ref.gather import copy_pieces
+from nanoset_ref.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import blend_by_weight, blend_everything, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
@@ -78,7 +79,7 @@ class PartRows(Rows):
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
             if corpus.mmap:
-                _copy(corpus.tokens, pieces, out)
+                copy_pieces(corpus.tokens, pieces, out)
                 continue
             for row, begin, end, column in pieces.tolist():
                 out[row, column : column + end - begin] = corpus.read(begin, end)
@@ -311,12 +312,3 @@ def _locate(mappings, layout, places, samples, sequence_length, row_length):
             column += stop - start
             piece += 1
     return pieces
-
-
-@njit(cache=True, nogil=True)
-def _copy(tokens, pieces, out):
-    """Copy pieces into the rows `out`."""
-    for n in range(len(pieces)):
-        source, target = tokens[pieces[n, 1] : pieces[n, 2]], out[pieces[n, 0], pieces[n, 3] :]
-        for i in range(len(source)):  # over two slices the compiler vectorises
-            target[i] = source[i]

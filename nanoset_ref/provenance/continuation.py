@@ -154,6 +154,9 @@ class _Plan:
         if plan is None:
             raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
         self._plan, length, files = plan, plan["sequence_length"], plan["files"]
+        if packed := [file["name"] for file in files if file["windows"] == "best-fit"]:
+            what = "plans are compared where samples follow each other in a file"
+            raise ValueError(f"{what}; {packed[0]} is packed by best fit: go on with the saved plan")
         self._keys = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
         self.names = {key: file["name"] for key, file in zip(self._keys, files, strict=True)}
         self.strides = [length + (file["windows"] == "disjoint") for file in files]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nanoset_ref.index_cache import Arrays, IndexCacheWarning, cached
 from nanoset_ref.megatron import BlendedNanoset, NanosetBuilder, NanosetConfig
-from nanoset_ref.megatron.index_cache import Arrays, IndexCacheWarning, cached
 
 DESCRIPTION, NAMES = {"index": "test", "seed": 1}, ("a", "empty")
 

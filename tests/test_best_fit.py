@@ -1,0 +1,270 @@
+"""Best-fit packing: the rows of plain.py, every token once, masks that know padding, resume as everywhere."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from resume_contract import check_resume_contract
+from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
+
+from nanoset_ref import plain
+from nanoset_ref.best_fit import PackedNanoset, pack_documents
+from nanoset_ref.collator import DataCollatorForCLM, DataCollatorWithLabels
+from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.documents import DocumentOptions
+from nanoset_ref.formats import convert
+from nanoset_ref.provenance import audit, compare, when, where
+from nanoset_ref.provenance.stretches import Stretch
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, open_tokens
+
+# of documents: longer than two rows, exactly one, empty, a row and one token more, ...
+LENGTHS = {"a": [14, 7, 0, 5, 2, 3, 8, 9, 1, 1, 6], "b": [4] * 9 + [1, 17, 7, 0]}
+S, PAD = 7, 999
+EVERYTHING = dict.fromkeys(["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Two files in which every token is another one: 0, 1, 2, ... and 100, 101, ..."""
+    found = []
+    for first, (name, lengths) in zip((0, 100), LENGTHS.items(), strict=True):
+        found.append(tmp_path_factory.mktemp("tokens") / f"{name}.npy")
+        with TokenFileWriter(found[-1], dtype="uint16") as writer:
+            writer.write(np.arange(first, first + sum(lengths)), lengths)
+    return found
+
+
+def packed(paths, **options):
+    return PackedNanoset(paths, None, S, **{"pad_id": PAD, **options})
+
+
+def slow_rows(lengths, first):
+    """The rows of plain.py: for each its tokens, and where its documents begin; padding begins one at each place."""
+    offsets = first + np.append(0, np.cumsum(lengths))
+    rows = []
+    for row in plain.best_fit(lengths, S + 1):
+        pieces = [range(offsets[document] + begin, offsets[document] + end) for document, begin, end in row]
+        tokens = [token for piece in pieces for token in piece]
+        starts = [token == piece[0] for piece in pieces for token in piece]
+        free = S + 1 - len(tokens)
+        rows.append((tokens + [PAD] * free, starts + [True] * free))
+    return rows
+
+
+SLOW = [row for first, lengths in zip((0, 100), LENGTHS.values(), strict=True) for row in slow_rows(lengths, first)]
+
+
+@given(lengths=st.lists(st.integers(0, 40), max_size=60), row_length=st.integers(1, 33))
+@example(lengths=[], row_length=1)
+@example(lengths=[0, 0], row_length=3)
+@example(lengths=[65_536, 1, 65_537, 3], row_length=65_537)  # the rooms no longer fit 16 bits
+def test_it_packs_as_the_slow_form_does(lengths, row_length):
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
+    first, begins, sizes = pack_documents(offsets, row_length)
+    expected = plain.best_fit(lengths, row_length)
+    pieces = [(int(offsets[document]) + begin, end - begin) for row in expected for document, begin, end in row]
+    assert list(zip(begins.tolist(), sizes.tolist(), strict=True)) == pieces
+    assert np.diff(first).tolist() == list(map(len, expected))
+    assert (first.dtype, begins.dtype, sizes.dtype) == (np.int64, np.int64, np.int32)
+
+
+@given(lengths=st.lists(st.integers(0, 90), min_size=1, max_size=300), row_length=st.integers(1, 33))
+def test_no_document_is_cut_without_need_and_no_two_rows_could_be_one(lengths, row_length):
+    first, begins, sizes = pack_documents(np.append(0, np.cumsum(lengths)), row_length)
+    assert len(begins) == sum(-(-length // row_length) for length in lengths)
+    filled = sorted(sizes[low:high].sum() for low, high in itertools.pairwise(first))
+    assert sum(filled) == sum(lengths)
+    assert all(0 < size <= row_length for size in filled)
+    assert len(filled) < 2 or filled[0] + filled[1] > row_length
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless", "identity"])
+def test_every_token_is_in_exactly_one_row_of_an_epoch_and_padding_is_counted(paths, order):
+    rows = packed(paths, order=order)
+    assert len(rows) == len(SLOW) == rows.order.samples_per_epoch
+    tokens = rows.read(np.arange(len(rows)))
+    assert tokens.dtype == np.int32
+    assert sorted(tokens.tolist()) == sorted(row for row, _ in SLOW)
+    text = tokens[tokens != PAD]
+    assert sorted(text) == [*range(sum(LENGTHS["a"])), *range(100, 100 + sum(LENGTHS["b"]))]
+    assert sum(use.tail_tokens for use in rows.usage(0, len(rows))) == -(tokens == PAD).sum() < 0
+    if order == "identity":
+        assert tokens.tolist() == [row for row, _ in SLOW], "the slow rows, file after file"
+
+
+def test_every_format_of_files_gives_the_same_rows(paths, tmp_path):
+    for suffix in ("bin", "ds"):
+        other = [tmp_path / f"{path.stem}.{suffix}" for path in paths]
+        for path, target in zip(paths, other, strict=True):
+            convert([open_tokens(path)], target)
+        every = np.arange(len(packed(paths)))
+        assert np.array_equal(packed(other).read(every), packed(paths).read(every))
+        assert np.array_equal(packed(other).starts(every), packed(paths).starts(every))
+
+
+def test_rows_of_a_bucket_are_those_of_the_local_files(bucket, folder):  # noqa: F811
+    local, remote = (
+        PackedNanoset([f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1) for place in (folder, bucket)
+    )
+    assert local.plan == remote.plan
+    assert np.array_equal(local.read(np.arange(300)), remote.read(np.arange(300)))
+
+
+# ---- what a model is told
+
+
+def test_starts_and_every_field_know_documents_and_padding(paths):
+    rows = packed(paths, order="identity")
+    starts = rows.starts(np.arange(len(rows)))
+    assert starts.tolist() == [starts for _, starts in SLOW]
+    loader = build_nanoset_dataloader(rows, micro_batch_size=1, documents=DocumentOptions(**EVERYTHING))
+    for batch, (tokens, begins) in zip(loader, SLOW, strict=True):
+        fields = plain.documents_of(np.array(begins[:-1]))
+        assert batch["position_ids"][0].tolist() == fields["position_ids"].tolist()
+        assert batch["attention_mask"][0, 0].tolist() == fields["attention_mask"].tolist()
+        assert batch["cu_seqlens"].tolist() == fields["cu_seqlens"].tolist()
+        counted = [not begin for begin in begins[1:]]
+        assert batch["label_mask"][0].tolist() == counted
+        labels = batch["label_ids"][0].tolist()
+        assert [id for id, counts in zip(labels, counted, strict=True) if counts and id == PAD] == []
+        assert labels == tokens[1:]
+
+
+@pytest.mark.parametrize("documents", [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)])
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(paths, documents, in_blocks):
+    pad_id = 5  # a token of the text as well
+    rows = packed(paths, pad_id=pad_id)
+    options = {"micro_batch_size": 3, "documents": documents, "in_blocks": in_blocks}
+    batches = list(build_nanoset_dataloader(rows, **options))
+    counted = torch.cat([batch["label_ids"][batch["label_mask"]] for batch in batches]).tolist()
+    assert len(batches) == len(rows) // 3
+    assert len(counted) == len(set(counted)) > 0, "every label that counts is another token of the text"
+    asked = documents is not None and documents.reset_position_ids
+    assert ["position_ids" in batch for batch in batches] == [asked] * len(batches)
+
+
+def test_a_collator_that_would_count_padding_is_refused(paths):
+    with pytest.raises(ValueError, match="DataCollatorWithLabels has no loss mask, and these rows end in padding"):
+        build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=DataCollatorWithLabels(S))
+    mine = DataCollatorForCLM(S, 0, 0, 0)
+    assert build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=mine).collate_fn is mine
+
+
+# ---- where tokens come from, and where they go
+
+
+@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+def test_where_and_when_name_every_token(paths, order):
+    rows, schedule = packed(paths, order=order, train_split_num_samples=60), Schedule(dp_size=2, micro_batch_size=2)
+    assert rows.order.samples_per_epoch < 30, "more than two epochs"
+    files = [open_tokens(path) for path in paths]
+    reads = {}
+    for step in range(1, 16):
+        for origin in where(rows, schedule, step):
+            ids, offsets = files[origin.source].tokens, files[origin.source].document_offsets
+            assert origin.epoch == origin.slot.position // rows.order.samples_per_epoch
+            row = rows[origin.slot.position]["input_ids"].tolist()
+            spans = [ids[offsets[part.document] :][part.start : part.stop].tolist() for part in origin.parts]
+            assert sum(spans, []) == row[: len(sum(spans, []))]
+            assert set(row[len(sum(spans, [])) :]) <= {PAD}
+            raw = paths[origin.source].read_bytes()
+            assert [np.frombuffer(raw[it.first_byte : it.last_byte], "<u2").tolist() for it in origin.parts] == spans
+            for part in origin.parts:
+                for token in range(part.start, part.stop):
+                    reads.setdefault((origin.source, part.document, token), []).append(origin.slot.position)
+    for source, lengths in enumerate(LENGTHS.values()):
+        for document, length in enumerate(lengths):
+            for token in range(length):
+                found = when(rows, schedule, document, source=source, tokens=(token, token + 1))
+                assert [slot.position for slot in found] == sorted(reads[source, document, token])
+            assert when(rows, schedule, document, source=source, tokens=(0, 0)) == []
+            every = {position for token in range(length) for position in reads[source, document, token]}
+            assert [slot.position for slot in when(rows, schedule, document, source=source)] == sorted(every)
+
+
+# ---- resume
+
+
+def test_it_keeps_the_resume_contract(paths):
+    rows = packed(paths)
+    position_of = {tuple(row): k for k, row in enumerate(rows.read(np.arange(len(rows)))[:, :-1].tolist())}
+    assert len(position_of) == len(rows)
+
+    def factory(rank, size, batch, workers):
+        place = {"micro_batch_size": batch, "dp_rank": rank, "dp_size": size, "num_loading_workers": workers}
+        return build_nanoset_dataloader(rows, **place)
+
+    def positions_of(batch):
+        return [position_of[tuple(row)] for row in batch["input_ids"].tolist()]
+
+    check_resume_contract(factory, positions_of, len(rows), layouts=((2, 2), (2, 1), (1, 3)), workers=(0, 2))
+
+
+def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_path):
+    state = build_nanoset_dataloader(packed(paths), micro_batch_size=1).state_dict()
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:  # the same ids, other documents
+        writer.write(np.arange(sum(LENGTHS["a"])), LENGTHS["a"][::-1])
+    others = [packed(paths, pad_id=1), packed([tmp_path / "a.npy", paths[1]]), packed(paths, random_seed=1)]
+    for other, field in zip(others, ["pad_id", "files", "random_seed"], strict=True):
+        with pytest.raises(PlanMismatch, match=f"  {field}: saved"):
+            build_nanoset_dataloader(other, micro_batch_size=1).load_state_dict(state)
+    assert len({rows.fingerprint for rows in [packed(paths), *others]}) == 4
+    with pytest.raises(ValueError, match=r"where samples follow each other in a file; a.npy is packed by best fit"):
+        compare(state, packed(paths))
+
+
+# ---- the index
+
+
+def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, monkeypatch):
+    rows = packed(paths, path_to_cache=tmp_path / "cache")
+    expected = packed(paths).read(np.arange(len(rows)))
+    assert len(list(tmp_path.glob("cache/*.json"))) == 2
+    assert all(isinstance(array.base, np.memmap) for packing in rows.packings for array in packing.values())
+    monkeypatch.setattr("nanoset_ref.best_fit.pack_documents", lambda *_: pytest.fail("it is built again"))
+    assert np.array_equal(packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))), expected)
+    travelled = pickle.loads(pickle.dumps(rows))
+    assert "packings" not in travelled.__dict__
+    assert np.array_equal(travelled.read(np.arange(len(rows))), expected)
+
+
+def test_its_size_is_twelve_bytes_for_a_piece_and_eight_for_a_row():
+    packing = pack_documents(np.arange(0, 5001, 5), 8)
+    assert sum(array.nbytes for array in packing.values()) == 12 * 1000 + 8 * (1000 + 1)
+
+
+# ---- what is refused
+
+
+def test_what_cannot_be_packed_says_why(paths, tmp_path):
+    np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
+    with pytest.raises(TokenFileError, match=r"raw.npy has no manifest or index with boundaries; give the end-of-doc"):
+        packed(tmp_path / "raw.npy")
+    rows = packed(open_tokens(tmp_path / "raw.npy", eos_token_id=9), order="identity")
+    assert rows.read(np.arange(5))[:, 0].tolist() == [0, 10, 18, 26, 34]  # documents 0-9 and 10-39, S + 1 = 8
+    for pad_id in (-1, 2**31):
+        with pytest.raises(
+            ValueError, match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: the EOS id will do"
+        ):
+            packed(paths, pad_id=pad_id)
+    with pytest.raises(ValueError, match="sequence_length must be at least 1 token, got 0"):
+        PackedNanoset(paths, None, 0, pad_id=0)
+    with pytest.raises(ValueError, match="a row must hold at least 1 token, got row_length=0"):
+        pack_documents(np.array([0, 9]), 0)
+    with pytest.raises(ValueError, match="train_split_num_samples must not be negative, got -1"):
+        packed(paths, train_split_num_samples=-1)
+    with pytest.raises(ValueError, match="boundaries do not ascend: their file is damaged"):
+        pack_documents(np.array([0, 9, 3, 10]), 4)
+
+
+def test_it_says_what_it_is_and_an_audit_holds(paths):
+    rows = packed(paths, train_split_num_samples=40)
+    assert repr(rows).startswith("PackedNanoset(2 files: a.npy, b.npy; sequence_length=7, 40 samples, ")
+    report = audit([Stretch(name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20)])
+    assert report.ok, str(report)
