@@ -6,7 +6,7 @@ collator dresses it. `nanoset_ref.plain` says all of it on one page, slowly; the
     text, tokenise, preprocess            text to a token file
     tokens                                token ids on disk
     orders                                position k -> (dataset, sample)
-    rows, gather, nanoset                 sample -> sequence_length + 1 token ids
+    rows, gather, nanoset, best_fit       sample -> sequence_length + 1 token ids
     schedule, samplers                    which rank reads which position, and when
     collator, dataloader, blocks          batches, on a plain road and a fast one
 

@@ -226,7 +226,7 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, m
     rows = packed(paths, path_to_cache=tmp_path / "cache")
     expected = packed(paths).read(np.arange(len(rows)))
     assert len(list(tmp_path.glob("cache/*.json"))) == 2
-    assert all(isinstance(array.base, np.memmap) for packing in rows.packings for array in packing.values())
+    assert all(isinstance(array.base, np.memmap) for packing in rows.packings for array in packing)
     monkeypatch.setattr("nanoset_ref.best_fit.pack_documents", lambda *_: pytest.fail("it is built again"))
     assert np.array_equal(packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))), expected)
     travelled = pickle.loads(pickle.dumps(rows))
@@ -236,7 +236,7 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, m
 
 def test_its_size_is_twelve_bytes_for_a_piece_and_eight_for_a_row():
     packing = pack_documents(np.arange(0, 5001, 5), 8)
-    assert sum(array.nbytes for array in packing.values()) == 12 * 1000 + 8 * (1000 + 1)
+    assert sum(array.nbytes for array in packing) == 12 * 1000 + 8 * (1000 + 1)
 
 
 # ---- what is refused

@@ -17,6 +17,7 @@ from figures import (
     chunks,
     megatron,
     orders,
+    packing,
     permutations,
     provenance,
     quickstart,
@@ -63,6 +64,13 @@ BAR_ROWS = {f"k = {k}": [("sum", "arithmetic", 2), (3, 3, 4), ("train", "white",
 TWO_LOSSES = {"causal": [5, 4, 3, 3, 3], "document": [5, 3, 2, 2, 2]}
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
 MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
+
+IN_ROWS = {"wrap": [[("The owl", 0, 3), (" walked", 1, 3)]], "cut": [[("home", 2, 6), ("lost", -2, 3)]]}
+IN_ROWS |= {"pad": [[("7 * 8 = 56", 3, 5), ("", -1, 1)]], "best": [[("def f", 4, 6)]]}
+CUT_OR_LOST = [
+    {"wrap": [0.9, 0.5], "best fit": [0.8, 0.1]},
+    {"cut": [0.9, 0.1], "pad": [0.1, 0.8], "best fit": [0, 0.01]},
+]
 
 # a function, its arguments, and what the picture has to say
 PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
@@ -118,6 +126,12 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (chunks.packing, [[["The", " lantern", "EOS"], ["Nora", " home", "."]], 4], "row 0|tail|lantern|home"),
     (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "cut": [0.9, 0.2]}, "stories"], "4,097|cut|stories"),
     (chunks.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "bars of 128 rows|stories"),
+    (packing.ways, [IN_ROWS, 6], "row 0|wrap|best|The owl|walked|lost"),
+    (
+        packing.counts,
+        [[129, 257], {"code": CUT_OR_LOST, "text": CUT_OR_LOST}],
+        "code|text|129|best fit|documents cut, %",
+    ),
     (
         provenance.step,
         [[("stories", "4: home.", "k = 224", "rank 0", 3)], "Step 57"],
@@ -155,6 +169,7 @@ def test_every_picture_is_here() -> None:
         chunks,
         megatron,
         orders,
+        packing,
         permutations,
         provenance,
         quickstart,
