@@ -1,0 +1,128 @@
+"""The experiments about order: arms differ in order alone, a seed gives one result, a stopped command goes on."""
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import order_matters
+from benchmarks.order_matters import EXPERIMENTS, SIZES, Run, blend, buffered, finish
+from nanoset_ref import load_tokenizer, prepare_corpus
+from nanoset_ref.streaming import TokenStream
+
+LENGTHS, SIZE = [70, 50, 40], SIZES["smallest"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The token files of the smallest size, made of thirty documents of each source."""
+    folder = tmp_path_factory.mktemp("order_matters")
+    documents = {name: texts[:30] for name, texts in order_matters.documents_of("corpus", folder, None).items()}
+    order_matters.prepare_text(documents, folder / "smallest" / "corpus", SIZE)
+    return folder
+
+
+def readings(experiment: str, seed: int = 3) -> dict[str, Counter[int]]:
+    return {name: Counter(arm.numbers.tolist()) for name, arm in EXPERIMENTS[experiment](LENGTHS, SIZE, seed).items()}
+
+
+def test_every_order_of_buffers_reads_every_sample_once() -> None:
+    found = readings("buffers")
+    assert {"as it lies", "shuffled", "buffer 10", "buffer 100"} < found.keys()
+    assert all(counts == Counter(range(160)) for counts in found.values())
+
+
+def test_every_order_of_annealing_reads_the_same_samples_once() -> None:
+    found = list(readings("annealing").values())
+    assert all(counts == found[0] for counts in found)
+    assert set(found[0].values()) == {1}
+    assert sum(number >= 120 for number in found[0]) == 6  # a tenth of 64 from the last source
+
+
+def test_the_better_source_is_where_the_arm_says() -> None:
+    arms = EXPERIMENTS["annealing"](LENGTHS, SIZE, 3)
+    places = {name: np.flatnonzero(arm.numbers >= 120) for name, arm in arms.items()}
+    assert places["in the last fifth"].min() >= 52 > 12 > places["in the first fifth"].max()
+    assert places["spread out"].min() < 12 < 52 <= places["spread out"].max()
+    assert [name for name, arm in arms.items() if not arm.decay] == [name for name in arms if "constant" in name]
+
+
+@pytest.mark.parametrize("epochs", [2, 4, 8, 16])
+def test_an_epoch_is_a_part_of_the_fresh_samples(epochs: int) -> None:
+    arms = EXPERIMENTS["repetition"](LENGTHS, SIZE, 3)
+    again, anew = (
+        arms[f"{epochs} epochs, {how}"].numbers.reshape(epochs, -1) for how in ("same order", "shuffled anew")
+    )
+    first = sorted(arms["fresh"].numbers[: 64 // epochs])
+    assert len(set(arms["fresh"].numbers)) == 64
+    assert all(sorted(epoch) == first for epoch in [*again, *anew])
+    assert (again == again[0]).all()
+    assert not (anew == anew[0]).all()
+
+
+def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_samples() -> None:
+    arms = blend([6_000, 500], SIZES["small"], 3)  # 6,144 positions over files of 768 and 384 samples
+    last = {name: arm.numbers[arm.numbers >= 6_000] for name, arm in arms.items()}
+    assert all(612 <= len(numbers) <= 618 for numbers in last.values())  # a tenth
+    assert {name: len(set(numbers)) for name, numbers in last.items()} == {"nanotron": 116, "stateless": 384}
+    assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
+
+
+def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
+    corpus = prepare_corpus(tmp_path)
+    text, tokenizer = corpus.domains["stories"], load_tokenizer(corpus.tokenizer)
+    plain, shuffled = (
+        [row["input_ids"].tolist() for row in islice(TokenStream(text, tokenizer, 32, seed=5, shuffle_buffer=M), 40)]
+        for M in (0, 20)
+    )
+    assert shuffled == [plain[number] for number in buffered(40, 20, seed=5)]
+
+
+def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_order() -> None:
+    arms = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)
+    apart = arms["one after another, each shuffled"].numbers
+    assert sorted(apart[:70]) == list(range(70)) != apart[:70].tolist()
+    blended = arms["blended, each as it lies"].numbers
+    assert all(list(part) == sorted(part) for part in (blended[blended < 70], blended[blended >= 120]))
+    assert np.bincount(np.searchsorted([70, 120], blended[:32], "right")).tolist() == [14, 10, 8]
+
+
+def test_a_seed_gives_one_result_and_arms_begin_alike(folder: Path) -> None:
+    runs = [Run("smallest", "corpus", "buffers", arm, seed) for arm, seed in (("shuffled", 0), ("shuffled", 1))]
+    first, again, other = (finish(folder, run) for run in (runs[0], runs[0], runs[1]))
+    assert first["held_out"] == again["held_out"]
+    assert first["train"] == again["train"] != other["train"]
+    assert first["tokens"] == [80 * 16, 156 * 16]  # each source has lost less than a sample to the cut
+    assert first["held_out"].keys() == {"stories", "arithmetic", "programs"}
+    assert first["held_out"]["stories"][-1] < np.log(512)
+
+
+def test_a_stopped_command_goes_on_and_says_what_it_found(folder: Path, monkeypatch, capsys, tmp_path) -> None:
+    trained: list[str] = []
+
+    def train(data, held_out, size, seed, decay):
+        trained.append(data.fingerprint)
+        return {"tokens": [16], "held_out": {name: [5.0 - 0.1 * len(trained)] for name in held_out}, "train": [5.0]}
+
+    monkeypatch.setattr(order_matters, "train", train)
+    words = ["--size", "smallest", "--experiments", "blend", "--folder", str(folder)]
+    order_matters.main([*words, "--seeds", "1"])
+    with (folder / "runs.jsonl").open("a") as log:
+        log.write('{"run": ["smallest", "cor')  # killed here
+    order_matters.main([*words, "--seeds", "2", "--output", str(tmp_path / "result.json")])
+    assert len(trained) == len(set(trained)) == 4
+    assert "stateless                          4.700 (4.600 - 4.800), 2 seeds" in capsys.readouterr().out
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [run["run"][3:] for run in result["runs"]] == [[a, s] for s in (0, 1) for a in ("nanotron", "stateless")]
+    assert result["texts"]["corpus"]["stories"]["documents"] == 27
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [((5.2, 5.4), "clear"), ((5.02, 5.12), "consistent"), ((4.9, 5.2), "none")]
+)
+def test_an_effect_is_what_exceeds_the_spread_of_the_seeds(ours: tuple[float, float], verdict: str) -> None:
+    reference = {0: 5.0, 1: 5.1}
+    assert order_matters.effect(dict(enumerate(ours)), reference)[3] == verdict
