@@ -331,7 +331,7 @@ def prepare_text(documents: Mapping[str, Sequence[str]], folder: Path, size: Siz
             with TokenFileWriter(folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True) as file:
                 file.write_document(found)
         facts[name] = {
-            "documents": len(both["train"]),
+            "documents_before_the_cut": len(both["train"]),
             "training_samples": (len(ids) - 1) // size.sequence_length,
             "held_out_documents": len(both["held_out"]),
             "characters_per_token": round(sum(map(len, parts[name]["train"])) / tokens[name], 3),
@@ -521,8 +521,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results.sort(key=lambda result: places[tuple(result["run"])])
     print(report(results))
     if options.output:
-        facts = {"command": command("order_matters"), "machine": machine(), "size": vars(SIZES[options.size])}
-        save({**facts, "vocabulary": VOCABULARY, "texts": texts, "runs": results}, options.output)
+        again = command("order_matters").replace(str(options.real), "FOLDER")
+        facts = {"command": again, "machine": machine(), "size": vars(SIZES[options.size])}
+        save({**facts, "real_text": REAL, "vocabulary": VOCABULARY, "texts": texts, "runs": results}, options.output)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+"""Pictures of trained models: losses with the band of their seeds, and what an order costs, seed by seed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from figures.draw import GREY, INK, LINES, RED, half_framed, panels
+
+Bands = Mapping[str, tuple[Sequence[float], ArrayLike]]  # by name: x [points], values [seeds, points]
+
+
+def bands(
+    contents: Mapping[str, Bands], title: str, ylabel: str = "held-out loss, nats per token", **options: Any
+) -> Figure:
+    """Lines through the means of the seeds, shaded from the smallest to the largest, a panel per title.
+
+    Args:
+        contents: by title, by name, (x, values [seeds, points]); up to four names, each in one colour. They stand at
+            the ends of the lines in the last panel.
+        title: of the picture.
+        ylabel: of the first panel.
+        options: of `Axes.set`, for all panels.
+    """
+    figure, places = panels(contents, 3.4, sharey=True)
+    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    names = list(dict.fromkeys(name for lines in contents.values() for name in lines))
+    colours = dict(zip(names, (INK, RED, LINES[3], "#8a6d00"), strict=False))
+    for axes, lines in places:
+        for name, (x, values) in lines.items():
+            seeds = np.asarray(values, dtype=float)
+            axes.fill_between(x, seeds.min(axis=0), seeds.max(axis=0), color=colours[name], alpha=0.25, lw=0)
+            axes.plot(x, seeds.mean(axis=0), color=colours[name], lw=2)
+        half_framed(axes, **{"xlabel": "thousand tokens read", **options})
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    places[0][0].set_ylabel(ylabel)
+    _name_ends(places[-1][0], places[-1][1], colours)
+    return figure
+
+
+def _name_ends(axes: Axes, lines: Bands, colours: Mapping[str, str]) -> None:
+    """Each name right of its line's end; names that would touch are pushed apart."""
+    low, high = axes.get_ylim()
+    ends = {name: float(np.asarray(values)[:, -1].mean()) for name, (_, values) in lines.items()}
+    height = np.inf
+    for name in sorted(lines, key=lambda name: -ends[name]):  # from the highest down
+        height = min(ends[name], height - 0.085 * (high - low), high)
+        style: dict[str, Any] = {"color": colours[name], "va": "center", "weight": "bold"}
+        axes.annotate(name, (1.02, height), xycoords=("axes fraction", "data"), **style)
+
+
+def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: str, reference: str) -> Figure:
+    """How much more loss than the reference each way has: a dot per seed, a bar at their mean, a panel per title.
+
+    Args:
+        contents: by title, by way, the difference of each seed, in nats per token. Ways that all seeds find worse are
+            red, better blue, and the others grey; every panel has the same ways.
+        title: of the picture.
+        reference: what the differences are taken from.
+    """
+    ways = list(next(iter(contents.values())))
+    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharey=True)
+    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    for axes, found in places:
+        for row, way in enumerate(ways):
+            seeds = np.asarray(found[way])
+            colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
+            axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
+            axes.plot([seeds.mean()] * 2, [row - 0.32, row + 0.32], color=colour, lw=2.5)
+            side = seeds.max() if seeds.mean() >= 0 else seeds.min()
+            shift, align = ((7, 0), "left") if seeds.mean() >= 0 else ((-7, 0), "right")
+            text = f"{seeds.mean():+.3f}"
+            axes.annotate(text, (side, row), shift, textcoords="offset points", ha=align, va="center", color=colour)
+        axes.axvline(0, color=GREY, lw=1)
+        axes.margins(x=0.35)
+        half_framed(axes, yticks=range(len(ways)), yticklabels=ways, xlabel=f"nats per token more than: {reference}")
+    places[0][0].set_ylim(len(ways) - 0.4, -0.6)
+    return figure
