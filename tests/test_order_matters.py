@@ -141,4 +141,4 @@ def test_the_committed_result_holds_every_arm_of_every_experiment_with_the_same_
     }
     assert seeds.keys() == expected
     assert len({frozenset(found) for found in seeds.values()}) == 1
-    assert len(seeds[("real", "blend", "nanotron")]) >= 4
+    assert len(seeds[("real", "blend", "nanotron")]) == 5
