@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.gather import WINDOW, Gatherer
+from nanoset_ref import gather as kernels
+from nanoset_ref.gather import AHEAD, WINDOW, Gatherer, _gather
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile
 
@@ -119,18 +120,35 @@ def test_a_long_row_is_whole(tmp_path):
 
 
 def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
-    """The first ones; none while all is in memory; those after a block that read from the disk, page by page."""
+    """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
-    blocks_read, announced, out = iter([0, 8, 16, 16, 16]), [], np.empty((1, 10), dtype=np.int32)
+    blocks_read, early, out = iter([0, 8, 16, 16, 16]), [], np.empty((1, 10), dtype=np.int32)
     monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)))
-    mapping = types.SimpleNamespace(madvise=lambda *advice: announced.append(advice), real=gather._mappings)
-    gather._mappings, gather._blocks_read, counts = [mapping], 0, []
+    monkeypatch.setattr("nanoset_ref.gather._gather", lambda *arguments: early.append(arguments[-2]))
+    gather._blocks_read = 0
     for _ in range(5):
         gather(np.array([0]), np.array([1023]), out)
-        counts.append(len(announced))
-    assert counts == [1, 1, 2, 3, 3]
-    begin = 4092 // mmap.PAGESIZE * mmap.PAGESIZE
-    assert announced[0] == (mmap.MADV_WILLNEED, begin, 4132 - begin)
+    assert early == [AHEAD, 0, AHEAD, AHEAD, 0]
+
+
+def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(monkeypatch):
+    """The plain code of the kernel, which is what numba compiles; 30 rows of two files, each 8 rows early."""
+    announced, read, sizes = [], [], (2, 4)
+    datasets, starts = np.arange(30) % 2, 77_777 * np.arange(30)
+    for name in ("_announce", "_widen"):
+        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
+    monkeypatch.setattr(kernels, "_prefetch", lambda address: None)
+    monkeypatch.setattr(kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice))))
+    monkeypatch.setattr(kernels, "_pread", lambda *asked: read.append(len(announced)) or asked[2])
+    addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
+    files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
+    _gather.py_func(*files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
+    for row, (address, size, advice) in enumerate(announced):
+        begin = 77_777 * row * sizes[row % 2]
+        page = begin // mmap.PAGESIZE * mmap.PAGESIZE
+        assert (address - (1 << 30 + 10 * (row % 2)), size) == (page, begin + 10 * sizes[row % 2] - page)
+        assert advice == mmap.MADV_WILLNEED
+    assert read == [min(row + 9, 30) for row in range(30)]
 
 
 def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
