@@ -1,25 +1,31 @@
 """Random samples from a disk, the page cache dropped before each measurement: `python -m benchmarks.cold`.
 
 A corpus is larger than memory. What a run sees then is not the page cache but the disk, so here every candidate begins
-with none of its files in memory: its own process opens them, says how long the first batch took, and reads batches of 8
-samples at random places for `--seconds`. Rounds are interleaved. Beside the samples per second:
+with none of its files in memory: a process of its own, forked from one that has imported and compiled everything, opens
+them, says how long the first batch took, and reads batches of 8 samples at random places for `--seconds`. Rounds are
+interleaved. For each candidate:
 
+    samples_per_second
+    first           seconds from the opening of the files to the first batch
     amplification   bytes fetched from the device per byte of token ids delivered
-    device          what fio reads at random, without the page cache, in blocks of the pages that an unaligned row
-                    touches: the limit (needs fio)
+    device          what fio reads at random, past the page cache, in blocks of the pages that an unaligned row touches,
+                    by the better of two depths: the limit (needs fio)
 
 Candidates: nanoset_ref without workers, with `read_ahead=2`, with 2 workers; the peers of `benchmarks.peers`; a memory
 map that is kept open; 64 threads of pread. `--read-ahead-kb` sets the kernel's read-ahead of the device for the run
-(root), for example 8192 as on machines made for streaming; the usual one is 128.
+(root): all candidates run with the first one, 128 being the usual one, and those that depend on it with the others, for
+example 8192 as on machines made for streaming.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,12 +34,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+import torch
 
 from benchmarks.peers import PEERS, Tokens, endless
 from benchmarks.record import command, machine, save
@@ -44,8 +50,15 @@ OURS = {
     "nanoset_ref, a thread": {"read_ahead": 2},
     "nanoset_ref, 2 workers": {"num_loading_workers": 2},
 }
-OTHERS = ["nanotron", "megatron", "olmo", "litdata", "datatrove", "grain"]
-CANDIDATES = [*OURS, *OTHERS, *(f"{name}, 2 workers" for name in OTHERS[:-1]), "a kept map", "64 threads of pread"]
+OTHERS = ["nanotron", "megatron", "litdata", "datatrove", "grain", "olmo"]
+CANDIDATES = [*OURS, *OTHERS, *(f"{name}, 2 workers" for name in OTHERS[:4]), "a kept map", "64 threads of pread"]
+BY_READ_AHEAD = [
+    *OURS,
+    "nanotron",
+    "a kept map",
+    "64 threads of pread",
+]  # all that it may concern
+PATIENCE = 120  # seconds that a candidate may take
 
 
 def batches_of(name: str, tokens: Tokens, sequence_length: int) -> Iterator[Any]:
@@ -96,10 +109,6 @@ def fetched() -> int:
 
 def run_one(name: str, folder: Path, num_tokens: int, sequence_length: int, seconds: float) -> dict[str, float]:
     """What the child process does: time to the first batch, then samples for so many seconds."""
-    import torch
-
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
     tokens = Tokens(folder, num_tokens)
     begun = time.perf_counter()
     batches = batches_of(name, tokens, sequence_length)
@@ -130,12 +139,15 @@ def device_limit(tokens: Tokens, sequence_length: int, seconds: float) -> float 
         return None
     pages = (2 * (sequence_length + 1) + 4095 + 4094) // 4096  # an unaligned row begins anywhere in its first page
     words = f"fio --name=limit --filename={tokens.path} --readonly --rw=randread --bs={4 * pages}k --direct=1"
-    words += f" --ioengine=libaio --iodepth=128 --numjobs=2 --group_reporting --time_based --runtime={seconds}"
-    output = subprocess.run([*words.split(), "--output-format=json"], capture_output=True, text=True, check=True).stdout
-    return float(json.loads(output[output.index("{") :])["jobs"][0]["read"]["iops"])
+    words += f" --ioengine=libaio --numjobs=2 --group_reporting --time_based --runtime={seconds} --output-format=json"
+    rates = []
+    for depth in (32, 128):
+        ran = subprocess.run([*words.split(), f"--iodepth={depth}"], capture_output=True, text=True, check=True).stdout
+        rates.append(float(json.loads(ran[ran.index("{") :])["jobs"][0]["read"]["iops"]))
+    return max(rates)
 
 
-@contextmanager
+@contextlib.contextmanager
 def read_ahead(path: Path, kilobytes: int | None) -> Iterator[int]:
     """The kernel's read-ahead of the device below a path, set for a while; yields what it is."""
     number = os.stat(path).st_dev
@@ -146,37 +158,74 @@ def read_ahead(path: Path, kilobytes: int | None) -> Iterator[int]:
     before = setting.read_text()
     if kilobytes is not None:
         setting.write_text(str(kilobytes))
-    yield int(setting.read_text())
-    if kilobytes is not None:
-        setting.write_text(before)
+    try:
+        yield int(setting.read_text())
+    finally:
+        if kilobytes is not None:
+            setting.write_text(before)
 
 
-def measure(tokens: Tokens, sequence_length: int, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+def imported(folder: Path) -> None:
+    """Import and compile what the candidates need, so that their processes, forked from this one, need not."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    tokens = Tokens(folder, 100_000)
+    for name in CANDIDATES:
+        with contextlib.suppress(ImportError):
+            if "workers" not in name:
+                next(batches_of(name, tokens, 32))
+
+
+def forked(name: str, tokens: Tokens, sequence_length: int, seconds: float) -> dict[str, Any]:
+    """`run_one` in a process of its own; or why there is no result."""
+    drop(tokens.folder)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.alarm(PATIENCE)
+        try:
+            found: dict[str, Any] = run_one(name, tokens.folder, tokens.num_tokens, sequence_length, seconds)
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {error}"[:300]}
+        os.write(write, json.dumps(found).encode())
+        for worker in psutil.Process().children(recursive=True):
+            worker.kill()
+        os._exit(0)  # threads of others need not be waited for
+    os.close(write)
+    with open(read) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return dict(json.loads(said or '{"error": "no answer"}'))
+
+
+def measure(
+    names: list[str], tokens: Tokens, sequence_length: int, options: argparse.Namespace
+) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
-    names = [name for name in CANDIDATES if not options.only or any(word in name for word in options.only)]
+    names = [name for name in names if not options.only or any(word in name for word in options.only)]
+    for name in names:
+        if name in PEERS:
+            with contextlib.suppress(ImportError):
+                PEERS[name](tokens, sequence_length, BATCH, 0)  # makes its copy of the tokens
     for turn in range(options.rounds):
         limit = device_limit(tokens, sequence_length, options.seconds)
         if limit is not None:
             found.setdefault("device", {}).setdefault("samples_per_second", []).append(limit)
         for name in np.random.default_rng(turn).permutation(names).tolist():
-            drop(tokens.folder)
-            arguments = [name, str(tokens.folder), str(tokens.num_tokens), str(sequence_length), str(options.seconds)]
-            child = [sys.executable, "-W", "ignore", "-m", "benchmarks.cold", "--child", *arguments]
-            done = subprocess.run(child, capture_output=True, text=True)
-            if done.returncode != 0:
-                print(f"{name} is left out: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            values = forked(name, tokens, sequence_length, options.seconds)
+            if "error" in values:
+                print(f"{name} is left out: {values['error']}", file=sys.stderr)
                 names.remove(name)
                 continue
-            for what, value in json.loads(done.stdout.strip().splitlines()[-1]).items():
+            for what, value in values.items():
                 found.setdefault(name, {}).setdefault(what, []).append(float(f"{value:.4g}"))
     return found
 
 
-def report(sequence_length: int, found: dict[str, dict[str, list[float]]]) -> None:
+def report(kilobytes: int, sequence_length: int, found: dict[str, dict[str, list[float]]]) -> None:
     def middle(name: str, what: str) -> float:
         return statistics.median(found.get(name, {}).get(what, [float("nan")]))
 
-    print(f"\nsequence length {sequence_length}, batch {BATCH}: samples per second from a cold disk")
+    print(f"\nsequence length {sequence_length}, batch {BATCH}, read-ahead {kilobytes} KiB: samples/s from a cold disk")
     print(f"{'':28}{'samples/s':>10}{'x nanotron':>12}{'of device':>11}{'fetched':>9}{'first, s':>10}")
     for name in sorted(found, key=lambda name: -middle(name, "samples_per_second")):
         rate = middle(name, "samples_per_second")
@@ -186,35 +235,30 @@ def report(sequence_length: int, found: dict[str, dict[str, list[float]]]) -> No
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        name, folder, num_tokens, sequence_length, seconds = sys.argv[2:]
-        print(
-            json.dumps(run_one(name, Path(folder), int(num_tokens), int(sequence_length), float(seconds))), flush=True
-        )
-        for worker in psutil.Process().children(recursive=True):
-            worker.kill()
-        os._exit(0)  # threads of others need not be waited for
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--megabytes", type=int, default=6144, help="size of the token file")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per candidate and round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per candidate and round")
     parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
-    parser.add_argument("--read-ahead-kb", type=int, help="of the device, during the run (default: as it is)")
+    parser.add_argument("--read-ahead-kb", type=int, nargs="+", help="of the device (default: as it is)")
     parser.add_argument("--folder", type=Path, help="on the disk to measure; keeps the files (default: temporary)")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
+        imported(Path(temporary))
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         tokens = Tokens(folder, options.megabytes << 19)
-        with read_ahead(folder, options.read_ahead_kb) as kilobytes:
-            result: dict[str, Any] = {"command": command("cold"), "machine": machine(), "read_ahead_kb": kilobytes}
-            result |= {"batch_size": BATCH, "megabytes": options.megabytes, "cold": {}}
-            for sequence_length in options.sequence_lengths:
-                found = measure(tokens, sequence_length, options)
-                report(sequence_length, found)
-                result["cold"][sequence_length] = found
+        result: dict[str, Any] = {"command": command("cold"), "machine": machine(), "batch_size": BATCH}
+        result |= {"megabytes": options.megabytes, "by_read_ahead_kb": {}}
+        for turn, asked in enumerate(options.read_ahead_kb or [None]):
+            with read_ahead(folder, asked) as kilobytes:
+                found = result["by_read_ahead_kb"][kilobytes] = {}
+                for sequence_length in options.sequence_lengths:
+                    names = BY_READ_AHEAD if turn else CANDIDATES
+                    found[str(sequence_length)] = measure(names, tokens, sequence_length, options)
+                    report(kilobytes, sequence_length, found[str(sequence_length)])
     save(result, options.output)
 
 
