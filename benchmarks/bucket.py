@@ -11,6 +11,10 @@ For each: million tokens per second; bytes sent per byte of token ids delivered;
 resident memory before the first batch and at the end. And for nanoset_ref the seconds from the opening to the first
 batch, in a run that begins, and in one that goes on after 0, 50 and 90% of an epoch. `--output` keeps it as JSON.
 
+And a run of `nanoset_ref.train` (a small Llama, batches of 8 x 128 tokens, `--steps` of them), fed from the bucket with
+read_ahead=2 and, beside it, from the disk: the share of its time that it waits for data after the first step, and
+milliseconds per step.
+
 Server and candidate share the machine: with two cores, the server takes about as much of them as the candidate.
 """
 
@@ -46,6 +50,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, default=5e8, help="ids in the file, two bytes each")
     parser.add_argument("--seconds", type=float, default=6, help="of reading, of each candidate in each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=300, help="of the training run; 0: none")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -58,6 +63,7 @@ def main() -> None:
         with open(Path(folder, "a.npy"), "wb") as file:
             for _ in range(int(options.tokens) // 1_000_000):
                 file.write(np.random.default_rng(0).integers(0, 50_000, 1_000_000, dtype=np.uint16).tobytes())
+        np.random.default_rng(0).integers(0, 4096, 20_000_000, dtype=np.uint16).tofile(Path(folder, "b.npy"))
         for latency in options.latencies:
             served = [sys.executable, str(SERVER), folder, str(latency / 1000)]
             with subprocess.Popen(served, stdout=subprocess.PIPE, text=True) as server:
@@ -65,6 +71,11 @@ def main() -> None:
                 url = f"http://127.0.0.1:{int(server.stdout.readline())}/a.npy"
                 found = {length: rounds_of(url, length, options) for length in options.lengths}
                 result["by_latency"][f"{latency} ms"] = found
+                if options.steps:
+                    places = {"bucket": url.replace("a.npy", "b.npy"), "disk": f"{folder}/b.npy"}
+                    runs = {name: training(place, options.steps) for name, place in places.items()}
+                    result.setdefault("training", {})[f"{latency} ms"] = runs
+                    print(f"training, {latency} ms", json.dumps(runs))
                 server.kill()
     save(result, options.output)
 
@@ -104,6 +115,27 @@ def measure(name: str, url: str, length: int, seconds: float) -> dict[str, float
         "mib_after": process.memory_info().rss / 2**20,
         **firsts,
     }
+
+
+def training(tokens: str, steps: int) -> dict[str, float]:
+    """What a training run's own metrics say of its time."""
+    model = {"model_type": "llama", "vocab_size": 4096, "hidden_size": 64, "intermediate_size": 128}
+    model |= {"num_hidden_layers": 2, "num_attention_heads": 4, "tie_word_embeddings": False}
+    dataset = {"dataset_path": tokens, "order": "stateless"}
+    with tempfile.TemporaryDirectory() as folder:
+        run = {
+            "data_stages": [{"name": "a", "start_training_step": 1, "data": {"dataset": dataset, "read_ahead": 2}}],
+            "tokens": {"sequence_length": 128, "train_steps": steps, "micro_batch_size": 8},
+            "model": {"model_config": model},
+            "checkpoints": {"checkpoints_path": f"{folder}/run", "checkpoint_interval": steps},
+            "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.001, "lr_warmup_steps": 5}},
+        }
+        (config := Path(folder, "run.yaml")).write_text(json.dumps(run))
+        subprocess.run([sys.executable, "-m", "nanoset_ref.train", "--config", str(config)], check=True)
+        lines = [json.loads(line) for line in Path(folder, "run/metrics.jsonl").read_text().splitlines()]
+    seconds = [8 * 128 / line["tokens_per_second"] for line in lines[1:]]
+    waited = sum(line["data_wait"] * taken for line, taken in zip(lines[1:], seconds, strict=True))
+    return {"share_waiting": round(waited / sum(seconds), 5), "ms_per_step": round(1e3 * statistics.median(seconds), 2)}
 
 
 def bytes_sent(url: str) -> int:

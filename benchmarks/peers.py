@@ -253,12 +253,13 @@ class _Source:
 
 
 def grain(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
-    from grain import MapDataset
+    from grain import MapDataset, MultiprocessingOptions
 
-    if num_workers:
-        raise ImportError("grain's own workers are not torch's")
     samples = MapDataset.source(_Source(tokens.path, sequence_length)).shuffle(seed=0)
-    return samples.batch(batch_size, drop_remainder=True)
+    batches = samples.batch(batch_size, drop_remainder=True)
+    if num_workers == 0:
+        return batches
+    return batches.to_iter_dataset().mp_prefetch(MultiprocessingOptions(num_workers=num_workers))
 
 
 PEERS: dict[str, Callable[[Tokens, int, int, int], Batches]] = {

@@ -1,9 +1,10 @@
 """Million tokens per second, delivered by public DataLoaders, ours and others': `python -m benchmarks.reading`.
 
-One process, one thread of torch, all files locked in the page cache. In every round every candidate delivers batches
-for `--seconds`, one after the other, so that whatever else the machine does meets all of them; a ratio is the median
-over the rounds of the ratios within a round. Two clocks: the wall's, and the processor time of this process, which says
-on a busy machine what the wall would say on an idle one, but sees nothing of what worker processes do. Candidates:
+One process and its workers, one thread of torch, all files locked in the page cache. In every round every candidate
+delivers batches for `--seconds`, one after the other, so that whatever else the machine does meets all of them; a ratio
+is the median over the rounds of the ratios within a round. Two clocks: the wall's, and the processor time of this
+process, which says on a busy machine what the wall would say on an idle one, but sees nothing of what worker processes
+do. Candidates:
 
     nanoset_ref             build_nanoset_dataloader, no workers; every place of the file has been visited before
     ..., stateless order    the same without an index
@@ -11,7 +12,7 @@ on a busy machine what the wall would say on an idle one, but sees nothing of wh
     ..., first touch        nearly every place is visited for the first time (though it is in the page cache)
     ..., a thread           read_ahead=2
     ..., 2 workers          num_loading_workers=2
-    nanotron and the other peers, see benchmarks.peers; nanotron, 2 workers
+    nanotron and the other peers, see benchmarks.peers, each without workers and with 2 of its own
     gather alone            no loader: the kernel, into two buffers in turn
     memcpy                  no loader: the bytes delivered, copied from where they lie ready as int32
 
@@ -159,7 +160,7 @@ def candidates(tokens: Tokens, sequence_length: int, visited: list[Nanoset]) -> 
         "nanoset_ref, a thread": lambda: ours(plain(), read_ahead=2),
         "nanoset_ref, 2 workers": lambda: ours(plain(), num_loading_workers=2),
         **{name: lambda name=name: peer(name) for name in PEERS},  # type: ignore[misc]
-        "nanotron, 2 workers": lambda: peer("nanotron", 2),
+        **{f"{name}, 2 workers": lambda name=name: peer(name, 2) for name in PEERS},  # type: ignore[misc]
         "gather alone": lambda: gather_alone(plain(), visited),
         "memcpy": lambda: memcpy(tokens, sequence_length),
     }

@@ -62,7 +62,7 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
         clock = Clock(times)
         files, samples = nanoset.order[positions]
-        starts = samples * nanoset._strides[files]
+        starts = samples * nanoset.strides[files]
         clock("look the order up")
         nanoset._gather(files, starts, buffers[block % 2])
         clock("copy the tokens")
