@@ -2,15 +2,15 @@
 
 import contextlib
 import io
-import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import tables
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,20 +55,28 @@ def test_every_notebook_is_listed() -> None:
     assert [path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.name not in README] == []
 
 
-def test_the_speeds_are_those_of_the_committed_measurement() -> None:
-    measured = json.loads((ROOT / "benchmarks/results/reading.json").read_text())["million_tokens_per_second"]
-    names = {
-        "**nanoset_ref**": "nanoset_ref",
-        "nanoset_ref, read ahead by a thread": "nanoset_ref, a thread",
-        "nanoset_ref, every place for the first time": "nanoset_ref, first touch",
-        "OLMo-core": "olmo",
-        "Nanotron": "nanotron",
-        "Megatron-Core": "megatron",
-        "mosaicml-streaming": "mosaicml",
+def test_the_tables_are_those_of_the_committed_results() -> None:
+    assert tables.filled(README) == README, "python -m benchmarks.tables writes them"
+    assert re.findall(r"^<!-- benchmarks: (\w+) -->$", README, flags=re.M) == [*tables.TABLES]
+    assert re.search(r"^\| Nanotron \|( 1\.0 \|){6}$", README, flags=re.M)
+
+
+def test_a_table_shows_medians_of_ratios_within_rounds_without_workers_and_with() -> None:
+    rates = {
+        "512": {
+            "nanotron": [1.0, 2.0, 4.0],
+            "grain": [3.0, 2.0, 40.0],
+            "grain, 2 workers": [9.0] * 3,
+            "memcpy": [40.0] * 3,
+        },
+        "2048": {"nanotron": [2.0] * 3, "grain": [3.0] * 3, "nanotron, 2 workers": [4.0] * 3, "memcpy": [40.0] * 3},
     }
-    rows = re.findall(r"^\| (.+?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.M)
-    assert len(rows) == 11
-    for label, *shown in rows:
-        for number, candidates in zip(shown, measured.values(), strict=True):
-            ours, theirs = candidates[names.get(label, label)]["wall"], candidates["nanotron"]["wall"]
-            assert number == f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.1f}", label
+    rates["512"] |= {"nanotron, 2 workers": [6.0] * 3, "grain, 2 workers": [9.0] * 3}
+    head, _, *rows = tables.two_columns(rates, "nanotron", 1).splitlines()
+    assert head == "| | sequence length 512 | 2,048 | 2 workers: 512 | 2,048 |"
+    assert rows == [
+        "| *the limit: copying memory* | 20.0 | 20.0 |  |  |",
+        "| grain | 3.0 | 1.5 | 1.5 |  |",
+        "| Nanotron | 1.0 | 1.0 | 1.0 | 1.0 |",
+    ]
+    assert tables.two_columns(rates, "memcpy", 3).splitlines()[3] == "| grain | 0.075 | 0.075 | 0.225 |  |"
