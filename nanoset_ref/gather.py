@@ -97,7 +97,7 @@ class Gatherer:
         The caller answers for the bounds: they follow from the file's number of samples and are not checked again here.
         """
         files = self._descriptors, self._addresses, self._itemsizes, self._first_windows, self._visited
-        _gather(*files, datasets, starts, AHEAD if self._waited else 0, out)
+        _gather(files, datasets, starts, AHEAD if self._waited else 0, out)
         blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
         self._waited, self._blocks_read = blocks_read != self._blocks_read, blocks_read
 
@@ -176,7 +176,8 @@ _madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uint
 
 
 @njit(cache=True, nogil=True)
-def _gather(descriptors, addresses, itemsizes, first_windows, visited, datasets, starts, early, out):
+def _gather(files, datasets, starts, early, out):
+    descriptors, addresses, itemsizes, first_windows, visited = files
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
     _announce(addresses, itemsizes, datasets[:early], starts[:early], length)

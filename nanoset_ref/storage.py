@@ -7,8 +7,9 @@ is opened as one on the disk. Its ids are read by ranges (`fetch`):
     2. LANES threads ask for them, a few ranges each: up to some 500 requests are in flight
     3. the object is looked at once more: if it changed meanwhile, nothing that was read is handed out
 
-Nothing is kept, neither in memory nor on the disk. Copies of boundaries, and parts that are written, are temporaries in
-TMPDIR.
+Nothing is kept, neither in memory nor on the disk, unless NANOSET_REF_CACHE names a folder: then pieces of the objects
+are kept there, up to NANOSET_REF_CACHE_GB (default 10), see `cache`. Copies of boundaries, and parts that are written,
+are temporaries in TMPDIR.
 
 A server that fails or is silent is asked again, with growing pauses, and given up after NANOSET_REF_TIMEOUT seconds
 (default 60), or twice as long if it falls silent in the midst of an answer. Credentials are found where obstore looks
@@ -34,10 +35,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nanoset_ref.cache import PIECE, Cache
+
 SCHEMES = ("s3:", "gs:", "az:", "http:", "https:")
 LANES, RANGES = 64, 8  # threads, and ranges that each asks for at a time
 GAP = 1 << 12  # bytes: ranges that are no further apart are one request
-PIECE = 1 << 20  # bytes of a request where much is read in a row
 WINDOW = 32 * PIECE  # bytes that are read in a row and then handed on
 LEAST_PART, MOST_PARTS = 16 << 20, 9_000  # bytes, and number, of the parts of an upload
 DENIALS = ("PermissionDeniedError", "UnauthenticatedError")  # of obstore
@@ -175,8 +177,18 @@ class BucketIds:
     def __init__(self, path: BucketPath, opened: tuple[int, int, int] | None, dtype: np.dtype[Any]) -> None:
         self.path, self.opened, self.dtype = path, opened, dtype
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return (self.opened or (0,))[0]
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Names this version of the object."""
+        return hashlib.sha256(f"{self.path} {self.opened}".encode()).hexdigest()[:24]
+
     def __len__(self) -> int:
-        return (self.opened or (0,))[0] // self.dtype.itemsize
+        return self.size // self.dtype.itemsize
 
     def __getitem__(self, index: Any) -> Any:
         size, step = self.dtype.itemsize, PIECE
@@ -196,6 +208,16 @@ class BucketIds:
 
 def fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
     """The bytes [begin, end) of an object for each (object, begin, end), as objects with the buffer protocol."""
+    folder, limit = os.environ.get("NANOSET_REF_CACHE"), float(os.environ.get("NANOSET_REF_CACHE_GB", 10)) * 1e9
+    return _cache(folder, limit).read(extents) if folder else _fetch(extents)
+
+
+@functools.cache
+def _cache(folder: str, limit: float) -> Cache:
+    return Cache(folder, limit, _fetch)
+
+
+def _fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
     found: list[Any] = [None] * len(extents)
     size = max(1, min(RANGES, len(extents) // LANES))
     # 1.

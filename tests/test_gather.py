@@ -142,7 +142,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch.setattr(kernels, "_pread", lambda *asked: read.append(len(announced)) or asked[2])
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
     files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
-    _gather.py_func(*files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
+    _gather.py_func(files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
     for row, (address, size, advice) in enumerate(announced):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE

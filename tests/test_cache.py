@@ -1,0 +1,118 @@
+"""The cache of pieces: what it returns, what it keeps, and two processes that share it."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bucket_server import BucketServer
+
+from nanoset_ref import cache
+from nanoset_ref.cache import Cache
+from nanoset_ref.storage import BucketIds, BucketPath, StorageError, identity
+
+SIZE = 10_000
+
+
+class Memory:
+    """A source, whose bytes are known, that counts what is fetched of it."""
+
+    def __init__(self, key="one"):
+        self.key, self.size, self.fetched = key, SIZE, []
+        self.content = np.random.default_rng(len(key)).bytes(SIZE)
+
+    def fetch(self, extents):
+        self.fetched += [(begin, end) for _, begin, end in extents]
+        return [source.content[begin:end] for source, begin, end in extents]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(cache, "PIECE", 1000)
+
+
+def read(folder, source, extents, limit=1e6):
+    found = Cache(folder, limit, source.fetch).read([(source, *extent) for extent in extents])
+    assert [bytes(content) for content in found] == [source.content[begin:end] for begin, end in extents]
+
+
+def kept(folder):
+    return sum(path.stat().st_size for path in Path(folder).iterdir())
+
+
+def test_a_piece_is_fetched_once_and_ranges_are_cut_out_of_pieces(tmp_path):
+    source = Memory()
+    read(tmp_path, source, [(10, 20), (990, 3010), (9990, SIZE), (15, 16)])
+    assert source.fetched == [(first, first + 1000) for first in (0, 1000, 2000, 3000, 9000)]
+    read(tmp_path, source, [(5, 3999), (9000, 9001)])
+    assert len(source.fetched) == 5
+    read(tmp_path, Memory("another version"), [(10, 20)])
+    assert kept(tmp_path) == 6000
+
+
+def test_a_piece_that_is_torn_or_gone_is_not_believed(tmp_path, monkeypatch):
+    source = Memory()
+    read(tmp_path, source, [(0, SIZE)])
+    os.truncate(tmp_path / "one-2000", 500)
+    monkeypatch.setattr(Path, "exists", lambda path: True)  # as if it went between the look and the reading
+    os.unlink(tmp_path / "one-7000")
+    read(tmp_path, source, [(2300, 2600), (7100, 7200), (100, 200)])
+    assert source.fetched[10:] == [(2300, 2600), (7100, 7200)]
+
+
+def test_the_limit_holds_and_what_was_used_longest_ago_goes_first(tmp_path):
+    source = Memory()
+    for first in range(0, 5000, 1000):
+        read(tmp_path, source, [(first, first + 10)])
+        os.utime(tmp_path / f"one-{first}", (first, first))
+    read(tmp_path, source, [(0, 10)])  # used again
+    read(tmp_path, source, [(8000, 8010)], limit=4000)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one-0", "one-4000", "one-8000"]
+
+
+def reads_at_random(folder, seed, errors):
+    cache.PIECE, random = 1000, np.random.default_rng(seed)
+    try:
+        for _ in range(60):
+            begins = random.integers(0, SIZE - 1500, 5).tolist()
+            read(folder, Memory(), [(begin, begin + 1500) for begin in begins], limit=4000)
+        errors.put("")
+    except BaseException as error:
+        errors.put(repr(error))
+
+
+def test_two_processes_share_a_folder_that_is_too_small_for_them(tmp_path):
+    fork = multiprocessing.get_context("fork")
+    errors = fork.SimpleQueue()
+    readers = [fork.Process(target=reads_at_random, args=(tmp_path, seed, errors)) for seed in (1, 2)]
+    for reader in readers:
+        reader.start()
+    assert [errors.get() for _ in readers] == ["", ""]
+    for reader in readers:
+        reader.join()
+    assert all(path.name.startswith("one-") for path in tmp_path.iterdir()), "nothing unfinished is left"
+    assert kept(tmp_path) <= 4000
+
+
+def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_is_another_piece(tmp_path, monkeypatch):
+    server, ids = BucketServer().started(), np.arange(9000, dtype="<u2")
+    monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path / "pieces"))
+    path = BucketPath(f"http://127.0.0.1:{server.port}/a.npy")
+
+    def opened():
+        return BucketIds(path, identity(path), ids.dtype)
+
+    server.keep("/a.npy", ids.tobytes())
+    first, again = opened(), opened()
+    assert np.array_equal(first[100:], ids[100:]) and server.sent == 2 * 9000
+    assert np.array_equal(again[np.array([5, 8999, 77])], [5, 8999, 77]) and server.sent == 2 * 9000
+    assert first[9:9].size == 0
+    server.keep("/a.npy", ids[::-1].tobytes())
+    assert np.array_equal(opened()[0:9000], ids[::-1]) and np.array_equal(first[0:9000], ids)
+    for piece in (tmp_path / "pieces").iterdir():
+        piece.unlink()
+    with pytest.raises(StorageError, match=r"a.npy was replaced after it was opened; build the dataset again"):
+        first[0:9]
+    monkeypatch.setenv("NANOSET_REF_CACHE_GB", "1e-9")
+    assert np.array_equal(opened()[0:9000], ids[::-1]) and kept(tmp_path / "pieces") == 0
