@@ -22,6 +22,7 @@ NAMES = {
     "nanotron": "Nanotron",
     "megatron": "Megatron-Core",
     "mosaicml": "mosaicml-streaming",
+    "mosaicml, 2 workers": "mosaicml-streaming, 2 workers",
     "memcpy": "*the limit: copying memory*",
     "device": "*the limit: the disk, by fio*",
     "the limit": "*the limit: obstore alone*",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -189,3 +190,11 @@ def test_every_picture_is_here() -> None:
     }
     public = {it for it in drawn if inspect.isfunction(it) and not it.__name__.startswith("_")}
     assert public == {draw for draw, *_ in PICTURES}
+
+
+def test_two_workers_are_an_open_dot_in_the_row_of_the_same_reader() -> None:
+    (axes,) = reading.rates({"512": RATES | {"grain, 2 workers": [3, 4, 5]}}, "memcpy", "the limit").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["grain", "nanoset_ref"]
+    dots = [drawn for drawn in axes.collections if isinstance(drawn, PathCollection)]
+    white = {tuple(map(float, dot.get_offsets()[0])): bool((dot.get_facecolor() == 1).all()) for dot in dots}
+    assert white == {(30.0, 0.0): False, (900.0, 1.0): False, (4.0, 0.0): True}

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, half_framed, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
+WORKERS = ", 2 workers"
 MARKS: dict[str, dict[str, Any]] = {
     "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
     "measured": {"marker": "o", "ms": 9, "color": OTHERS},
@@ -59,24 +60,30 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     """Million tokens per second, a panel per sequence length: dots at medians, a line over the middle half of rounds.
 
     Args:
-        tokens: sequence length -> candidate -> rate in each round.
+        tokens: sequence length -> candidate -> rate in each round. One that ends in `WORKERS` is an open dot in the
+            row of the same candidate without workers.
         limit: a candidate that is no loader, drawn as a line.
         title: of the picture.
     """
     titled = {f"S = {int(length):,}": candidates for length, candidates in tokens.items()}
     first = next(iter(titled.values()))
     names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
-    figure, places = panels(titled, 0.27 * len(names) + 1.1, sharey=True)
+    rows = {name: row for row, name in enumerate(name for name in names if not name.endswith(WORKERS))}
+    figure, places = panels(titled, 0.27 * len(rows) + 1.1, sharey=True)
     figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
     for axes, candidates in places:
-        low, middle, high = np.quantile([candidates[name] for name in names], [0.25, 0.5, 0.75], axis=1)
-        axes.hlines(names, low, high, colors=_colours(names))
-        axes.scatter(middle, names, c=_colours(names), s=30)
-        for name, left, rate, colour in zip(names, low, middle, _colours(names), strict=True):
-            axes.text(0.75 * left, name, f"{rate:,.0f}", ha="right", va="center", size=9, color=colour)
+        for name, colour in zip(names, _colours(names), strict=True):
+            low, middle, high = np.quantile(candidates[name], [0.25, 0.5, 0.75])
+            row, fill = rows[name.removesuffix(WORKERS)], "white" if name.endswith(WORKERS) else colour
+            axes.hlines(row, low, high, colors=colour)
+            axes.scatter(middle, row, facecolor=fill, edgecolor=colour, s=30, zorder=3)
+            if name in rows:
+                most = np.quantile(candidates.get(name + WORKERS, candidates[name]), 0.25)
+                axes.text(0.75 * min(low, most), row, f"{middle:,.0f}", ha="right", va="center", size=9, color=colour)
         axes.axvline(np.median(candidates[limit]), color=GREY, lw=2)
         axes.text(0.8 * np.median(candidates[limit]), 0, limit, ha="right", va="center", color=GREY)
-        half_framed(axes, xscale="log", xlabel="million tokens per second", xlim=(0.4, 6000))
+        half_framed(axes, xscale="log", xlabel="million tokens per second", xlim=(0.2, 6000))
+        axes.set_yticks([*rows.values()], [*rows])
     return figure
 
 
