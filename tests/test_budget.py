@@ -20,7 +20,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather nanoset best_fit
+cache storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather nanoset best_fit
 schedule samplers collator ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.

@@ -67,11 +67,13 @@ class DatasetConfig(Section):
         order: "nanotron" or "stateless" (see `orders`); of folders "nanotron".
         reuse: of files that an earlier stage read: "continue" reads on where it stopped; "restart" begins again, as
             Nanotron originally did. None: "continue" for the stateless order, "restart" for Nanotron's.
+        token_dtype: of files that do not say it themselves (default uint16).
     """
 
     dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_by_path)]
     order: Literal["nanotron", "stateless"] = "nanotron"
     reuse: Literal["continue", "restart"] | None = None
+    token_dtype: Literal["uint16", "int32"] | None = None
 
     @property
     def continues(self) -> bool:
@@ -93,7 +95,7 @@ class DatasetConfig(Section):
 
     def files(self) -> Files:
         """Path and opener of every file or, of folders, of the first file in each."""
-        opener = open_first if self.names_folders else open_tokens
+        opener = open_first if self.names_folders else partial(open_tokens, token_dtype=self.token_dtype)
         return ((path, partial(opener, path)) for path in self.dataset_path)
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
