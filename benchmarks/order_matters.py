@@ -55,7 +55,7 @@ from nanoset_ref import (
     plain,
     prepare_corpus,
 )
-from nanoset_ref.streaming.packed import window_order
+from nanoset_ref.streaming.packed import Cursor, window_order
 
 EOS, VOCABULARY, HELD_OUT_EVERY = "<|endoftext|>", 512, 10
 REAL = {"wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"), "shakespeare": ("shakespeare.jsonl",)}
@@ -124,7 +124,7 @@ def shuffled(lengths: Sequence[int], seed: int, positions: int | None = None) ->
 def buffered(count: int, size: int, seed: int) -> Numbers:
     """Samples as they lie through a shuffle buffer, as a `TokenStream` has it: gather `size`, give them out, again."""
     firsts = range(0, count, size)
-    windows = [first + np.array(window_order(min(size, count - first), seed, 0, 0, first)) for first in firsts]
+    windows = [first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first))) for first in firsts]
     return np.concatenate(windows)
 
 

@@ -66,6 +66,13 @@ def run(
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(function, words, prog, report, says, interrupted)
+    except _Terminated:  # while another error was being reported
+        return 1
+
+
+def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int, interrupted: str) -> int:
     code, problem = 1, ""
     try:
         interrupts_raise()
@@ -86,10 +93,9 @@ def run(
         return int(end.code or 0)
     except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
         problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
-    with contextlib.suppress(_Terminated):  # while another error is reported
-        if problem:
-            print(f"{prog}: error: {problem}", file=sys.stderr)
-        _mute()
+    if problem:
+        print(f"{prog}: error: {problem}", file=sys.stderr)
+    _mute()
     return code
 
 

@@ -208,7 +208,7 @@ def test_ahead_raises_where_the_error_came():
 
 def test_ahead_leaves_no_thread_behind():
     def threads():
-        return [thread for thread in threading.enumerate() if thread.name.startswith("nanoset_ref")]
+        return [thread for thread in threading.enumerate() if thread.name.startswith("nanoset_ref-ahead")]
 
     iterator = ahead(itertools.count(), 4)
     assert next(iterator) == 0 and len(threads()) == 1

@@ -153,17 +153,23 @@ def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example)
         stretches_of_config(example("text"))
 
 
-def test_a_pair_is_one_by_each_of_its_names(example, tmp_path):
+def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is_given(example, tmp_path):
     prefix = tmp_path / "pair"
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
         builder.write(np.arange(40 * S + 1), [40 * S + 1])
         builder.finalize(f"{prefix}.idx")
     expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
-    for path in (prefix, f"{prefix}.bin", f"{prefix}.idx"):
+    np.arange(40 * S + 1, dtype="<i4").tofile(tmp_path / "raw.npy")
+    for dataset in (
+        {"dataset_path": str(prefix)},
+        {"dataset_path": f"{prefix}.bin"},
+        {"dataset_path": f"{prefix}.idx"},
+        {"dataset_path": str(tmp_path / "raw.npy"), "token_dtype": "int32"},
+    ):
 
-        def change(tree, path=path):
+        def change(tree, dataset=dataset):
             tree["data_stages"] = tree["data_stages"][:1]
-            tree["data_stages"][0]["data"]["dataset"] = {"dataset_path": str(path)}
+            tree["data_stages"][0]["data"]["dataset"] = dataset
 
         assert rows_read(example("tokens", change), 20) == expected
 

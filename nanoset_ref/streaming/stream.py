@@ -137,8 +137,6 @@ class TokenStream(Resumable):
             if number not in shards:
                 cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
                 cursor = Cursor(*map(operator.index, cursor))  # a TypeError where a damaged state has no integers
-                if min(cursor) < 0:
-                    raise ValueError(f"a place in a text counts from 0, got {cursor}; the state is damaged")
                 if cursor.row > index:
                     cursor = Cursor(epoch=place["epoch"])
                 shards[number] = shuffled_rows(self.source, self.encoder(), self.options, number, cursor)

@@ -63,9 +63,10 @@ class Stage(NamedTuple):
         return isinstance(self.data.dataset, ChunksSection)
 
     @property
-    def files(self) -> list[str]:
-        """The files that its order numbers: those of the stages it continues, then its own."""
-        return list(dict.fromkeys([*(self.before.files if self.before else ()), *_paths_of(self.data)]))
+    def files(self) -> dict[str, str | None]:
+        """{path: token_dtype} of the files that its order numbers: those of the stages it continues, then its own."""
+        own = dict.fromkeys(_paths_of(self.data), getattr(self.data.dataset, "token_dtype", None))
+        return (self.before.files if self.before else {}) | own
 
     def open(self, num_samples: int, start: Ledger) -> Rows:
         """The rows of this stage.
@@ -77,7 +78,7 @@ class Stage(NamedTuple):
         dataset, length, seed = self.data.dataset, self.sequence_length, self.data.seed
         if not isinstance(dataset, DatasetConfig) or dataset.names_folders:
             return dataset.open(length, num_samples, seed)
-        files = [open_tokens(path) for path in self.files]
+        files = [open_tokens(path, token_dtype) for path, token_dtype in self.files.items()]
         lengths = [file.num_samples(length) for file in files]
         weights = None
         given = [dataset.dataset_path.get(path, 0.0) for path in self.files]  # files of earlier stages have weight 0

@@ -352,9 +352,8 @@ def test_a_damaged_place_is_refused(paths, field):
     state = loader.state_dict()
     state["cursors"]["0"][field] = -1
     again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
-    again.load_state_dict(state)
-    with pytest.raises(ValueError, match=f"counts? from 0: Cursor.*{field}=-1"):
-        next(iter(again))
+    with pytest.raises(ValueError, match=f"not a state of this kind.*'{field}': -1"):
+        again.load_state_dict(state)
 
 
 def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
