@@ -20,7 +20,9 @@ loads torch.
 
 import sys
 
-if sys.argv and sys.argv[0].rpartition("/")[2] in ("-m", "nanoset-ref"):  # a command starts, and imports for seconds
+_started = sys.argv[0].rpartition("/")[2] if sys.argv else ""  # "-m": Python still looks for the module
+if _started == "nanoset-ref" or (_started == "-m" and "-m nanoset_ref" in " ".join(sys.orig_argv)):
+    # a command of this package, no trainer that imports it, starts and imports for seconds
     from nanoset_ref.launcher import begin_command
 
     begin_command()

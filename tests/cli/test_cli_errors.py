@@ -120,6 +120,19 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
+def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").write_text("import nanoset_ref\n")
+    (tmp_path / "trainer" / "loop.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('saved')\n"
+    )
+    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "trainer.loop"]
+    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
+
+
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they put behind ignore it
