@@ -21,6 +21,12 @@ def test_a_source_above_its_limit_is_an_error_before_the_run():
     assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [0, 10]
 
 
+@pytest.mark.parametrize("limit", [-1, np.nan, [3, -0.5]])
+def test_a_limit_below_zero_is_an_error(limit):
+    with pytest.raises(ValueError, match="max_repetitions must not be negative; got "):
+        StatelessOrder([1000, 10], [1, 0], 100, max_repetitions=limit)
+
+
 def test_a_source_that_was_read_out_can_be_dropped():
     start = StatelessOrder([10, 1000], [1, 1], 40).ledger(40)
     assert start.reads[0] > 10

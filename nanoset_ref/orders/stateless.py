@@ -54,7 +54,7 @@ class StatelessOrder(Order):
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
-            another number of sources; a source that would be read more often than it may.
+            another number of sources; a negative max_repetitions; a source that would be read more often than it may.
     """
 
     name = "stateless"
@@ -104,6 +104,8 @@ class StatelessOrder(Order):
             parts, self._epoch = np.maximum(rounded, self.dataset_weights > 0), MAX_SAMPLES
         self._tree = build_tree(parts.tolist())
         if max_repetitions is not None:  # what each source will have given by the end of the run
+            if not (np.asarray(max_repetitions) >= 0).all():
+                raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
             counts = self.counts()
             times = counts / np.maximum(lengths, 1)
             for source in np.flatnonzero((times > max_repetitions) & (counts > self._reads)):
