@@ -220,7 +220,7 @@ def build_nanoset_dataloader(
         ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in padding; what
             ResumableBatchSampler refuses.
     """
-    documents = _fitting(documents, dataset, collate_fn)
+    documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
@@ -241,7 +241,7 @@ def build_nanoset_dataloader(
     )
 
 
-def _fitting(documents: DocumentOptions | None, rows: Rows, collate_fn: Any) -> DocumentOptions | None:
+def _document_options(documents: DocumentOptions | None, rows: Rows, collate_fn: Any) -> DocumentOptions | None:
     """What batches of these rows say about documents."""
     if documents is not None and collate_fn is not None:
         raise ValueError("documents is an option of DataCollatorForCLM: give it to your collate_fn instead")

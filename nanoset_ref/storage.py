@@ -74,10 +74,11 @@ class BucketPath(PosixPath):
         """
         _refuse_forked()
         scheme, bucket, *key = self.parts
+        patience = _number("NANOSET_REF_TIMEOUT", 60)
         try:
             import obstore
 
-            store = _store(f"{scheme}//{bucket}", float(os.environ.get("NANOSET_REF_TIMEOUT", 60)))
+            store = _store(f"{scheme}//{bucket}", patience)
             return getattr(obstore, what)(store, "/".join(key), *arguments, **options)
         except ModuleNotFoundError as error:
             raise StorageError(f"{self}: a bucket is read by obstore: pip install 'nanoset_ref[bucket]'") from error
@@ -134,6 +135,15 @@ def identity(path: PathLike) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _number(variable: str, default: float) -> float:
+    """The positive number in an environment variable."""
+    given = os.environ.get(variable, default)
+    with contextlib.suppress(ValueError):
+        if 0 < float(given) < float("inf"):
+            return float(given)
+    raise StorageError(f"{variable} must be a positive number, such as {default}; got {given!r}")
 
 
 # ---- connections
@@ -208,8 +218,8 @@ class BucketIds:
 
 def fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
     """The bytes [begin, end) of an object for each (object, begin, end), as objects with the buffer protocol."""
-    folder, limit = os.environ.get("NANOSET_REF_CACHE"), float(os.environ.get("NANOSET_REF_CACHE_GB", 10)) * 1e9
-    return _cache(folder, limit).read(extents) if folder else _fetch(extents)
+    folder = os.environ.get("NANOSET_REF_CACHE")
+    return _cache(folder, _number("NANOSET_REF_CACHE_GB", 10) * 1e9).read(extents) if folder else _fetch(extents)
 
 
 @functools.cache

@@ -197,13 +197,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_690,  # goal 2,600
-            "tokens of core": 37_265,  # goal 23,500
-            "lines of package": 8_587,  # goal 7,000
-            "tokens of package": 86_687,  # goal 65,000
+            "lines of core": 3_700,  # goal 2,600
+            "tokens of core": 37_300,  # goal 23,500
+            "lines of package": 8_595,  # goal 7,000
+            "tokens of package": 86_750,  # goal 65,000
             "tokens per 100 lines": 1_010,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_820,  # goal 1,500; 230 for figures that move, packing and the experiments
-            "lines of tests": 11_560,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
+            "lines of tests": 11_580,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

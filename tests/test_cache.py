@@ -10,7 +10,7 @@ from bucket_server import BucketServer
 
 from nanoset_ref import cache
 from nanoset_ref.cache import Cache
-from nanoset_ref.storage import BucketIds, BucketPath, StorageError, identity
+from nanoset_ref.storage import BucketIds, BucketPath, StorageError, identity, pieces
 
 SIZE = 10_000
 
@@ -116,3 +116,16 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
         first[0:9]
     monkeypatch.setenv("NANOSET_REF_CACHE_GB", "1e-9")
     assert np.array_equal(opened()[0:9000], ids[::-1]) and kept(tmp_path / "pieces") == 0
+
+
+@pytest.mark.parametrize("variable", ["NANOSET_REF_CACHE_GB", "NANOSET_REF_TIMEOUT"])
+@pytest.mark.parametrize("given", ["10GB", "0", "-1", "nan", "inf"])
+def test_a_variable_that_is_no_positive_number_is_named(tmp_path, monkeypatch, variable, given):
+    server = BucketServer().started()
+    monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path / "pieces"))
+    server.keep("/a.npy", bytes(8))
+    path = f"http://127.0.0.1:{server.port}/a.npy"
+    assert b"".join(pieces(path)) == bytes(8)
+    monkeypatch.setenv(variable, given)
+    with pytest.raises(StorageError, match=f"{variable} must be a positive number, such as [16]0; got '{given}'"):
+        b"".join(pieces(path))

@@ -71,11 +71,11 @@ class FileMap:
     def __init__(self, path: PathLike, opened: Any = None) -> None:
         self.path, size = os.fspath(path), require_regular(path).st_size
         self.opened = identity(path)
-        if opened not in (None, self.opened):
-            raise ValueError(f"{self.path} was replaced while it was being read; open it again")
         with open(self.path, "rb") as file:
             # an empty file cannot be mapped
             self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        if identity(path) != self.opened or opened not in (None, self.opened):
+            raise ValueError(f"{self.path} was replaced while it was being read; open it again")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileMap, (self.path, self.opened)
