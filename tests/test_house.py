@@ -101,7 +101,7 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
 
     first = calls("test")
     assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
-    corpus = ["-m nanoset_ref.corpus data", "-m course.tiny"]
+    corpus = ["-m nanoset_ref.corpus data", "-c import course; course.tiny_corpus()"]
     suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile"
     assert first[-3:] == [*corpus, suite]
     later = (tmp_path / "constraints.txt").stat().st_mtime + 10  # make() copies it anew for each call

@@ -60,7 +60,3 @@ def pieces(ids: Iterable[int], folder: str | Path = "data") -> list[str]:
 @cache
 def _tokenizer(folder: str | Path) -> Tokenizer:
     return Tokenizer.from_file(str(prepare_corpus(folder).tokenizer / "tokenizer.json"))
-
-
-if __name__ == "__main__":
-    tiny_corpus()
