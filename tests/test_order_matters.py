@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import order_matters
-from benchmarks.order_matters import EXPERIMENTS, SIZES, Run, blend, buffered, finish
+from benchmarks.order_arms import EXPERIMENTS, blend, buffered
+from benchmarks.order_matters import Run, finish
+from benchmarks.small_model import SIZES
+from benchmarks.small_text import documents_of, prepare_text
 from nanoset_ref import load_tokenizer, prepare_corpus
 from nanoset_ref.streaming import TokenStream
 
@@ -21,8 +24,8 @@ RESULT = json.loads((Path(order_matters.__file__).parent / "results" / "order_ma
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The token files of the smallest size, made of thirty documents of each source."""
     folder = tmp_path_factory.mktemp("order_matters")
-    documents = {name: texts[:30] for name, texts in order_matters.documents_of("corpus", folder, None).items()}
-    order_matters.prepare_text(documents, folder / "smallest" / "corpus", SIZE)
+    documents = {name: texts[:30] for name, texts in documents_of("corpus", folder, None).items()}
+    prepare_text(documents, folder / "smallest" / "corpus", SIZE)
     return folder
 
 

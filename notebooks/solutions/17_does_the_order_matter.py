@@ -4,7 +4,7 @@
 steps = 6144 // 16 // 16
 
 part = 6144 // 16
-batches = lab.numbers_of(lab.NanotronOrder([part], None, 6144, 0), [part]).reshape(-1, 16)
+batches = numbers_of(NanotronOrder([part], None, 6144, 0), [part]).reshape(-1, 16)
 # %% Exercise 2
 seeds = 8
 

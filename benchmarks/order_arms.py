@@ -1,0 +1,113 @@
+"""The orders that `benchmarks.order_matters` compares: what stands at each position of each arm of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.small_model import Size
+from nanoset_ref import NanotronOrder, Order, StatelessOrder, plain
+from nanoset_ref.streaming.packed import Cursor, window_order
+
+BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples
+EPOCHS = (2, 4, 8, 16)
+
+Numbers = NDArray[np.int64]  # instance numbers, file by file: what stands at each position
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One order of an experiment: instance numbers int64 [N], and whether the learning rate falls to a tenth."""
+
+    numbers: Numbers
+    decay: bool = True
+
+
+def numbers_of(order: Order | NDArray[np.int64], lengths: Sequence[int]) -> Numbers:
+    """The instance numbers of an order over files of these lengths, or of its pairs [N, 2]."""
+    datasets, samples = order[:] if isinstance(order, Order) else order.T
+    return (np.cumsum(lengths) - lengths)[datasets] + samples
+
+
+def shuffled(lengths: Sequence[int], seed: int, positions: int | None = None) -> Numbers:
+    """The stateless order: a fresh shuffle for each epoch."""
+    return numbers_of(StatelessOrder(lengths, None, positions or sum(lengths), seed), lengths)
+
+
+def buffered(count: int, size: int, seed: int) -> Numbers:
+    """Samples as they lie through a shuffle buffer, as a `TokenStream` has it: gather `size`, give them out, again."""
+    firsts = range(0, count, size)
+    windows = [first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first))) for first in firsts]
+    return np.concatenate(windows)
+
+
+def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+    count, first = sum(lengths), np.cumsum(lengths) - lengths
+    orders = {
+        "as it lies": np.arange(count),
+        "shuffled": shuffled(lengths, seed),
+        "one after another, each shuffled": np.concatenate(
+            [begin + shuffled([length], seed) for begin, length in zip(first, lengths, strict=True)]
+        ),
+        "blended, each as it lies": numbers_of(
+            plain.greedy_blend(plain.normalise(lengths), count, np.array(lengths)), lengths
+        ),
+    }
+    useful = [size for size in BUFFERS if size < count]
+    orders |= {f"buffer {size:,}": buffered(count, size, seed) for size in useful}
+    return {name: Arm(numbers) for name, numbers in orders.items()}
+
+
+def run_length(lengths: Sequence[int], size: Size) -> int:
+    """N: a multiple of all epochs and batches, for which nine tenths come from all sources but the last."""
+    return min(size.samples, sum(lengths[:-1]) * 10 // 9) // 64 * 64
+
+
+def repetition(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+    count = run_length(lengths, size)
+    fresh = shuffled(lengths, seed)[:count]
+    arms = {"fresh": Arm(fresh)}
+    for epochs in EPOCHS:
+        part = [count // epochs]
+        again = NanotronOrder(part, None, count, seed)
+        arms[f"{epochs} epochs, same order"] = Arm(fresh[numbers_of(again, part)])
+        arms[f"{epochs} epochs, shuffled anew"] = Arm(fresh[shuffled(part, seed, count)])
+    return arms
+
+
+def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+    count = run_length(lengths, size)
+    better = count // 10
+    others, last = list(lengths[:-1]), sum(lengths[:-1])
+    common = shuffled(others, seed)[: count - better]
+    special = last + shuffled([lengths[-1]], seed)[:better]
+    fifth = 2 * better
+
+    def mixed(commons: Numbers, specials: Numbers) -> Numbers:
+        return np.concatenate([commons, specials])[shuffled([len(commons), len(specials)], seed)]
+
+    rest = common[: count - fifth], common[count - fifth :]
+    orders = {
+        "spread out": mixed(common, special),
+        "in the last fifth": np.append(rest[0], mixed(rest[1], special)),
+        "in the first fifth": np.append(mixed(rest[1], special), rest[0]),
+    }
+    arms = {name: Arm(numbers) for name, numbers in orders.items()}
+    return arms | {f"{name}, constant rate": Arm(numbers, decay=False) for name, numbers in orders.items()}
+
+
+def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
+    first = np.cumsum(lengths) - lengths
+    count = run_length(lengths, size)
+    sizes = [count // 8, count // 16]  # of the first and the last source
+    arms = {}
+    for order in (NanotronOrder, StatelessOrder):
+        datasets, samples = order(sizes, [9, 1], count, seed)[:]
+        arms[order.name] = Arm(first[[0, -1]][datasets] + samples)
+    return arms
+
+
+EXPERIMENTS = {"buffers": buffers, "repetition": repetition, "annealing": annealing, "blend": blend}

@@ -1,0 +1,83 @@
+"""Two texts in a small vocabulary, each source cut into token files for training and held out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from benchmarks.small_model import VOCABULARY, Size
+from nanoset_ref import TokenFileWriter, plain, prepare_corpus
+
+EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
+REAL = {"wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"), "shakespeare": ("shakespeare.jsonl",)}
+
+
+def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[str]]:
+    """The documents of each source of a text: "corpus", or "real", in the order of their files."""
+    if text == "corpus":
+        paths = {name: [path] for name, path in prepare_corpus(folder / "corpus").domains.items()}
+    elif real is not None:
+        paths = {name: [real / file for file in files] for name, files in REAL.items()}
+    else:
+        raise ValueError("the text 'real' needs --real FOLDER, with wikitext2-*.jsonl and shakespeare.jsonl")
+    return {
+        name: [json.loads(line)["text"] for path in found for line in path.read_text("utf-8").splitlines()]
+        for name, found in paths.items()
+    }
+
+
+def small_tokenizer(texts: Iterable[str]) -> Tokenizer:
+    """A byte-level BPE of 512 ids, trained on these texts."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    options = {"special_tokens": [EOS], "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCABULARY, **options))
+    return tokenizer
+
+
+def prepare_text(documents: Mapping[str, Sequence[str]], folder: Path, size: Size) -> dict[str, Any]:
+    """Write two token files per source, for training and held out; what they hold, by source.
+
+    Every tenth document is held out. Training files are cut so that they have `size.available` samples in all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {
+        name: {"held_out": texts[::HELD_OUT_EVERY], "train": [t for k, t in enumerate(texts) if k % HELD_OUT_EVERY]}
+        for name, texts in documents.items()
+    }
+    tokenizer = small_tokenizer(text for part in parts.values() for text in part["train"])
+    eos = tokenizer.token_to_id(EOS)
+    encoded = {
+        name: {part: [[*it.ids, eos] for it in tokenizer.encode_batch(texts)] for part, texts in both.items()}
+        for name, both in parts.items()
+    }
+    tokens = {name: sum(map(len, both["train"])) for name, both in encoded.items()}
+    share = min(1.0, size.available * size.sequence_length / sum(tokens.values()))
+    facts: dict[str, Any] = {}
+    for name, both in encoded.items():
+        ids = np.concatenate(both["train"])[: int(tokens[name] * share) + 1]
+        for part, found in {"train": ids, "held_out": np.concatenate(both["held_out"])}.items():
+            with TokenFileWriter(folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True) as file:
+                file.write_document(found)
+        facts[name] = {
+            "documents_before_the_cut": len(both["train"]),
+            "training_samples": (len(ids) - 1) // size.sequence_length,
+            "held_out_documents": len(both["held_out"]),
+            "characters_per_token": round(sum(map(len, parts[name]["train"])) / tokens[name], 3),
+        }
+    (folder / "facts.json").write_text(json.dumps(facts))  # last: the files are complete
+    return facts
+
+
+def held_out_rows(path: Path, size: Size) -> NDArray[Any]:
+    """`size.held_out` samples [n, S + 1], spread over a token file."""
+    tokens, length = plain.read_tokens(path), size.sequence_length
+    spread = np.linspace(0, plain.count_samples(len(tokens), length) - 1, size.held_out).astype(int)
+    return np.stack([plain.read_sample(tokens, k, length) for k in spread])
