@@ -20,8 +20,10 @@ loads torch.
 
 import sys
 
-_started = sys.argv[0].rpartition("/")[2] if sys.argv else ""  # "-m": Python still looks for the module
-if _started == "nanoset-ref" or (_started == "-m" and "-m nanoset_ref" in " ".join(sys.orig_argv)):
+if sys.argv and (
+    sys.argv[0].rpartition("/")[2] == "nanoset-ref"
+    or (sys.argv[0] == "-m" and "-m nanoset_ref" in " ".join(sys.orig_argv))  # Python still looks for the module
+):
     # a command of this package, no trainer that imports it, starts and imports for seconds
     from nanoset_ref.launcher import begin_command
 
