@@ -1,7 +1,8 @@
 """Random samples from a disk, the page cache dropped before each measurement: `python -m benchmarks.cold`.
 
 A corpus is larger than memory. What a run sees then is not the page cache but the disk, so here every candidate begins
-with none of its files in memory: a process of its own, forked from one that has imported and compiled everything, opens
+with none of its files in memory, and nanoset_ref is told to read as from such a corpus (NANOSET_REF_DIRECT=1; it is 0
+for "through the page cache"): a process of its own, forked from one that has imported and compiled everything, opens
 them, says how long the first batch took, and reads batches of 8 samples at random places for `--seconds`. Rounds are
 interleaved. For each candidate:
 
@@ -11,7 +12,7 @@ interleaved. For each candidate:
     device          what fio reads at random, past the page cache, in blocks of the pages that an unaligned row touches,
                     by the better of two depths: the limit (needs fio)
 
-Candidates: nanoset_ref without workers, with `read_ahead=2`, with 2 workers; the peers of `benchmarks.peers`; a memory
+Candidates: nanoset_ref without workers, with `read_ahead=2`, with 2 workers, and these through the page cache; the peers of `benchmarks.peers`; a memory
 map that is kept open; 64 threads of pread. `--read-ahead-kb` sets the kernel's read-ahead of the device for the run
 (root): all candidates run with the first one, 128 being the usual one, and those that depend on it with the others, for
 example 8192 as on machines made for streaming.
@@ -49,6 +50,7 @@ OURS = {
     "nanoset_ref": {},
     "nanoset_ref, a thread": {"read_ahead": 2},
     "nanoset_ref, 2 workers": {"num_loading_workers": 2},
+    "nanoset_ref, 2 workers, through the page cache": {"num_loading_workers": 2},
 }
 OTHERS = ["nanotron", "megatron", "litdata", "datatrove", "grain", "olmo"]
 CANDIDATES = [*OURS, *OTHERS, *(f"{name}, 2 workers" for name in OTHERS[:4]), "a kept map", "64 threads of pread"]
@@ -66,6 +68,7 @@ def batches_of(name: str, tokens: Tokens, sequence_length: int) -> Iterator[Any]
     if name in OURS:
         from nanoset_ref import Nanoset, build_nanoset_dataloader
 
+        os.environ["NANOSET_REF_DIRECT"] = "0" if "page cache" in name else "1"
         nanoset = Nanoset(tokens.path, None, sequence_length, 10**9)
         return endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **OURS[name]))
     peer, _, workers = name.partition(", ")
@@ -226,12 +229,12 @@ def report(kilobytes: int, sequence_length: int, found: dict[str, dict[str, list
         return statistics.median(found.get(name, {}).get(what, [float("nan")]))
 
     print(f"\nsequence length {sequence_length}, batch {BATCH}, read-ahead {kilobytes} KiB: samples/s from a cold disk")
-    print(f"{'':28}{'samples/s':>10}{'x nanotron':>12}{'of device':>11}{'fetched':>9}{'first, s':>10}")
+    print(f"{'':48}{'samples/s':>10}{'x nanotron':>12}{'of device':>11}{'fetched':>9}{'first, s':>10}")
     for name in sorted(found, key=lambda name: -middle(name, "samples_per_second")):
         rate = middle(name, "samples_per_second")
         shares = rate / middle("nanotron", "samples_per_second"), rate / middle("device", "samples_per_second")
         rest = f"{middle(name, 'amplification'):9.1f}{middle(name, 'first'):10.2f}"
-        print(f"{name:28}{rate:10,.0f}{shares[0]:12.1f}{shares[1]:11.2f}{rest}", flush=True)
+        print(f"{name:48}{rate:10,.0f}{shares[0]:12.1f}{shares[1]:11.2f}{rest}", flush=True)
 
 
 def main() -> None:

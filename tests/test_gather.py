@@ -135,7 +135,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     """The plain code of the kernel, which is what numba compiles; 30 rows of two files, each 8 rows early."""
     announced, read, sizes = [], [], (2, 4)
     datasets, starts = np.arange(30) % 2, 77_777 * np.arange(30)
-    for name in ("_announce", "_widen"):
+    for name in ("_announce", "widen"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
     monkeypatch.setattr(kernels, "_prefetch", lambda address: None)
     monkeypatch.setattr(kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice))))

@@ -12,11 +12,10 @@ weights, a dataset that is read less than once per epoch always shows the same f
 dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
 """
 
-import os
-
 import numpy as np
 from numba import njit
 
+from nanoset_ref.files import physical_memory
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.random_state import shuffle
 
@@ -51,7 +50,7 @@ class NanotronOrder(NumberedOrder):
     def _build(self) -> None:
         dtype = np.dtype(np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64)
         needed = self.samples_per_epoch * dtype.itemsize
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        available = physical_memory()
         if needed > available:
             raise MemoryError(
                 f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '

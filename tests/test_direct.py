@@ -1,0 +1,128 @@
+"""Rows read past the page cache: those of slices, in any process, and clear errors."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanoset_ref import Nanoset, build_nanoset_dataloader, direct
+from nanoset_ref.direct import BLOCK, DirectGatherer
+from nanoset_ref.gather import Gatherer
+from nanoset_ref.tokens import TokenFile
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three files; the last id of the second one ends a disk block."""
+    folder = tmp_path_factory.mktemp("direct")
+    random, found = np.random.default_rng(0), []
+    for number, (count, dtype) in enumerate([(9000, "<u2"), (5 * BLOCK // 4, "<i4"), (40, "<u2")]):
+        random.integers(0, 2**16 - 1, count).astype(dtype).tofile(folder / f"{number}.npy")
+        found.append(TokenFile(folder / f"{number}.npy", dtype))
+    return found
+
+
+def slices(files, datasets, starts, length):
+    ids = [np.fromfile(file.path, file.dtype) for file in files]
+    rows = [ids[dataset][start : start + length] for dataset, start in zip(datasets, starts, strict=True)]
+    return np.array(rows, dtype=np.int32).reshape(-1, length)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 200), st.data())
+def test_rows_are_slices_of_their_files(files, length, count, depth, data):
+    """With more and with fewer rows than may be under way; the last ids of every file among them."""
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    random = np.random.default_rng(seed)
+    datasets = random.integers(0, 3, count)
+    last = np.array([file.num_tokens - length for file in files])[datasets]
+    starts = np.where(random.random(count) < 0.2, last, random.integers(0, last + 1))
+    gather = DirectGatherer(files)
+    out = np.full((count + 1, length), -1, dtype=np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct, "DEPTH", depth)
+        for _ in range(2):
+            gather(datasets, starts, out[:-1])
+    assert np.array_equal(out[:-1], slices(files, datasets, starts, length))
+    assert (out[-1] == -1).all()
+
+
+def test_a_row_that_is_larger_than_the_room_for_rows(files, monkeypatch):
+    monkeypatch.setattr(direct, "ROOM", BLOCK)
+    direct._idle.clear()
+    out = np.empty((3, 5000), dtype=np.int32)
+    where = np.array([0, 1, 0]), np.array([3999, 100, 1])
+    DirectGatherer(files)(*where, out)
+    assert np.array_equal(out, slices(files, *where, 5000))
+
+
+def test_threads_have_queues_of_their_own_and_use_them_again(files):
+    direct._idle.clear()
+    gather = DirectGatherer(files)
+
+    def read(seed):
+        starts = np.random.default_rng(seed).integers(0, 8000, 500)
+        out = np.empty((500, 900), dtype=np.int32)
+        gather(np.zeros(500, np.int64), starts, out)
+        return np.array_equal(out, slices(files, [0] * 500, starts, 900))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(40)))
+    assert 1 <= len(direct._idle) <= 5
+
+
+@pytest.mark.parametrize("options", [{}, {"read_ahead": 2}, {"num_loading_workers": 2}])
+def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
+    def batches(asked):
+        monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
+        nanoset = Nanoset(files[:2], None, 64, 2000)
+        nanoset[0]  # with a queue of this process, which workers must not use
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=4, **options)
+        return type(nanoset._gather), np.stack([batch["input_ids"].numpy().copy() for batch in islice(loader, 450)])
+
+    (kind, ours), (other, theirs) = batches("1"), batches("0")
+    assert (kind, other) == (DirectGatherer, Gatherer)
+    assert np.array_equal(ours, theirs)
+
+
+def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files, monkeypatch):
+    size = sum(os.path.getsize(file.path) for file in files)
+    monkeypatch.setattr(direct, "physical_memory", lambda: size)
+    assert direct.direct_gatherer(files) is None
+    monkeypatch.setattr(direct, "physical_memory", lambda: size - 1)
+    assert isinstance(direct.direct_gatherer(files), DirectGatherer)
+    monkeypatch.setenv("NANOSET_REF_DIRECT", "0")
+    assert direct.direct_gatherer(files) is None
+    monkeypatch.setattr(direct.platform, "machine", lambda: "s390x")
+    monkeypatch.delenv("NANOSET_REF_DIRECT")
+    assert direct.direct_gatherer(files) is None
+    monkeypatch.setenv("NANOSET_REF_DIRECT", "1")
+    with pytest.raises(OSError, match="reading past the page cache needs Linux on x86_64 or aarch64"):
+        direct.direct_gatherer(files)
+    monkeypatch.setenv("NANOSET_REF_DIRECT", "yes")
+    with pytest.raises(ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"):
+        direct.direct_gatherer(files)
+
+
+def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(files, tmp_path):
+    path = tmp_path / "short.npy"
+    np.arange(9000).astype("<u2").tofile(path)
+    short = DirectGatherer([TokenFile(path, "<u2")])
+    os.truncate(path, 2 * 7000)
+    out, starts = np.empty((400, 10), dtype=np.int32), np.arange(400) * 20
+    with pytest.raises(OSError, match=r"short.npy, tokens from (6,99|7,).* on: the file was cut short"):
+        short(np.zeros(400, np.int64), starts, out)
+    DirectGatherer(files)(np.zeros(400, np.int64), starts, out)
+    assert np.array_equal(out, slices(files, [0] * 400, starts, 10))
+
+
+def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
+    gather = DirectGatherer(files)
+    direct._idle.clear()
+    monkeypatch.setattr(direct, "_set_up", lambda *_: -1)
+    with pytest.raises(OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"):
+        gather(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((1, 4), np.int32))
