@@ -12,10 +12,10 @@ interleaved. For each candidate:
     device          what fio reads at random, past the page cache, in blocks of the pages that an unaligned row touches,
                     by the better of two depths: the limit (needs fio)
 
-Candidates: nanoset_ref without workers, with `read_ahead=2`, with 2 workers, and these through the page cache; the peers of `benchmarks.peers`; a memory
-map that is kept open; 64 threads of pread. `--read-ahead-kb` sets the kernel's read-ahead of the device for the run
-(root): all candidates run with the first one, 128 being the usual one, and those that depend on it with the others, for
-example 8192 as on machines made for streaming.
+Candidates: nanoset_ref without workers, with `read_ahead=2`, with 2 workers, and these through the page cache; the
+peers of `benchmarks.peers`; a memory map that is kept open; 64 threads of pread. `--read-ahead-kb` sets the kernel's
+read-ahead of the device for the run (root): all candidates run with the first one, 128 being the usual one, and those
+that depend on it with the others, for example 8192 as on machines made for streaming.
 """
 
 from __future__ import annotations

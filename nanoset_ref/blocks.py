@@ -13,8 +13,8 @@ A slot is free when nothing refers to it any more: neither the loader, nor a bat
 without copying. Reference counts tell us, so users need no rule, and a batch never changes under its owner. Who keeps
 every batch gets fresh memory for each block.
 
-It costs the slots: one block for every read under way, and three that are being delivered. Without workers, blocks out
-of a bucket are four times as large, since each of them waits for the slowest of its answers.
+It costs the slots: one block for every read under way, and three that are being delivered. Blocks out of a bucket, or
+past the page cache, are up to four times as large, since each of them waits for the slowest of its answers.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class BlockRoad:
         self.micro_batch_size = batch_sampler.micro_batch_size
         under_way = num_workers * (options.get("prefetch_factor") or 2) + read_ahead
         batch_bytes = self.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(batch_bytes, under_way + 3) * (1 if num_workers else dataset.block_factor)
+        batches = batches_per_block(batch_bytes, under_way + 3, dataset.block_factor, shared=num_workers > 0)
         shape = batches * self.micro_batch_size, dataset.row_length
         self._slots = Slots(under_way + 3, shape, dataset.row_dtype, shared=num_workers > 0)
         self._requests = BlockSampler(batch_sampler, batches, self._slots)
@@ -184,6 +184,9 @@ class BlockRoad:
         return rows, None if block.starts is None else block.starts.numpy()
 
 
-def batches_per_block(batch_bytes: int, num_slots: int = 1) -> int:
-    """How many batches of `batch_bytes` a block takes, if there are so many slots: at least one."""
-    return max(1, min(BLOCK_BYTES, ALL_BLOCKS_BYTES // num_slots) // batch_bytes)
+def batches_per_block(batch_bytes: int, num_slots: int = 1, block_factor: int = 1, *, shared: bool = False) -> int:
+    """How many batches of `batch_bytes` a block takes, if there are so many slots, perhaps in shared memory: at least
+    one.
+    """
+    all_slots = ALL_BLOCKS_BYTES if shared else block_factor * ALL_BLOCKS_BYTES
+    return max(1, min(block_factor * BLOCK_BYTES, all_slots // num_slots) // batch_bytes)
