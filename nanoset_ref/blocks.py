@@ -19,6 +19,7 @@ past the page cache, are up to four times as large, since each of them waits for
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler
 
 BLOCK_BYTES = 4 << 20
-ALL_BLOCKS_BYTES = 48 << 20  # all slots together: in containers shared memory often ends at 64 MiB
+ALL_BLOCKS_BYTES = 48 << 20  # all slots of usual size together: in containers shared memory often ends at 64 MiB
 
 
 class Request(NamedTuple):
@@ -188,5 +189,15 @@ def batches_per_block(batch_bytes: int, num_slots: int = 1, block_factor: int = 
     """How many batches of `batch_bytes` a block takes, if there are so many slots, perhaps in shared memory: at least
     one.
     """
-    all_slots = ALL_BLOCKS_BYTES if shared else block_factor * ALL_BLOCKS_BYTES
+    scarce = shared and _free_shared_memory() < 16 * ALL_BLOCKS_BYTES
+    all_slots = ALL_BLOCKS_BYTES * (1 if scarce else block_factor)
     return max(1, min(block_factor * BLOCK_BYTES, all_slots // num_slots) // batch_bytes)
+
+
+def _free_shared_memory() -> int:
+    """In bytes; 0 where it is not known."""
+    try:
+        shared_memory = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return shared_memory.f_bavail * shared_memory.f_frsize

@@ -53,10 +53,12 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
 
-def test_a_block_has_many_batches_but_not_too_many_bytes():
+def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
     assert [batches_per_block(size, 3) for size in (16_000, 262_000, 5_000_000)] == [262, 16, 1], "4 MiB"
     assert [batches_per_block(16_000, slots) for slots in (19, 200, 10**6)] == [165, 15, 1], "48 MiB in all"
-    assert [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)] == [1048, 449], "16 or 48 / 7"
+    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 449])):
+        monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
+        assert [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)] == found, "16 or 48 / 7"
 
 
 def test_a_slot_is_free_when_nothing_refers_to_it():
