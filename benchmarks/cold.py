@@ -50,7 +50,8 @@ OURS = {
     "nanoset_ref": {},
     "nanoset_ref, a thread": {"read_ahead": 2},
     "nanoset_ref, 2 workers": {"num_loading_workers": 2},
-    "nanoset_ref, 2 workers, through the page cache": {"num_loading_workers": 2},
+    "nanoset_ref through the page cache": {},
+    "nanoset_ref through the page cache, 2 workers": {"num_loading_workers": 2},
 }
 OTHERS = ["nanotron", "megatron", "litdata", "datatrove", "grain", "olmo"]
 CANDIDATES = [*OURS, *OTHERS, *(f"{name}, 2 workers" for name in OTHERS[:4]), "a kept map", "64 threads of pread"]

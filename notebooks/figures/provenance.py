@@ -58,7 +58,7 @@ def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Fi
         gone = side_by_side([(f"{lost:,}\nlost", "white", lost)], both, room, edgecolor=RED, ls="--", lw=1.5)
         rows[f"{source}: as saved"] = [*gone, *side_by_side([same], room=room)]
         parts = [same, (f"{again:,}\nread again", COLOURS[4], again), (f"{fresh:,}\nnew", "white", fresh)]
-        rows["new plan" + " " * len(rows)] = side_by_side(parts, room=room)
+        rows[f"{source}: new plan"] = side_by_side(parts, room=room)
     figure, axes = picture(rows, 0.45, 0.5)
     axes.set_title(title)
     return figure

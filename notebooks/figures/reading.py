@@ -33,7 +33,7 @@ def hierarchy(rungs: Mapping[str, Sequence[tuple[str, float, str]]], title: str)
         for text, rate, kind in marks:
             style = MARKS[kind] | ({"color": OURS} if text == "nanoset_ref" else {})
             axes.plot(rate, row, **style)
-            x, y, side = (1.25 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
+            x, y, side = (1.45 * rate, row, "left") if kind == "limit" else (rate, row - 0.33, "center")
             axes.text(x, y, text, ha=side, va="center", size=9.5, color=style["color"])
     eaten = [rate for _, rate, _ in next(iter(rungs.values()))]
     axes.axvspan(min(eaten), max(eaten), color=IDLE, zorder=0)
