@@ -38,7 +38,7 @@ def shuffled(lengths: Sequence[int], seed: int, positions: int | None = None) ->
 
 
 def buffered(count: int, size: int, seed: int) -> Numbers:
-    """Samples as they lie through a shuffle buffer, as a `TokenStream` has it: gather `size`, give them out, again."""
+    """Samples in file order through a shuffle buffer, like a `TokenStream`'s: collect `size`, hand them out, repeat."""
     firsts = range(0, count, size)
     windows = [first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first))) for first in firsts]
     return np.concatenate(windows)
@@ -47,12 +47,12 @@ def buffered(count: int, size: int, seed: int) -> Numbers:
 def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
     count, first = sum(lengths), np.cumsum(lengths) - lengths
     orders = {
-        "as it lies": np.arange(count),
+        "in file order": np.arange(count),
         "shuffled": shuffled(lengths, seed),
         "one after another, each shuffled": np.concatenate(
             [begin + shuffled([length], seed) for begin, length in zip(first, lengths, strict=True)]
         ),
-        "blended, each as it lies": numbers_of(
+        "blended, each in file order": numbers_of(
             plain.greedy_blend(plain.normalise(lengths), count, np.array(lengths)), lengths
         ),
     }

@@ -4,8 +4,8 @@ Four experiments, each on the embedded corpus and, with `--real FOLDER`, on real
 wikitext2-valid.jsonl, wikitext2-test.jsonl and shakespeare.jsonl ({"text": ...} on each line). A byte-level BPE of 512
 ids is trained for each text, and every tenth document of a source is held out.
 
-    buffers      the files one after another, as they lie; through shuffle buffers of 10 to 10,000 samples; shuffled;
-                 sources one after another but each shuffled; sources blended but each as it lies
+    buffers      samples in file order; through shuffle buffers of 10 to 10,000 samples; shuffled;
+                 sources one after another but each shuffled; sources blended but each in file order
     repetition   N samples once, or N / E of them E times, in the same order again or shuffled anew for every epoch
     annealing    the last source, a tenth of the run: spread out, in its last fifth or in its first; with a learning
                  rate that falls, and with a constant one

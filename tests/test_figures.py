@@ -67,7 +67,7 @@ MIXED_ROW = [("The", "stories"), (" lantern", 0), ("EOS", 5), ("7", "arithmetic"
 BAR_ROWS = {f"k = {k}": [("sum", "arithmetic", 2), (3, 3, 4), ("train", "white", 1)] for k in range(3)}
 TWO_LOSSES = {"causal": [5, 4, 3, 3, 3], "document": [5, 3, 2, 2, 2]}
 SIZES = {str(10**power): 10.0 ** (power - 6) for power in range(3, 9)}
-SEEDS = {"shuffled": (range(4), DRAW.randn(5, 4)), "as it lies": (range(4), 3 + DRAW.randn(5, 4))}
+SEEDS = {"shuffled": (range(4), DRAW.randn(5, 4)), "file order": (range(4), 3 + DRAW.randn(5, 4))}
 COSTS = {"buffer 10": [0.2, 0.3], "16 epochs": [-0.1, 0.1], "blended": [-0.2, -0.4]}
 MEMORY = {"anonymous": (range(9), [200] * 9), "all": (range(9), range(300, 1020, 80))}
 
@@ -138,8 +138,8 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
         [[129, 257], {"code": CUT_OR_LOST, "text": CUT_OR_LOST}],
         "code|text|129|best fit|documents cut, %",
     ),
-    (experiments.bands, [{"stories": SEEDS, "programs": SEEDS}, "forgotten"], "forgotten|stories|shuffled|as it lies"),
-    (experiments.differences, [{"corpus": COSTS, "real": COSTS}, "costs", "shuffled"], "costs|16 epochs|+0.250|-0.300"),
+    (experiments.bands, [{"stories": SEEDS, "programs": SEEDS}, "forgotten"], "forgotten|stories|shuffled|file order"),
+    (experiments.differences, [{"corpus": COSTS, "real": COSTS}, "costs", "shuffled"], "costs|16 epochs|+0.25|-0.30"),
     (
         provenance.step,
         [[("stories", "4: home.", "k = 224", "rank 0", 3)], "Step 57"],

@@ -35,7 +35,7 @@ def readings(experiment: str, seed: int = 3) -> dict[str, Counter[int]]:
 
 def test_every_order_of_buffers_reads_every_sample_once() -> None:
     found = readings("buffers")
-    assert {"as it lies", "shuffled", "buffer 10", "buffer 100"} < found.keys()
+    assert {"in file order", "shuffled", "buffer 10", "buffer 100"} < found.keys()
     assert all(counts == Counter(range(160)) for counts in found.values())
 
 
@@ -89,7 +89,7 @@ def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_or
     arms = EXPERIMENTS["buffers"](LENGTHS, SIZE, 3)
     apart = arms["one after another, each shuffled"].numbers
     assert sorted(apart[:70]) == list(range(70)) != apart[:70].tolist()
-    blended = arms["blended, each as it lies"].numbers
+    blended = arms["blended, each in file order"].numbers
     assert all(list(part) == sorted(part) for part in (blended[blended < 70], blended[blended >= 120]))
     assert np.bincount(np.searchsorted([70, 120], blended[:32], "right")).tolist() == [14, 10, 8]
 

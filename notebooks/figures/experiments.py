@@ -19,8 +19,8 @@ def bands(
     """Lines through the means of the seeds, shaded from the smallest to the largest, a panel per title.
 
     Args:
-        contents: by title, by name, (x, values [seeds, points]); up to four names, each in one colour. They stand at
-            the ends of the lines in the last panel.
+        contents: by title, by name, (x, values [seeds, points]); one or two names, black and red. They stand at the
+            ends of the lines in the last panel.
         title: of the picture.
         ylabel: of the first panel.
         options: of `Axes.set`, for all panels.
@@ -28,7 +28,7 @@ def bands(
     figure, places = panels(contents, 3.4, sharey=True)
     figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
     names = list(dict.fromkeys(name for lines in contents.values() for name in lines))
-    colours = dict(zip(names, (INK, RED, LINES[3], "#8a6d00"), strict=False))
+    colours = dict(zip(names, (INK, RED), strict=False))
     for axes, lines in places:
         for name, (x, values) in lines.items():
             seeds = np.asarray(values, dtype=float)
@@ -65,18 +65,18 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
     ways = list(next(iter(contents.values())))
     figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharey=True)
     figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
         for row, way in enumerate(ways):
             seeds = np.asarray(found[way])
             colour = RED if seeds.min() > 0 else LINES[0] if seeds.max() < 0 else GREY
             axes.plot(seeds, [row] * len(seeds), "o", ms=6, color=colour, alpha=0.45, mew=0)
             axes.plot([seeds.mean()] * 2, [row - 0.32, row + 0.32], color=colour, lw=2.5)
-            side = seeds.max() if seeds.mean() >= 0 else seeds.min()
-            shift, align = ((7, 0), "left") if seeds.mean() >= 0 else ((-7, 0), "right")
-            text = f"{seeds.mean():+.3f}"
+            side, shift, align = (seeds.max(), (7, 0), "left") if seeds.mean() >= 0 else (seeds.min(), (-7, 0), "right")
+            text = f"{seeds.mean():+z.2f}"
             axes.annotate(text, (side, row), shift, textcoords="offset points", ha=align, va="center", color=colour)
         axes.axvline(0, color=GREY, lw=1)
         axes.margins(x=0.35)
-        half_framed(axes, yticks=range(len(ways)), yticklabels=ways, xlabel=f"nats per token more than: {reference}")
+        half_framed(axes, yticks=range(len(ways)), yticklabels=ways)
     places[0][0].set_ylim(len(ways) - 0.4, -0.6)
     return figure

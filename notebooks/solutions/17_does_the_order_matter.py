@@ -1,26 +1,15 @@
 # ruff: noqa: F821 (what the cells above define)
 
 # %% Exercise 1
-steps = 6144 // 16 // 16
+# These end on nothing but Shakespeare, shuffled among hundreds of samples at least.
+orders = ["one after another, each shuffled", "buffer 1,000", "buffer 10,000"]
 
-part = 6144 // 16
-batches = numbers_of(NanotronOrder([part], None, 6144, 0), [part]).reshape(-1, 16)
 # %% Exercise 2
-seeds = 8
+seeds = 11
 
 
 # %% Exercise 3
-def exchange(count, size, random):
-    buffer, order = list(range(size)), []
-    for sample in range(size, count):
-        place = random.randint(size)
-        order.append(buffer[place])
-        buffer[place] = sample
-    return order + random.permutation(buffer).tolist()
-
-
-def behaves(order):
-    order = np.array(order)
-    early = (order - np.arange(len(order))).max()
-    late = (np.arange(len(order)) - order).max()
-    return sorted(order) == list(range(len(order))) and early <= 50 < late
+def sign_flips(differences):
+    signs = 2 * np.indices((2,) * len(differences)).reshape(len(differences), -1) - 1  # a way in each column
+    sums = abs(np.array(differences) @ signs)
+    return np.mean(sums >= abs(sum(differences)) - 1e-9)
