@@ -132,7 +132,8 @@ PICTURES: list[tuple[Callable[..., Figure], list[Any], str]] = [
     (chunks.packing, [[["The", " lantern", "EOS"], ["Nora", " home", "."]], 4], "row 0|tail|lantern|home"),
     (chunks.lost_share, [[65, 4097], {"wrap": [0, 0.01], "cut": [0.9, 0.2]}, "stories"], "4,097|cut|stories"),
     (chunks.mixture_over_time, [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128], "bars of 128 rows|stories"),
-    (packing.ways, [IN_ROWS, 6], "row 0|wrap|best|The owl|walked|lost"),
+    (packing.ways, [IN_ROWS, 6], "row 0|wrap|best|0: The …|1: walk…|3: 7 * 8 = 56|lost"),
+    (packing.tree, [[0, 2, 1, 1, 1, 0, 1, 0], [5, 3, 6], 6, "found"], "sum of 4|look 1: 0|look 3: 1|found"),
     (
         packing.counts,
         [[129, 257], {"code": CUT_OR_LOST, "text": CUT_OR_LOST}],

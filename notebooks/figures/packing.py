@@ -1,4 +1,4 @@
-"""Pictures of documents in rows of one length: four ways to pack them, and what each way cuts, loses or pads."""
+"""Pictures of documents in rows of one length: four ways to pack them, what each costs, and how best fit searches."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.cells import Cell, fill
+from figures.cells import Cell, fill, picture
 from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, half_framed, panels, printable
 
 PADDING, LOST = -1, -2  # in the place of a document's number
@@ -15,7 +15,7 @@ Row = Sequence[tuple[str, int, int]]  # text, number of the document, tokens
 
 
 def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
-    """Rows of pieces, each document in its colour; padding is grey, what no row holds stands beyond the row's end.
+    """Rows of pieces, each with its document's number; padding is grey, what no row holds stands beyond the row's end.
 
     Args:
         contents: by way, the pieces of each row.
@@ -33,8 +33,9 @@ def ways(contents: Mapping[str, Sequence[Row]], row_length: int) -> Figure:
 def _cells(pieces: Row) -> list[Cell]:
     cells, left = [], 0
     for text, document, size in pieces:
-        shown = printable(text.strip(), int(2.4 * size)).replace("␣", " ") if size > 1 else ""
-        colour = {PADDING: IDLE, LOST: "white"}.get(document, COLOURS[document % 5])
+        number = f"{document}: " if document >= 0 else ""
+        shown = number + printable(text.strip(), int(2.4 * size) - 2).replace("␣", " ") if size > 2 else number[:-2]
+        colour = {PADDING: IDLE, LOST: "white"}.get(document, (COLOURS[0], 0.2 + 0.16 * document))
         cells.append(Cell(left, shown, colour, size, font={"color": RED if document == LOST else INK}))
         left += size
     return cells
@@ -56,12 +57,35 @@ def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[s
         half_framed(axes, ylim=(-4, 104))
         axes.grid(alpha=0.3)
         axes.set_xscale("log", base=2)
-        shown = row_lengths[::2]
-        axes.set_xticks(shown, [f"{length:,}" for length in shown])
+        axes.set_xticks(row_lengths[::3], [f"{length:,}" for length in row_lengths[::3]])
         axes.minorticks_off()
         if place in (0, len(uppers)):
             axes.legend(frameon=False, fontsize=10)
     figure.axes[0].set_ylabel("documents cut, %")
     figure.axes[len(uppers)].set_ylabel("tokens lost or padding, %")
     figure.axes[len(uppers) + len(lowers) // 2].set_xlabel("tokens per row")
+    return figure
+
+
+def tree(counts: Sequence[int], looks: Sequence[int], found: int, title: str) -> Figure:
+    """A binary tree of counts: each box holds the sum of the two below it.
+
+    Args:
+        counts: by node. Node 1 is the root, the children of node i are 2i and 2i + 1.
+        looks: the nodes that a search looks at, in turn.
+        found: the leaf that it finds, or 0.
+        title: what to see.
+    """
+    leaves = len(counts) // 2
+    rows: dict[str, list[Cell]] = {}
+    for depth in range(leaves.bit_length()):
+        width, low = leaves >> depth, 1 << depth
+        for node in range(low, 2 * low):
+            text = f"look {looks.index(node) + 1}: {counts[node]}" if node in looks else str(counts[node])
+            colour = COLOURS[3] if node == found else COLOURS[4] if node in looks else "white"
+            cell = Cell((node - low) * width, text, colour, width)
+            rows.setdefault(f"sum of {width}" if width > 1 else "rows", []).append(cell)
+    rows["with room for"] = [Cell(room, str(room), edge={"lw": 0}) for room in range(leaves)]
+    figure, axes = picture(rows, 0.33, 0.35)
+    axes.set_title(title)
     return figure

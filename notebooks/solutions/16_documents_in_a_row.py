@@ -15,19 +15,13 @@ def next_fit(lengths, R):
     return rows
 
 
-short = [size for size in collections["this course"] if size <= 2049]
-
-
 # %% Exercise 3
-def attention_by_document(query, key, value, cu_seqlens):
-    attend = torch.nn.functional.scaled_dot_product_attention
-    parts = [
-        attend(query[begin:end], key[begin:end], value[begin:end], is_causal=True)
-        for begin, end in itertools.pairwise(cu_seqlens)
-    ]
-    return torch.cat(parts)
-
-
-torch.manual_seed(1)
-one_row = torch.randn(3, ROW - 1, 8)
-seen = ~batch["attention_mask"][0, 0]
+def smallest_room(tree, n):
+    leaves, node = len(tree) // 2, len(tree) // 2 + n
+    while node and not tree[node]:
+        while node % 2:  # a right child, or the root
+            node //= 2
+        node += node > 0
+    while 0 < node < leaves:
+        node = 2 * node + (not tree[2 * node])
+    return max(0, node - leaves)
