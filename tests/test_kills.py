@@ -116,7 +116,11 @@ def stops(name, changes):
     every += [("kill", 1), ("launcher", 0), ("launcher", 1)] * name.endswith("ranks")
     all_stops = [(how, at + 1, rank) for how, rank in every for at in range(changes[rank])]
     slow = bool(re.search("ranks|workers|train", name))
-    return all_stops[:: 5 if slow else 1] if ALL else random.Random(name).sample(all_stops, 1 if slow else 2)
+    if ALL:
+        return all_stops[:: 5 if slow else 1]
+    chosen = random.Random(name)
+    late = [stop for stop in all_stops if stop[0] == "kill" and changes[stop[2]] - 5 < stop[1] < changes[stop[2]]]
+    return [chosen.choice(late or all_stops), chosen.choice(all_stops)][: 1 if slow else 2]  # late: files appear
 
 
 def stop_and_repeat(bench, name, old, new, how, at, rank):
