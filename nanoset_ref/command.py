@@ -143,6 +143,7 @@ def _prepare(prog: str, says: int) -> None:
 
     end_with_launcher()
     logging.basicConfig(level=says if is_main_rank() else logging.ERROR, format=f"{prog}: %(levelname)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminated)
 

@@ -58,7 +58,7 @@ def train(*, config: str | None = None, example: str | None = None, log_samples:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
-    left = "the same command goes on from the newest checkpoint"
+    left = "the same command goes on from the newest checkpoint, if there is one"
     return command.run(train, arguments, prog, says=logging.INFO, interrupted=left)
 
 

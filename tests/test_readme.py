@@ -14,16 +14,25 @@ from benchmarks import tables
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.M | re.S)
+ROADS = (ROOT / "docs" / "roads.md").read_text(encoding="utf-8")
 
 
-def test_commands_and_code_do_what_the_readme_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("page", "kinds"),
+    [
+        (README, ["sh", "sh", "python", "text", "sh"]),
+        (ROADS, ["sh", "sh", *["python", "text"] * 2, "sh", "sh", *["python", "text"] * 2]),
+    ],
+)
+def test_commands_and_code_do_what_the_page_shows(
+    page: str, kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict = {}
     printed = ""
     checked = []
-    for kind, block in BLOCKS:
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.M | re.S):
         checked.append(kind)
         if kind == "sh" and not block.startswith("make "):
             result = subprocess.run(["sh", "-e", "-c", block], capture_output=True, text=True)
@@ -34,7 +43,7 @@ def test_commands_and_code_do_what_the_readme_shows(tmp_path: Path, monkeypatch:
             printed = output.getvalue()
         elif kind == "text":
             assert printed == block
-    assert checked == ["sh", "sh", "python", "text", "sh"]
+    assert checked == kinds
 
 
 def test_make_has_the_targets_named() -> None:

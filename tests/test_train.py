@@ -202,7 +202,7 @@ def test_an_interrupted_run_says_so_in_one_line(runs):
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1].splitlines()
     assert process.returncode == 1 and "Traceback (most recent call last):" not in said
-    assert said[-1].endswith("error: interrupted; the same command goes on from the newest checkpoint")
+    assert said[-1].endswith("error: interrupted; the same command goes on from the newest checkpoint, if there is one")
 
 
 def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):

@@ -27,7 +27,7 @@ class RunOptions(Unsaid):
     Args:
         config: the YAML file of nanoset_ref.train; it says all of the run.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or Megatron-style .bin/.idx pairs
-            by either name or their prefix; all with a weight or none.
+            by either name or their prefix; all with a weight or none. A .bin without .idx is a raw token file.
         sequence_length: tokens per sample.
         row_length: tokens per row where rows share none and the rest of a file is dropped (OLMo: its sequence length,
             Pythia: 2049), instead of --sequence-length; .bin/.idx pairs are then read as other files are.
@@ -63,9 +63,10 @@ class RunOptions(Unsaid):
 
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
-        pairs = [Path(path).suffix in (".bin", ".idx") or Path(f"{path}.idx").is_file() for path in paths]
+        prefixes = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
+        pairs = [path.endswith(".idx") or Path(f"{prefix}.idx").is_file() for path, prefix in zip(paths, prefixes)]  # noqa: B905
         if all(pairs) and not self.row_length:
-            return self._megatron_rows([path.removesuffix(".bin").removesuffix(".idx") for path in paths], weights)
+            return self._megatron_rows(prefixes, weights)
         if any(pairs) and not self.row_length:
             raise ValueError(f"a run reads token files or .bin/.idx pairs, not both; convert some, got {paths}")
         files = [self.open(path) for path in paths]

@@ -73,8 +73,9 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
 def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
     """The tokenizer made of a SentencePiece model, with the model's own rules for spaces.
 
-    transformers has no file that says them, and leaves out the space before a document and the joining of spaces. Where
-    two ways to cut a text score the same in a Unigram model, the two libraries may still choose differently.
+    transformers has no file that says them, and leaves out the space before a document and the joining of spaces. Two
+    differences stay: where two ways to cut a text score nearly the same in a Unigram model, the libraries may choose
+    differently; and a literal <unk>, <s> or </s> in a text becomes that one token, as with all of transformers.
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """

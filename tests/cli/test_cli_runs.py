@@ -117,6 +117,17 @@ def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 
+def test_a_bin_without_idx_is_a_raw_token_file(run, corpus, tmp_path):
+    run("convert", ids_of(corpus, "stories"), tmp_path / "a.bin", "--dtype", "int32")
+    (tmp_path / "raw.bin").write_bytes((tmp_path / "a.bin").read_bytes())
+    raw = [tmp_path / "raw.bin", "--token-dtype", "int32"]
+    counts = []
+    for words in ([ids_of(corpus, "stories")], [tmp_path / "a.bin"], raw):
+        _, text, _ = run("audit", "--data", *words, *LAYOUT, "--json")
+        counts.append(json.loads(text)["stretches"][0]["sources"][0]["read"])
+    assert counts[0] == counts[1] == counts[2] > 0
+
+
 def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp_path):
     data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
     code, text, _ = run("audit", *data, "--num-loading-workers", 4)
