@@ -96,7 +96,8 @@ def sizes() -> dict[str, int]:
     parts = {"package": MODULES, "core": [module for module in MODULES if module.room in CORE]}
     for folder in ("notebooks", "tests"):
         paths = (PACKAGE.parent / folder).rglob("*.py")
-        parts[folder] = [Module(path) for path in paths if path.parent.name != "solutions"]
+        # not what notebooks write when they are run
+        parts[folder] = [Module(path) for path in paths if not {"solutions", "data"} & {*path.parts}]
     lines = {part: sum(len(module.lines) for module in modules) for part, modules in parts.items()}
     tokens = {part: sum(len(module.tokens) for module in parts[part]) for part in ("package", "core")}
     found = {f"lines of {part}": count for part, count in lines.items()}
@@ -203,7 +204,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "tokens of package": 88_260,  # goal 65,000
             "tokens per 100 lines": 1_012,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_820,  # goal 1,500; 230 for figures that move, packing and the experiments
-            "lines of tests": 11_705,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
+            "lines of tests": 11_710,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),

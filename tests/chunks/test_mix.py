@@ -1,6 +1,7 @@
 """Mixing subsets and splitting them into chunks."""
 
 import json
+import os
 import random
 import resource
 import shutil
@@ -116,7 +117,9 @@ def test_each_chunk_has_an_order_of_its_own_that_depends_on_the_seed(tmp_path):
 def test_more_chunks_than_the_process_may_hold_files_open(tmp_path):
     lines = write_subset(tmp_path / "in", "a", 200)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+    highest = os.open(tmp_path, os.O_RDONLY)  # other tests may have left files open
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 80, limits[1]))
     try:
         mix(tmp_path / "in", tmp_path / "out", "a", 200, 0, shuffle=True)
     finally:
