@@ -8,9 +8,9 @@ asynchronous reads (io_submit(2)):
        disk blocks that it touches
     2. those that have arrived, in whatever order, are collected by another and widened to int32 into their places
 
-Where the disk sends 107,000 rows of 512 tokens a second at most, this reads 97,000 of them in one process and all in
-two, at 0.7 of a core; through the page cache it was half of that, at twice the cost. Threads of pread, tried first,
-give 59,000, as every row wakes a thread; io_uring would do as well, but containers often forbid it.
+Two workers read all that the disk sends (`benchmarks.cold`, beside fio), one process two thirds of it; through the page
+cache two workers read half of it. Threads of pread, tried first, gave 59,000 rows of 512 tokens a second where a
+prototype of this gave 97,000, as every row wakes a thread; io_uring would do as well, but containers often forbid it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Gatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
         descriptors = open_files(self, files)
-        with _counting(files):
+        with _naming_the_limit(files):
             self._mappings = [_map(descriptor) for descriptor in descriptors]
         self._descriptors = np.array(descriptors, dtype=np.int64)
         self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
@@ -127,7 +127,7 @@ def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[i
         if file.dtype.itemsize not in (2, 4):
             raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
     for file in files:
-        with _counting(files):
+        with _naming_the_limit(files):
             descriptors.append(os.open(file.path, os.O_RDONLY | flags))
         weakref.finalize(owner, os.close, descriptors[-1])
         file.check_unchanged()
@@ -135,8 +135,8 @@ def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[i
 
 
 @contextlib.contextmanager
-def _counting(files: Sequence[Tokens]) -> Iterator[None]:
-    """An error that there are too many open files, told with their number."""
+def _naming_the_limit(files: Sequence[Tokens]) -> Iterator[None]:
+    """Too many open files: an error that says how many are wanted and allowed, and the way out."""
     try:
         yield
     except OSError as error:

@@ -200,7 +200,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         {
             "lines of core": 3_827,  # goal 2,600; 125 of them for reads past the page cache
             "tokens of core": 38_800,  # goal 23,500
-            "lines of package": 8_727,  # goal 7,000
+            "lines of package": 8_729,  # goal 7,000
             "tokens of package": 88_260,  # goal 65,000
             "tokens per 100 lines": 1_012,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_820,  # goal 1,500; 230 for figures that move, packing and the experiments

@@ -64,7 +64,10 @@ class RunOptions(Unsaid):
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
         prefixes = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
-        pairs = [path.endswith(".idx") or Path(f"{prefix}.idx").is_file() for path, prefix in zip(paths, prefixes)]  # noqa: B905
+        pairs = [
+            path.endswith(".idx") or Path(f"{prefix}.idx").is_file()
+            for path, prefix in zip(paths, prefixes, strict=True)
+        ]
         if all(pairs) and not self.row_length:
             return self._megatron_rows(prefixes, weights)
         if any(pairs) and not self.row_length:
