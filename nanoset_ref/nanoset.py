@@ -45,7 +45,8 @@ class Nanoset(Rows):
             row gives none.
 
     The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
-    token. (A file whose manifest says windows="disjoint" was cut into rows of S + 1, which are read as they are.)
+    token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of S + 1, which are read as they
+    are.)
 
     With `logging.basicConfig(level=logging.INFO)` every new one prints its `summary`.
 
@@ -81,6 +82,7 @@ class Nanoset(Rows):
         self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
+        self.padded = self.padded or any(file.windows == "padded" for file in self.files)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = operator.index(train_split_num_samples)

@@ -3,22 +3,27 @@
     wrap:     the documents lie back to back and are cut every row_length tokens; a document may go on in the next row
     no wrap:  as soon as a row is full the rest of its last document is cut away, so that every row begins with a
     document
+    best fit: whole documents, each in the row that it fills best (see `nanoset_ref.best_fit`), and padding at the end
 
 What no row holds in the end is the tail, fewer than row_length tokens. One packer over all documents of a subset makes
 the rows independent of the number of workers: that is the default. `interleave_workers` is the other way, how the Amber
 corpus was made: every worker packs the files it was given and drops its own tail, so the result depends on the
-number of workers. The cost of packing is a copy of the tokens.
+number of workers. The cost of packing is a copy of the tokens. Best fit leaves no tail, puts long documents first, and
+holds some 60 bytes per document in memory.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nanoset_ref.tokens import Tokens
+
 WORKER_BATCH = 512  # rows that a worker of the original script hands over at once
 Row = TypeVar("Row")
+PackedRow = tuple[NDArray[np.integer], list[int] | None]  # ids; tokens of each document in it, if it holds whole ones
 
 
 class Packer:
@@ -63,6 +68,19 @@ class Packer:
             self.cut_tokens += start - end
         self.tail = ids[start:].copy()
         return np.concatenate(rows).reshape(-1, self.row_length)
+
+
+def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
+    """The documents of a file in rows of `row_length` tokens by best fit, filled up with `pad_id`."""
+    from nanoset_ref.best_fit import pack_documents  # which loads torch
+
+    first, begins, sizes = pack_documents(file.known_documents(), row_length)
+    for low, high in pairwise(first.tolist()):
+        row = np.full(row_length, pad_id, dtype=file.dtype)
+        lengths = sizes[low:high].tolist()
+        parts = [file.tokens[begin : begin + size] for begin, size in zip(begins[low:high], lengths, strict=True)]
+        row[: sum(lengths)] = np.concatenate(parts)
+        yield row, lengths
 
 
 def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ order:
    their order, each [BOS] ids [EOS].
 3. The token file is packed into rows, <subset>/train.jsonl, and removed; or it is what was asked for; or both stay.
 4. The tail, fewer tokens than a row, is dropped, kept in a last row filled up with padding, or carried over to the next
-   subset. All of it is counted.
+   subset. All of it is counted. With `best_fit` there is no tail: rows hold whole documents, and padding.
 
 JSON takes 5 to 6 bytes per token, a token file 2: take `jsonl` for the chunks of `mix`, for other programs and for
 eyes; take `tokens` to train directly, where a Nanoset mixes the files by weights, reshuffles every epoch, and a new
@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
 from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
 from nanoset_ref.chunks.chunk_rows import format_row
-from nanoset_ref.chunks.packing import Packer, interleave_workers
+from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
 from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
@@ -51,6 +50,8 @@ class TokenizeConfig:
         concat_tokens: tokens per row; sequence_length + 1.
         bos_text, eos_text: put before and after each document; one token each.
         no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
+        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. What
+            stays free is padding, as with tail="pad".
         tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
         column: of the text; None: "text", or "content" where there is no "text".
@@ -67,6 +68,7 @@ class TokenizeConfig:
     bos_text: str = ""
     eos_text: str = ""
     no_wrap: bool = False
+    best_fit: bool = False
     tail: Literal["drop", "pad", "carry"] = "drop"
     format: Literal["jsonl", "tokens", "both"] = "jsonl"
     column: str | None = None
@@ -80,6 +82,9 @@ class TokenizeConfig:
             raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
+        if self.best_fit and (self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"):
+            reason = "it packs all documents of a subset into rows and leaves no tail"
+            raise ValueError(f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}')
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
@@ -227,8 +232,8 @@ class _Subset:
         if config.format != "tokens":
             rows = [self._rows(path, packer, encoder) for path, packer in zip(paths, packers, strict=True)]
             with atomic_write(self.folder / ROWS) as file:
-                for row in interleave_workers(rows):
-                    file.write(format_row(row, self.name))
+                for row, lengths in interleave_workers(rows):
+                    file.write(format_row(row, self.name, lengths))
                     samples += 1
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
         if config.format != "jsonl":
@@ -257,11 +262,14 @@ class _Subset:
         }
         return {"files": files, "conservation": [Account.model_validate(account)], "carried_tail": carried}
 
-    def _rows(self, path: Path, packer: Packer, encoder: Encoder) -> Iterator[NDArray[np.integer]]:
+    def _rows(self, path: Path, packer: Packer, encoder: Encoder) -> Iterator[PackedRow]:
+        padding = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
+        fill = next(number for number in padding if number is not None)
+        if self.config.best_fit:
+            yield from best_fit_rows(TokenFile(path), self.config.concat_tokens, fill)
+            return
         for ids, lengths in TokenFile(path).blocks():
-            yield from packer.add(ids, lengths)
+            yield from ((row, None) for row in packer.add(ids, lengths))
         if self.config.tail == "pad":
-            padding = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
             missing = -len(packer.tail) % self.config.concat_tokens
-            fill = next(number for number in padding if number is not None)
-            yield from packer.add(np.full(missing, fill), [missing])
+            yield from ((row, None) for row in packer.add(np.full(missing, fill), [missing]))

@@ -16,7 +16,8 @@ FORMAT_VERSION = 1
 TOKEN_DTYPES = ("uint16", "int32")
 # "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbours share one token, so every token is a label once.
 # "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)); rows that were cut to S + 1 tokens when the file was made.
-Windows = Literal["overlapping", "disjoint"]
+# "padded": disjoint, and rows may end in padding, every token of which is a document by itself: no loss counts it.
+Windows = Literal["overlapping", "disjoint", "padded"]
 
 
 class TokenFileError(ValueError):
@@ -46,8 +47,8 @@ class Manifest:
         eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
         appended_eod: whether an EOS id was written after each document.
         added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.
-        windows: how samples are cut, "overlapping" or "disjoint" (see the top of this module).
-        row_length: for "disjoint", the tokens per row (sequence_length + 1) the file was cut to; else None.
+        windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this module).
+        row_length: for the last two, the tokens per row (sequence_length + 1) the file was cut to; else None.
         format_version: 1.
         seal: checksum of the other fields and of the file of document boundaries, None in manifests of older files.
     """
@@ -74,8 +75,10 @@ class Manifest:
                 raise TokenFileError(f"{name} must be one of {allowed[name]}, got {value!r}")
             if "int" in field.type and value != field.default and not (isinstance(value, int) and value >= 0):
                 raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
-        if (self.windows == "disjoint") != (self.row_length is not None):
-            raise TokenFileError(f'row_length goes with windows="disjoint", got {self.windows!r}, {self.row_length}')
+        if (self.windows == "overlapping") != (self.row_length is None):
+            raise TokenFileError(
+                f"row_length goes with disjoint or padded windows, got {self.windows}, {self.row_length}"
+            )
 
     def sealed(self, documents: PathLike) -> bytes:
         """The manifest as JSON, sealed together with the file of document boundaries."""

@@ -102,7 +102,7 @@ class Tokens(ABC):
         row_length = self.facts.get("row_length")
         if row_length not in (None, sequence_length + 1):
             raise TokenFileError(f"{self.path} was cut into rows: read it with sequence_length={row_length - 1}")
-        return sequence_length + (disjoint or self.windows == "disjoint")
+        return sequence_length + (disjoint or self.windows != "overlapping")
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
         """Samples of S + 1 tokens in the file: (num_tokens - 1) // S for overlapping windows; with `disjoint`,

@@ -24,22 +24,25 @@ def test_lines_are_those_of_json_dumps(dtype):
     for ids in ([0, 1, 10], [65535, 99, 100], [7]):
         expected = json.dumps({"token_ids": ids, "source": 'a/"ü"'}) + "\n"
         assert format_row(np.array(ids, dtype=dtype), 'a/"ü"') == expected.encode()
+    expected = json.dumps({"token_ids": [1, 2, 0], "source": "a", "document_lengths": [1, 1]}) + "\n"
+    assert format_row(np.array([1, 2, 0], dtype=dtype), "a", [1, 1]) == expected.encode()
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"token_ids": [1, 2], "source": "a"}', ([1, 2], "a")),
-        (b'{"token_ids": [0], "source": "a]", "more": [1, 2]}', ([0], "a]")),
-        (b'{"token_ids":[1,2],"source":null}', ([1, 2], None)),
-        (b'{"more": [1], "source": "[b", "token_ids": [3]}\r', ([3], "[b")),
-        (b' {"token_ids" : [ 7 ] }', ([7], None)),
-        (b'{"token_ids": [2147483647]}', ([2147483647], None)),
+        (b'{"token_ids": [1, 2], "source": "a"}', ([1, 2], "a", None)),
+        (b'{"token_ids": [0], "source": "a]", "more": [1, 2]}', ([0], "a]", None)),
+        (b'{"token_ids":[1,2],"source":null}', ([1, 2], None, None)),
+        (b'{"more": [1], "source": "[b", "token_ids": [3]}\r', ([3], "[b", None)),
+        (b' {"token_ids" : [ 7 ] }', ([7], None, None)),
+        (b'{"token_ids": [2147483647]}', ([2147483647], None, None)),
+        (b'{"token_ids": [1, 2, 3, 0], "source": "a", "document_lengths": [1, 2]}', ([1, 2, 3, 0], "a", [1, 2])),
     ],
 )
 def test_a_row_is_read_however_it_is_written(line, expected):
-    ids, source = read_row(line, len(expected[0]), None)
-    assert (ids.tolist(), source) == expected
+    ids, *rest = read_row(line, len(expected[0]), None)
+    assert (ids.tolist(), *rest) == expected
 
 
 BAD_IDS = [
@@ -52,6 +55,10 @@ BAD += b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"toke
 BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": [2, 3]}'.split(b"|")
 BAD += b'{"token_ids": [1], "source": 5}|{"token_ids": {"token_ids": [1]}}'.split(b"|")
 BAD += [b'{"token_ids": [1], "source": "\xff"}', b"[" * 10**5]
+BAD += [
+    b'{"token_ids": [1, 2], "document_lengths": %b}' % it
+    for it in (b"[]", b"[1, 2]", b"[0]", b"[true]", b"3", b"[1.0]")
+]
 
 
 @pytest.mark.parametrize("line", BAD)
@@ -179,6 +186,7 @@ def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
         ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
         ('{"token_ids": [1, 2, 3, 4, 300]}', "an id that is not below 300"),
         ("{bad", "not JSON: "),
+        ('{"token_ids": [1, 2, 3, 4, 5], "document_lengths": [3]}', "rows with and without document_lengths"),
     ):
         path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
         with pytest.raises(ValueError, match=rf"train_1.jsonl:2: {message}"):

@@ -4,11 +4,14 @@ import gzip
 import json
 import shutil
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import zstandard
 
+from nanoset_ref import build_nanoset_dataloader, plain
+from nanoset_ref.chunks import chunks_to_tokens, mix, validate
 from nanoset_ref.chunks import subsets as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, ManifestError
 from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
@@ -97,6 +100,42 @@ def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer
         if tail == "pad":
             assert rows["b"][-1] == b[len(b) - len(b) % 7 :] + [2] * (7 - len(b) % 7)
             assert in_b.padding_tokens == 7 - len(b) % 7
+
+
+def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in")
+    config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=10, eos_text="</s>", best_fit=True)
+    found = tokenize(root, tmp_path / "out", config)
+    wanted = {}
+    for name, texts in TEXTS.items():
+        documents = [stream_of(tokenizer, [text]) for text in texts]
+        packed = [
+            [documents[document][begin:end] for document, begin, end in row]
+            for row in plain.best_fit(list(map(len, documents)), 10)
+        ]
+        rows = rows_of(tmp_path / "out" / name)
+        assert [row["document_lengths"] for row in rows] == [list(map(len, row)) for row in packed]
+        assert [row["token_ids"] for row in rows] == [(sum(row, []) + 10 * [2])[:10] for row in packed]
+        [account] = found[name].conservation
+        assert account.padding_tokens == 10 * len(rows) - sum(map(len, documents)) > 0
+        assert (account.cut_tokens, account.tail_tokens, account.samples) == (0, 0, len(rows))
+        wanted |= {tuple(row["token_ids"]): (name, row["document_lengths"]) for row in rows}
+
+    mix(tmp_path / "out", tmp_path / "mixed", list(TEXTS), 1, 0, shuffle=True)
+    assert all(report.ok for report in validate(tmp_path / "mixed"))
+    assert chunks_to_tokens(tmp_path / "mixed", tmp_path / "x_input_ids.npy") == len(wanted)
+    dataset = Nanoset(tmp_path / "x_input_ids.npy", None, 9, None)
+    [batch] = build_nanoset_dataloader(dataset, micro_batch_size=len(dataset))
+    for k, (ids, starts) in enumerate(
+        zip(dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset))), strict=True)
+    ):
+        name, lengths = wanted.pop(tuple(ids.tolist()))
+        edges = [*np.cumsum([0, *lengths[:-1]]), *range(sum(lengths), 10)]
+        assert np.flatnonzero(starts).tolist() == edges
+        assert batch["label_mask"][k].tolist() == (~starts[1:]).tolist()
+        labels = [dataset.files[0].source_of(span.document) for span in dataset.spans(k)]
+        assert labels == [name] * len(lengths) + [None] * (10 - sum(lengths))
+    assert not wanted
 
 
 def test_a_worker_of_the_original_script_may_fill_no_row(tokenizer, tmp_path):
@@ -240,6 +279,10 @@ def test_configurations_are_checked_at_once():
         ({"tail": "lose"}, "tail\n  Input should be 'drop'"),
         ({"format": "csv"}, "format\n  Input should be 'jsonl'"),
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
+        *(
+            ({"best_fit": True, **other}, "best_fit goes without")
+            for other in ({"no_wrap": True}, {"tail": "carry"}, {"worker_packing": 2}, {"format": "tokens"})
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             TokenizeConfig(tokenizer="t", **options)
