@@ -82,7 +82,6 @@ class Nanoset(Rows):
         self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
-        self.padded = self.padded or any(file.windows == "padded" for file in self.files)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = operator.index(train_split_num_samples)
@@ -127,8 +126,9 @@ class Nanoset(Rows):
         return self.train_split_num_samples
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        """Samples in each file, and the tokens from one to the next."""
+        """Samples in each file, and the tokens from one to the next; and whether there is padding in them."""
         length = self.sequence_length
+        self.padded = any(file.windows == "padded" for file in self.files)
         samples = [file.num_samples(length, disjoint) for file in self.files]
         return samples, [file.stride(length, disjoint) for file in self.files]
 
