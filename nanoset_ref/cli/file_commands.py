@@ -70,10 +70,8 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
 
 def _draw_lengths(found: Description, path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError("--png draws with matplotlib: pip install matplotlib") from error
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     bars = {f"{first:,} to {last:,}": count for first, last, count in found.length_histogram}
     axes = figure.subplots()
