@@ -79,7 +79,7 @@ def run(
     except (KeyboardInterrupt, _Terminated) as end:
         problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
     except SystemExit as end:  # what argparse has printed and decided
-        return int(end.code or 0)
+        code = int(end.code or 0)
     except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
         problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
     if problem:

@@ -116,11 +116,6 @@ def test_a_long_run_is_simulated_in_part_and_says_so(paths, monkeypatch):
     assert "30 of 1,000,000 steps simulated" in check(report, "every position once").detail
 
 
-def test_an_empty_run_is_refused(paths):
-    with pytest.raises(ValueError, match="run: num_steps must be at least 1, got 0"):
-        audit([stretch(paths, num_steps=0)])
-
-
 def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     before = Nanoset(paths, [1, 1], 4, 60, order="stateless")
     order = StatelessOrder(before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60))

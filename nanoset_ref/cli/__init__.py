@@ -16,7 +16,7 @@ from itertools import islice
 from pkgutil import resolve_name
 from typing import Any
 
-from nanoset_ref.command import one_line, run
+from nanoset_ref.command import UsageError, one_line, run
 
 FILES, RUNS = "nanoset_ref.cli.file_commands:", "nanoset_ref.cli.run_commands:"
 
@@ -40,26 +40,28 @@ COMMANDS = {
 }
 
 
+def choose(command: str, /) -> None:
+    raise UsageError(f"there is no command {command!r}")
+
+
+WHAT = (
+    "How tokens reach the GPUs: look into token files, orders and runs. COMMAND --help lists the options of a command."
+)
+choose.__doc__ = "\n".join([WHAT, "", *(f"{name:<21}{what}" for name, (_, what) in COMMANDS.items())])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = words[0] if words else ""
-    if name in ("-h", "--help"):
-        print("usage: nanoset-ref COMMAND ...\n\nHow tokens reach the GPUs: look into token files, orders and runs.\n")
-        print("\n".join(f"  {name:<21}{help}" for name, (_, help) in COMMANDS.items()))
-        print("\nnanoset-ref COMMAND --help lists the options of a command.")
-        return 0
+    name, *words = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
     if name not in COMMANDS:
-        what = f"there is no command {name!r}" if name else "a command is missing"
-        print(f"nanoset-ref: error: {what}; see nanoset-ref --help", file=sys.stderr)
-        return 2
+        return run(choose, [name] if name else [], "nanoset-ref")
     prog = f"nanoset-ref {name}"
     try:
         work = resolve_name(COMMANDS[name][0])
     except (ImportError, KeyboardInterrupt) as error:
         print(f"{prog}: error: {one_line(error) or 'interrupted before it began'}", file=sys.stderr)
         return 1
-    return int(work(words[1:], prog)) if work.__name__ == "main" else run(work, words[1:], prog)
+    return int(work(words, prog)) if work.__name__ == "main" else run(work, words, prog)
 
 
 @dataclass(frozen=True)

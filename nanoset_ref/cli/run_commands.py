@@ -5,25 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError, at_least
+from nanoset_ref.command import UsageError
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import (
-    Continuation,
-    Stretch,
-    audit,
-    compare,
-    find_text,
-    loader_state,
-    when,
-    where,
-)
+from nanoset_ref.provenance import Continuation, Stretch, audit, compare, find_text, loader_state, when, where
 from nanoset_ref.rows import Rows, checked_number
 from nanoset_ref.schedule import Schedule, Slot
 from nanoset_ref.tokens import Tokens
@@ -171,16 +162,17 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
             stage = stretches[0].name
         if stage not in rows:
             raise ValueError(f"it was saved in the stage {stage!r}, this run has {[*rows]}")
-        if not isinstance(rows[stage], Nanoset):
+        dataset = rows[stage]
+        if not isinstance(dataset, Nanoset):
             raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
-        return compare(state, rows[stage])
+        return compare(state, dataset)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
         problem = f"{path} cannot be compared with this run ({type(error).__name__}: {error})"
         need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
         raise ValueError(f"{problem}; give {need}") from error
 
 
-def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
+def plot_loss(metrics: str, /, *, lines: int = 20) -> None:
     """The loss of a run as a plot of text: a bar for each stretch of steps, of their mean loss.
 
     Args:

@@ -46,7 +46,7 @@ class RunOptions(Unsaid):
 
     config: str | None = None
     data: Sequence[str] = ()
-    sequence_length: Annotated[int, at_least(1)] = 2048
+    sequence_length: int = 2048
     row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
     seed: int = 1234
@@ -65,7 +65,7 @@ class RunOptions(Unsaid):
             return stretches_of_config(config)
         rows = self._rows()
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
-        return [Stretch(name="run", dataset=rows, schedule=schedule, num_steps=steps, num_workers=workers)]
+        return [Stretch("run", rows, schedule, steps, workers)]
 
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))

@@ -23,7 +23,7 @@ from nanoset_ref.training.stages import planned_stages
 MAX_STEPS = 3000  # of a stretch, that are simulated
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Stretch:
     """A part of a run with one dataset and one layout: a stage, or what follows a resume on other ranks.
 
@@ -55,13 +55,7 @@ class Stretch:
 def stretches_of_config(config: Config) -> list[Stretch]:
     """The stages of a run that begins at step 1, each as a stretch."""
     return [
-        Stretch(
-            name=stage.name,
-            dataset=rows,
-            schedule=schedule,
-            num_steps=len(stage.steps),
-            num_workers=stage.data.num_loading_workers,
-        )
+        Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
         for stage, schedule, rows in planned_stages(config)
     ]
 
@@ -75,7 +69,7 @@ class Check:
     detail: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class StretchReport:
     """The laws of one stretch, and how it uses each file."""
 
@@ -100,7 +94,7 @@ class StretchReport:
         return "\n".join(lines)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What `audit` found. `ok`: every law holds."""
 
@@ -140,7 +134,7 @@ def audit(stretches: Sequence[Stretch]) -> Report:
         plan = stretch.dataset.fingerprint
         reports.append(_audit(stretch, last_of_plan.get(plan)))
         last_of_plan[plan] = stretch
-    return Report(stretches=reports)
+    return Report(reports)
 
 
 def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
@@ -156,7 +150,7 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     if stretch.dataset.shuffled_over is not None:
         checks.append(_weights(sources, stretch.dataset.shuffled_over))
     checks.append(_conservation(stretch, sources))
-    return StretchReport(name=stretch.name, num_steps=stretch.num_steps, checks=checks, sources=sources)
+    return StretchReport(stretch.name, stretch.num_steps, checks, sources)
 
 
 def _simulate(stretch: Stretch) -> list[Check]:

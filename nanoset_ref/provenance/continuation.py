@@ -64,7 +64,7 @@ class FileDifference:
     lost: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Continuation:
     """The comparison, file by file. `exact`: every token would be read as often as by the saved plan, though perhaps
     elsewhere in the order.
@@ -125,7 +125,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         stretches = [known, expected, found, more, more[known > 0], np.maximum(expected - found, 0)]
         files.append(FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches]))
     exact = all(it.repeated == it.lost == 0 for it in files)
-    return Continuation(consumed_train_samples=consumed, until=until, exact=exact, files=files)
+    return Continuation(consumed, until, exact, files)
 
 
 def ledger_of(state: Mapping[str, Any]) -> Ledger:
