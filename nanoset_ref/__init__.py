@@ -18,6 +18,17 @@ The public names stand in `__init__.pyi` and are imported when they are asked fo
 loads torch.
 """
 
+import sys
+
+if sys.argv and (
+    sys.argv[0].rpartition("/")[2] == "nanoset-ref"
+    or (sys.argv[0] == "-m" and "-m nanoset_ref" in " ".join(sys.orig_argv))  # Python still looks for the module
+):
+    # a command of this package, no trainer that imports it, starts and imports for seconds
+    from nanoset_ref.launcher import begin_command
+
+    begin_command()
+
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from nanoset_ref.launcher import end_with_launcher, is_main_rank, under_torchrun
+from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
 
 
 class UsageError(Exception):
@@ -65,6 +65,7 @@ def run(
     """
     code, problem = 1, ""
     try:
+        interrupts_raise()
         _prepare(prog, says)
         call = _parse(function, sys.argv[1:] if arguments is None else arguments, prog)
         result = function(*call.args, **call.kwargs)

@@ -1,7 +1,8 @@
 """Who started this process: torchrun, as one rank of several, or somebody else.
 
 A rank has no use without its launcher: nobody would end it when another rank fails. `end_with_launcher` lets Linux end
-it the moment the launcher dies, even while the rank imports torch or waits for a connection.
+it the moment the launcher dies, even while the rank imports torch or waits for a connection. `begin_command` is the
+first thing that a process does which was started as a command of this package.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 
@@ -23,6 +25,25 @@ def under_torchrun() -> bool:
 def is_main_rank() -> bool:
     """Whether this process is rank 0, or no rank at all."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def begin_command() -> None:
+    """Until `interrupts_raise`, while modules are imported, Ctrl-C ends this process at once, with one line."""
+    end_with_launcher()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def interrupts_raise() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt, which the command reports."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_: Any) -> None:
+    if is_main_rank():
+        os.write(2, b"nanoset_ref: error: interrupted before it began; nothing was written\n")
+    os._exit(1)
 
 
 def end_with_launcher() -> None:

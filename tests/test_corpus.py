@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from transformers import AutoTokenizer
 
-from corpus_generator import FORMAT
+from corpus_generator import FORMAT, VOCAB_SIZE
 from nanoset_ref.corpus import DATA, Corpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
@@ -111,3 +112,14 @@ def test_every_program_runs_and_says_what_it_prints(documents: dict[str, list[di
         asserts += row["text"].count("\nassert ")
         assert [printed.getvalue().strip()] == [row["text"].partition("  # ")[2].strip()], row["id"]
     assert asserts > 2_500
+
+
+def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(corpus: Corpus, documents) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    assert (len(tokenizer), tokenizer.eos_token_id) == (VOCAB_SIZE, 0)
+    for rows in documents.values():
+        texts = [row["text"] for row in rows] + ["\x00 naïve 東京 🐈\r\n\t  "]
+        ids = tokenizer(texts)["input_ids"]
+        assert tokenizer.batch_decode(ids[-20:]) == texts[-20:]
+        lengths = sorted(map(len, ids))
+        assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500

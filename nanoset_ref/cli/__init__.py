@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog = f"nanoset-ref {name}"
     try:
         work = resolve_name(COMMANDS[name][0])
-    except (ImportError, KeyboardInterrupt) as error:
-        print(f"{prog}: error: {one_line(error) or 'interrupted before it began'}", file=sys.stderr)
+    except ImportError as error:
+        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
         return 1
     return int(work(words, prog)) if work.__name__ == "main" else run(work, words, prog)
 

@@ -112,15 +112,29 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
         assert (told.returncode, told.stderr) == (1, "nanoset-ref inspect: error: No space left on device\n")
 
 
-@pytest.mark.parametrize("name", ["verify", "chunks"])
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, name):
+@pytest.mark.parametrize("module", ["cli verify x", "chunks mix", "megatron.index", "preprocess"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", *f"nanoset_ref.{module}".split()]
     not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # as it is in what shells put behind
-    command = [sys.executable, "-m", "nanoset_ref.cli", name, "x"]
+    environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
-    said = f"nanoset-ref {name}: error: interrupted before it began\n"
+    said = "nanoset_ref: error: interrupted before it began; nothing was written\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").write_text("import nanoset_ref\n")
+    (tmp_path / "trainer" / "loop.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('saved')\n"
+    )
+    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "trainer.loop"]
+    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
