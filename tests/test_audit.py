@@ -116,6 +116,17 @@ def test_a_long_run_is_simulated_in_part_and_says_so(paths, monkeypatch):
     assert "30 of 1,000,000 steps simulated" in check(report, "every position once").detail
 
 
+def test_a_fault_in_the_last_step_of_a_long_run_is_found(paths, monkeypatch):
+    class Ends(ResumableBatchSampler):
+        def __iter__(self):
+            return (batch for batch in super().__iter__() if batch[0] < 12 * 10**6 - 12)
+
+    monkeypatch.setattr(module, "MAX_STEPS", 30)
+    monkeypatch.setattr(module, "ResumableBatchSampler", Ends)
+    report = audit([stretch(paths, num_steps=10**6, num_samples=12 * 10**6, order="stateless")])
+    assert "12 missing" in check(report, "every position once").detail and not report.ok
+
+
 def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     before = Nanoset(paths, [1, 1], 4, 60, order="stateless")
     order = StatelessOrder(before.dataset_lengths, [3, 1], 300, start=before.order.ledger(60))
