@@ -20,7 +20,8 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
-    found, first = [], 0
+    found: list[tuple[int, int]] = []
+    first = 0
     for block, lengths in file.blocks():
         ends = np.cumsum(lengths)
         places = np.flatnonzero(block[: max(len(block) - len(ids) + 1, 0)] == ids[0])
