@@ -24,8 +24,6 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
 
-BadOption = argparse.ArgumentTypeError  # what a parser of an option raises
-
 
 class UsageError(Exception):
     """The command line is wrong (exit code 2), though each of its options is right."""
@@ -49,8 +47,8 @@ def run(
 ) -> int:
     """Run a function as a command.
 
-    An Annotated[type, parse] in its signature calls `parse` on the text, which raises BadOption;
-    a parameter whose type is a dataclass stands for the options in the dataclass's fields.
+    An Annotated[type, parse] in its signature calls `parse` on the text; a parameter whose type is a dataclass stands
+    for the options in the dataclass's fields.
 
     Args:
         arguments: the command line; None: of this process.
@@ -65,19 +63,11 @@ def run(
     Returns:
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
-    words = sys.argv[1:] if arguments is None else arguments
-    try:
-        return _run(function, words, prog, report, says, interrupted)
-    except _Terminated:  # while another error was being reported
-        return 1
-
-
-def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int, interrupted: str) -> int:
     code, problem = 1, ""
     try:
         interrupts_raise()
         _prepare(prog, says)
-        call = _parse(function, words, prog)
+        call = _parse(function, sys.argv[1:] if arguments is None else arguments, prog)
         result = function(*call.args, **call.kwargs)
         if report:
             result = report(result, **call.arguments)
@@ -90,7 +80,7 @@ def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int,
     except (KeyboardInterrupt, _Terminated) as end:
         problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
     except SystemExit as end:  # what argparse has printed and decided
-        return int(end.code or 0)
+        code = int(end.code or 0)
     except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
         problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
     if problem:
@@ -104,7 +94,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[-+]?\d+", text) or int(text) < least:
-            raise BadOption(f"must be a whole number from {least} on, got {text!r}")
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
         return int(text)
 
     return number

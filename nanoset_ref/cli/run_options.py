@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +19,9 @@ from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import Tokens, without_companions
+from nanoset_ref.training import load_config
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -26,22 +30,23 @@ class RunOptions(Unsaid):
 
     Args:
         config: the YAML file of nanoset_ref.train; it says all of the run.
-        data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or Megatron-style .bin/.idx pairs
-            by either name or their prefix; all with a weight or none. A .bin without .idx is a raw token file.
+        data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
+            or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
+            --row-length is given. A .bin without .idx is a raw token file.
         sequence_length: tokens per sample.
         row_length: tokens per row where rows share none and the rest of a file is dropped (OLMo: its sequence length,
-            Pythia: 2049), instead of --sequence-length; .bin/.idx pairs are then read as other files are.
+            Pythia: 2049), instead of --sequence-length.
         num_samples: samples of the run (default: one epoch).
         seed: of the order.
         order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
             OLMo's global_indices.npy.
         split: of Megatron-style data, for train, valid, test; the first is looked at.
-        tokenizer: name or folder; default: what the file says, or else the config.
+        tokenizer: name or folder; default: what the config says, or else the file.
     """
 
     config: str | None = None
     data: Sequence[str] = ()
-    sequence_length: Annotated[int, at_least(1)] = 2048
+    sequence_length: int = 2048
     row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
     seed: int = 1234
@@ -54,46 +59,37 @@ class RunOptions(Unsaid):
         if bool(self.config) == bool(self.data):
             raise UsageError("say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ...")
         if self.config:
-            from nanoset_ref.training.config import load_config
-
-            return stretches_of_config(load_config(self.config))
+            config = load_config(self.config)
+            if config.tokenizer and not self.tokenizer:
+                self.tokenizer = config.tokenizer.tokenizer_name_or_path
+            return stretches_of_config(config)
         rows = self._rows()
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
-        return [Stretch(name="run", dataset=rows, schedule=schedule, num_steps=steps, num_workers=workers)]
+        return [Stretch("run", rows, schedule, steps, workers)]
 
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
         prefixes = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
-        pairs = [
-            path.endswith(".idx") or Path(f"{prefix}.idx").is_file()
-            for path, prefix in zip(paths, prefixes, strict=True)
-        ]
-        if all(pairs) and not self.row_length:
+        order, length, num_samples = self.order or "nanotron", self.sequence_length, self.num_samples
+        if not (self.order or self.row_length) and all(Path(f"{prefix}.idx").is_file() for prefix in prefixes):
             return self._megatron_rows(prefixes, weights)
-        if any(pairs) and not self.row_length:
-            raise ValueError(f"a run reads token files or .bin/.idx pairs, not both; convert some, got {paths}")
+        if self.row_length:
+            length = self.row_length - 1
+        if num_samples is None and order.endswith(".npy"):
+            num_samples = len(open_numbers(order))
         files = [self.open(path) for path in paths]
-        order, num_samples, disjoint = self.order or "nanotron", self.num_samples, bool(self.row_length)
-        length = self.row_length - 1 if self.row_length else self.sequence_length
-        if num_samples is None:
-            epoch = sum(file.num_samples(length, disjoint) for file in files)
-            num_samples = len(open_numbers(order)) if order.endswith(".npy") else epoch
-        return Nanoset(files, weights, length, num_samples, self.seed, order=order, disjoint=disjoint)
+        return Nanoset(files, weights, length, num_samples, self.seed, order=order, disjoint=bool(self.row_length))
 
     def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
-        if self.order is not None:
-            raise ValueError(f"--order {self.order} is for token files, or .bin/.idx pairs with a --row-length")
         if weights and self.num_samples is None:
             raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
-        data_path: list[Any] = [*prefixes]
-        if weights:
-            data_path = [entry for pair in zip(weights, prefixes, strict=True) for entry in pair]
+        blend = chain(*zip(weights, prefixes, strict=True)) if weights else prefixes
         config = NanosetConfig(
             random_seed=self.seed,
             sequence_length=self.sequence_length,
-            data_path=data_path,
+            data_path=list(blend),
             split=self.split,
-            split_num_samples=(None, None, None) if self.num_samples is None else (self.num_samples, 0, 0),
+            split_num_samples=(self.num_samples, 0, 0),
         )
         train = NanosetBuilder(config).build(["train"])[0]
         if train is None:
@@ -101,30 +97,26 @@ class RunOptions(Unsaid):
         return train
 
     def tokenizer_of(self, file: Tokens) -> Any:
-        from nanoset_ref.tokenise.encode import load_tokenizer
-
         name = self.tokenizer or file.facts.get("tokenizer")
-        if not name and self.config:
-            from nanoset_ref.training.strict_yaml import read_yaml
-
-            name = (read_yaml(self.config).get("tokenizer") or {}).get("tokenizer_name_or_path")
         if not name:
             raise ValueError("the file does not say its tokenizer; give --tokenizer")
-        return load_tokenizer(name)
+        return load_once(name)
 
     def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
         return self.tokenizer_of(file).decode(ids.tolist())
 
 
+load_once = functools.cache(load_tokenizer)
+
+
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:
     """The stretch that holds a step; IndexError if none does."""
     for stretch in stretches:
-        first = stretch.schedule.first_step
-        if first <= step < first + stretch.num_steps:
+        if step in stretch.steps:
             return stretch
-    first, steps = stretches[0].schedule.first_step, sum(stretch.num_steps for stretch in stretches)
-    if not steps:
+    first, last = stretches[0].steps.start, stretches[-1].steps.stop - 1
+    if last < first:
         raise IndexError(
             f"this run has no steps: its {len(stretches[0].dataset)} samples fill none; give --num-samples"
         )
-    raise IndexError(f"step {step} is not one of this run's steps {first} to {first + steps - 1}")
+    raise IndexError(f"step {step} is not one of this run's steps {first} to {last}")

@@ -2,24 +2,65 @@
 
 `audit` plays all ranks of a run in one process, with the very sampler that the ranks will use, and checks
 what they would deliver against the laws: every position once and in order, equal counts on all ranks, shares as the
-weights say, and every token of the files accounted for. It costs a few microseconds per simulated rank and batch; a run
-longer than `max_steps` is simulated at its beginning, its end and random places, and the report says so.
+weights say, and every token of the files accounted for. It costs a few microseconds per simulated rank and batch; of a
+stretch longer than `MAX_STEPS` only the first and the last steps are simulated, and the report says so.
 """
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nanoset_ref.provenance.stretches import Stretch
-from nanoset_ref.rows import SourceUse
+from nanoset_ref.rows import Rows, SourceUse
 from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.training.config import Config
+from nanoset_ref.training.stages import planned_stages
+
+MAX_STEPS = 3000  # of a stretch, that are simulated
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """A part of a run with one dataset and one layout: a stage, or what follows a resume on other ranks.
+
+    Args:
+        name: what reports call it.
+        dataset: the rows it reads.
+        schedule: the layout; its consumed_train_samples is where in the dataset this stretch begins.
+        num_steps: optimizer steps.
+        num_workers: DataLoader workers per rank.
+    """
+
+    name: str
+    dataset: Rows
+    schedule: Schedule
+    num_steps: int
+    num_workers: int = 0
+
+    @property
+    def steps(self) -> range:
+        """The numbers of its steps, which count from 1 in a run."""
+        return range(self.schedule.first_step, self.schedule.first_step + self.num_steps)
+
+    @property
+    def stop(self) -> int:
+        """The position after the last one."""
+        return self.schedule.consumed_train_samples + self.num_steps * self.schedule.global_batch_size
+
+
+def stretches_of_config(config: Config) -> list[Stretch]:
+    """The stages of a run that begins at step 1, each as a stretch."""
+    return [
+        Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
+        for stage, schedule, rows in planned_stages(config)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
 class Check:
     """One law, whether it holds, and the figures that show it."""
 
@@ -28,7 +69,7 @@ class Check:
     detail: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class StretchReport:
     """The laws of one stretch, and how it uses each file."""
 
@@ -53,7 +94,7 @@ class StretchReport:
         return "\n".join(lines)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What `audit` found. `ok`: every law holds."""
 
@@ -67,7 +108,7 @@ class Report:
         return "\n".join([*map(str, self.stretches), "every law holds" if self.ok else "NOT every law holds"])
 
 
-def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000) -> Report:
+def audit(stretches: Sequence[Stretch]) -> Report:
     """Simulate a run.
 
     1. Every rank's sampler is iterated, as its DataLoader would. (Workers change nothing: batches are dealt out to them
@@ -82,75 +123,65 @@ def audit(stretches: Sequence[Stretch], *, max_steps: int = 3000) -> Report:
 
     Args:
         stretches: the parts of the run, in order.
-        max_steps: steps of a stretch that are simulated; a longer one is simulated at its first and last steps and at
-            random ones in between.
 
     Raises:
-        ValueError: no stretches, or one without steps.
+        ValueError: a stretch without steps.
     """
-    if not stretches:
-        raise ValueError("a run has at least one stretch, got none")
-    ends: list[tuple[Any, Stretch]] = []
-    reports = []
+    reports, last_of_plan = [], dict[str, Stretch]()
     for stretch in stretches:
-        plan = stretch.dataset.plan
-        before = [it for known, it in ends if known == plan][-1:]
-        reports.append(_audit(stretch, before, max_steps))
-        ends.append((plan, stretch))
-    return Report(stretches=reports)
+        if stretch.num_steps < 1:
+            raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
+        plan = stretch.dataset.fingerprint
+        reports.append(_audit(stretch, last_of_plan.get(plan)))
+        last_of_plan[plan] = stretch
+    return Report(reports)
 
 
-def _audit(stretch: Stretch, before: Sequence[Stretch], max_steps: int) -> StretchReport:
-    if stretch.num_steps < 1:
-        raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
+def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     start, available = stretch.schedule.consumed_train_samples, len(stretch.dataset)
     fits, detail = stretch.stop <= available, f"positions {start:,} to {stretch.stop:,} of {available:,}"
-    checks = [Check(law="the dataset is long enough", holds=fits, detail=detail)]
-    for it in before:
-        joins, found = start in (0, it.stop), f"{it.name} stopped at {it.stop:,}, this one begins at {start:,}"
-        checks.append(Check(law="no gap or overlap between stretches", holds=joins, detail=found))
+    checks = [Check("the dataset is long enough", fits, detail)]
+    if before:
+        detail = f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
+        checks.append(Check("no gap or overlap between stretches", start in (0, before.stop), detail))
     if fits:
-        checks += _simulate(stretch, max_steps)
+        checks += _simulate(stretch)
     sources = stretch.dataset.usage(start, min(stretch.stop, available))
     if stretch.dataset.shuffled_over is not None:
         checks.append(_weights(sources, stretch.dataset.shuffled_over))
     checks.append(_conservation(stretch, sources))
-    return StretchReport(name=stretch.name, num_steps=stretch.num_steps, checks=checks, sources=sources)
+    return StretchReport(stretch.name, stretch.num_steps, checks, sources)
 
 
-def _simulate(stretch: Stretch, max_steps: int) -> list[Check]:
+def _simulate(stretch: Stretch) -> list[Check]:
     """Laws 1 and 2 of the package, on the real sampler."""
-    schedule, size = stretch.schedule, stretch.schedule.global_batch_size
-    steps = np.arange(stretch.num_steps)
-    how = "all steps simulated"
-    if stretch.num_steps > max_steps:
-        third = max_steps // 3
-        between = np.random.default_rng(0).integers(third, stretch.num_steps - third, max_steps - 2 * third)
-        steps = np.unique(np.concatenate([steps[:third], between, steps[-third:]]))
-        how = f"{len(steps):,} of {stretch.num_steps:,} steps simulated, the rest follows by the same arithmetic"
+    schedule, size, count = stretch.schedule, stretch.schedule.global_batch_size, stretch.num_steps
+    runs, how = [range(count)], "all steps simulated"
+    if count > MAX_STEPS:
+        runs = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
+        how = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
     missing = repeated = unequal = disordered = 0
-    for run in np.split(steps, np.flatnonzero(np.diff(steps) != 1) + 1):
-        first = schedule.consumed_train_samples + int(run[0]) * size
-        streams = [_delivered(stretch, rank, first, len(run)) for rank in range(schedule.dp_size)]
-        whole = min(map(len, streams))
-        together = np.concatenate([stream[:whole] for stream in streams], axis=1)
-        due = first + size * np.arange(whole)[:, None]
+    for steps in runs:
+        first = schedule.consumed_train_samples + steps.start * size
+        streams = [_delivered(stretch, rank, first, len(steps)) for rank in range(schedule.dp_size)]
+        lengths = {len(stream) for stream in streams}
+        together = np.concatenate([stream[: min(lengths)] for stream in streams], axis=1)
+        due = first + size * np.arange(min(lengths))[:, None]
         right = np.unique(together[(due <= together) & (together < due + size)])
-        missing += size * len(run) - len(right)
+        missing += size * len(steps) - len(right)
         repeated += together.size - len(right)
-        unequal += whole != max(map(len, streams))
+        unequal += len(lengths) > 1
         disordered += sum(bool(np.any(np.diff(stream) <= 0)) for stream in streams)
-    found = f"{missing} missing, {repeated} twice or foreign"
-    workers = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
-    every, order = not (missing or repeated), f"{disordered} stretches out of order"
+    ranks = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
+    found = f"{missing} missing, {repeated} twice or foreign; {ranks}, {how}"
     return [
-        Check(law="every position once", holds=every, detail=f"{found}; {workers}, {how}"),
-        Check(law="equal counts on all ranks", holds=not unequal, detail=f"{unequal} unequal stretches"),
-        Check(law="one global order", holds=not disordered, detail=order),
+        Check("every position once", not (missing or repeated), found),
+        Check("equal counts on all ranks", not unequal, f"{unequal} unequal stretches"),
+        Check("one global order", not disordered, f"{disordered} stretches out of order"),
     ]
 
 
-def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> np.ndarray:
+def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArray[np.int64]:
     """Positions that one rank's DataLoader delivers from a global count on: int64 [steps, samples of that rank per
     step].
     """
@@ -159,7 +190,7 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> np.nd
         len(stretch.dataset), schedule.micro_batch_size, rank, schedule.dp_size, first, layout=schedule.layout
     )
     batches = itertools.islice(sampler, num_steps * schedule.batch_accumulation_per_replica)
-    flat = np.concatenate([np.empty(0, dtype=np.int64), *map(np.asarray, batches)])
+    flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
     per_step = schedule.rank_step_size
     return flat[: len(flat) // per_step * per_step].reshape(-1, per_step)
 
@@ -177,7 +208,7 @@ def _weights(sources: Sequence[SourceUse], over: int) -> Check:
         for source in sources
     )
     off = max(abs(source.read / max(total, 1) - source.weight) for source in sources)
-    return Check(law="shares are the weights", holds=excess <= 0, detail=f"off by at most {off:.4%} of the samples")
+    return Check("shares are the weights", excess <= 0, f"off by at most {off:.4%} of the samples")
 
 
 def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
@@ -195,4 +226,4 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
         f"no sample{f', {padded:,} are padding' if padded else ''}"
     )
     holds = delivered == stop - start and once and all(-length < tail <= length for tail in tails)
-    return Check(law="nothing is lost", holds=holds, detail=detail)
+    return Check("nothing is lost", holds, detail)

@@ -1,10 +1,10 @@
 """What would happen if a saved run went on with another plan: which tokens would come again, which would be left out.
 
-The two ways to go on are compared over the same positions: [consumed, until). Each gives every token a number of
-readings; where the new plan reads a token more often than the saved one would have, it repeats it, where less often, it
-loses it. Counting is by stretches of tokens: the greatest length that fits a whole number of times into the samples'
-strides of both plans, so that plans of different sequence lengths can be compared. It costs a number per sample and per
-stretch, and a look-up per position: seconds for a billion tokens.
+The two ways to go on are compared over the same positions: [consumed, until), the rest of the saved plan's epoch. Each
+gives every token a number of readings; where the new plan reads a token more often than the saved one would have, it
+repeats it, where less often, it loses it. Counting is by stretches of tokens: the greatest length that fits a whole
+number of times into the samples' strides of both plans, so that plans of different sequence lengths can be compared. It
+costs a number per sample and per stretch, and a look-up per position: seconds for a billion tokens.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class FileDifference:
     lost: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Continuation:
     """The comparison, file by file. `exact`: every token would be read as often as by the saved plan, though perhaps
     elsewhere in the order.
@@ -90,13 +90,12 @@ class Continuation:
         return "\n".join(lines)
 
 
-def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None) -> Continuation:
-    """What would repeat or be lost if the run that saved `state` went on with `dataset`.
+def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
+    """What would repeat or be lost in the rest of the epoch if the run that saved `state` went on with `dataset`.
 
     Args:
         state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict gives it.
         dataset: the new plan. Position k continues to count samples, whatever their length.
-        until: positions compared; default: the end of the saved plan's current epoch.
 
     Raises:
         ValueError: the state holds no plan, or one whose order cannot be built again (an order object was given to the
@@ -110,14 +109,11 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:
         raise ValueError(f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: it is damaged")
-    until = (consumed // epoch + 1) * epoch if until is None else until
-    going_on, changed = saved.order(until), new.order(until)
-    first = going_on.start.position if isinstance(going_on, StatelessOrder) else 0
-    if isinstance(changed, StatelessOrder) and changed.start.position > consumed:
-        begins = f"the new plan begins at position {changed.start.position}"
-        raise ValueError(f"{begins}, the saved run had read up to {consumed}")
-    before = going_on.readings(first, consumed)
-    as_saved = going_on.readings(consumed, until)
+    until = (consumed // epoch + 1) * epoch
+    (going_on, first), (changed, begin) = saved.order(until), new.order(until)
+    if begin > consumed:
+        raise ValueError(f"the new plan begins at position {begin}, the saved run had read up to {consumed}")
+    before, as_saved = going_on.readings(first, consumed), going_on.readings(consumed, until)
     as_new = changed.readings(consumed, until)
     unit = math.gcd(*saved.strides, *new.strides)
     files = []
@@ -129,7 +125,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset, until: int | None = None
         stretches = [known, expected, found, more, more[known > 0], np.maximum(expected - found, 0)]
         files.append(FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches]))
     exact = all(it.repeated == it.lost == 0 for it in files)
-    return Continuation(consumed_train_samples=consumed, until=until, exact=exact, files=files)
+    return Continuation(consumed, until, exact, files)
 
 
 def ledger_of(state: Mapping[str, Any]) -> Ledger:
@@ -139,7 +135,7 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     Raises:
         ValueError: as `compare`; the saved order was not "stateless".
     """
-    order = _Plan(state.get("plan")).order(state["consumed_train_samples"])
+    order, _ = _Plan(state.get("plan")).order(state["consumed_train_samples"])
     if not isinstance(order, StatelessOrder):
         raise ValueError(
             f"only order='stateless' reads its files through and goes on from counts; this is {order.name!r}"
@@ -164,14 +160,14 @@ class _Plan:
             (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self._keys, self.strides, strict=True)
         ]
 
-    def order(self, num_samples: int) -> Order:
-        """The order, built again."""
+    def order(self, num_samples: int) -> tuple[Order, int]:
+        """The order, built again, and the position at which it begins."""
         plan = self._plan
         arguments = plan["dataset_weights"], num_samples, plan["random_seed"]
         order = build_order(plan["order"], self.lengths, *arguments, **plan["order_options"])
         if order.fingerprint != plan["order_fingerprint"]:
             raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
-        return order
+        return order, order.start.position if isinstance(order, StatelessOrder) else 0
 
     def spread(self, readings: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
         """How often each stretch of `unit` tokens of a file is read, if its samples are that often."""

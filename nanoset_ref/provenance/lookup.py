@@ -12,7 +12,7 @@ from nanoset_ref.rows import Rows, Span
 from nanoset_ref.schedule import Schedule, Slot
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class RowOrigin:
     """Where one row of a run comes from.
 
@@ -31,23 +31,7 @@ class RowOrigin:
     sample: int
     epoch: int
     parts: tuple[Span, ...]
-    labels: tuple[str, ...] = ()
-
-
-def row_origin(dataset: Rows, slot: Slot) -> RowOrigin:
-    """Where the row at `slot.position` comes from."""
-    origin = dataset.origin(slot.position)
-    file, parts = dataset.files[origin.source], tuple(dataset.spans(slot.position))
-    labels = dict.fromkeys(file.source_of(part.document) for part in parts)
-    return RowOrigin(
-        slot=slot,
-        source=origin.source,
-        path=str(file.path),
-        sample=origin.sample,
-        epoch=origin.epoch,
-        parts=parts,
-        labels=tuple(filter(None, labels)),
-    )
+    labels: tuple[str, ...]
 
 
 def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
@@ -66,7 +50,13 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
         reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
     slots = sorted(map(schedule.slot, positions), key=lambda it: (it.micro_step, it.dp_rank, it.row))
-    return [row_origin(dataset, slot) for slot in slots]
+    origins = []
+    for slot in slots:
+        source, sample, epoch = dataset.origin(slot.position)
+        file, parts = dataset.files[source], tuple(dataset.spans(slot.position))
+        labels = filter(None, dict.fromkeys(file.source_of(part.document) for part in parts))
+        origins.append(RowOrigin(slot, source, str(file.path), sample, epoch, parts, tuple(labels)))
+    return origins
 
 
 def when(

@@ -25,36 +25,6 @@ def test_show_decodes_what_is_asked(run, corpus):
     assert json.loads(step)[0]["text"] == json.loads(first)[0]["text"]
 
 
-@pytest.mark.parametrize("order", ["nanotron", "stateless"])
-def test_when_answers_what_where_says(run, corpus, order):
-    data = ("--data", f"{ids_of(corpus)}=3", f"{ids_of(corpus, 'programs')}=1", "--order", order, *LAYOUT)
-    code, text, _ = run("where", *data, "--step", 5, "--json")
-    assert code == 0
-    rows = json.loads(text)
-    assert len(rows) == 8
-    for row in rows[:3]:
-        document = row["parts"][0]["document"]
-        _, text, _ = run("when", *data, "--document", document, "--source", row["source"], "--json")
-        slots = [{name: found[name] for name in row["slot"]} for found in json.loads(text)]
-        assert row["slot"] in slots
-    _, text, _ = run("where", *data, "--step", 5, "--text")
-    assert text.count("position") == 8
-
-
-def test_a_piece_of_text_is_found_in_the_run(run, corpus):
-    text = json.loads((corpus / "stories.jsonl").read_text().splitlines()[5])["text"]
-    piece = " ".join(text.split()[:8])
-    data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
-    code, found, _ = run("when", *data, "--text", piece, "--json")
-    assert code == 0
-    assert {"source": 0, "document": 5}.items() <= json.loads(found)[0].items()
-    code, found, error = run("when", *data, "--text", "zyzzyva quokka")
-    assert (code, found) == (1, "")
-    assert "no document holds 'zyzzyva quokka'" in error
-    _, found, _ = run("when", *data, "--text", piece, "--num-samples", 0)
-    assert found == "it is not read in this run\n"
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_a_text_is_read_where_its_own_tokens_are(run, corpus, tmp_path, suffix):
     """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
@@ -78,6 +48,8 @@ def test_a_text_is_read_where_its_own_tokens_are(run, corpus, tmp_path, suffix):
             assert piece not in decode(ids[1:]) and piece not in decode(ids[:-1])
             parts = [part for part in json.loads(text)[0]["parts"] if part["document"] == row["document"]]
             assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
+    assert run("when", *data, "--text", piece, "--consumed-train-samples", 10**9)[1] == "it is not read in this run\n"
+    assert "no document holds 'zyzzyva quokka'" in run("when", *data, "--text", "zyzzyva quokka")[2]
 
 
 def test_where_looks_into_megatron_style_data(run, corpus, tmp_path):
@@ -117,15 +89,15 @@ def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 
-def test_a_bin_without_idx_is_a_raw_token_file(run, corpus, tmp_path):
+def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, corpus, tmp_path):
     run("convert", ids_of(corpus, "stories"), tmp_path / "a.bin", "--dtype", "int32")
     (tmp_path / "raw.bin").write_bytes((tmp_path / "a.bin").read_bytes())
-    raw = [tmp_path / "raw.bin", "--token-dtype", "int32"]
-    counts = []
-    for words in ([ids_of(corpus, "stories")], [tmp_path / "a.bin"], raw):
-        _, text, _ = run("audit", "--data", *words, *LAYOUT, "--json")
-        counts.append(json.loads(text)["stretches"][0]["sources"][0]["read"])
-    assert counts[0] == counts[1] == counts[2] > 0
+    raw, pair = [tmp_path / "raw.bin", "--token-dtype", "int32"], [tmp_path / "a.bin", "--order", "nanotron"]
+    samples = []
+    for words in ([ids_of(corpus, "stories")], raw, pair):
+        _, text, _ = run("where", "--data", *words, *LAYOUT, "--step", 1, "--json")
+        samples.append([row["sample"] for row in json.loads(text)])
+    assert samples[0] == samples[1] == samples[2]
 
 
 def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp_path):
