@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from ranks import Ranks
-from ranks.tasks import build_while_one_dies, write_layouts
+from ranks.tasks import build_while_one_dies
 from test_nanoset import write_range
 
 from nanoset_ref.collator import TensorPointer
@@ -37,15 +37,6 @@ def test_wrong_layouts_are_refused():
         ParallelLayout(pp_size=0)
     with pytest.raises(ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"):
         start_world(dp=2, pp=2)
-
-
-def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
-    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4}, {"tp": 2, "pp": 1, "dp": 2}]
-    Ranks(4, write_layouts, (str(tmp_path), meshes), tmp_path / "log").wait()
-    for rank in range(4):
-        layouts, refusals = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert "must be named" in refusals[0] and "('dp', 'ep')" in refusals[1]
-        assert layouts == [vars(layout_of_rank(rank, sizes)) for sizes in meshes]
 
 
 def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):

@@ -26,7 +26,6 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from nanoset_ref.collator import Batch, to_device
 from nanoset_ref.training.config import Config, transformers_config
 from nanoset_ref.training.parallel import World
-from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 IGNORED = -100  # the label that cross_entropy leaves out
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
@@ -74,22 +73,24 @@ class DistributedModel:
 
     Attributes:
         module: the part, an nn.Module of sharded parameters.
-
-    Raises:
-        ConfigError: a model that cannot be built.
     """
 
     def __init__(self, config: Config, world: World) -> None:
+        from transformers import AutoModelForCausalLM
+
         self.world, self.micro_batches = world, config.tokens.batch_accumulation_per_replica
         layout, mesh = world.layout, world.mesh
-        model = _build(config)
+        torch.manual_seed(config.general.seed)
+        fields = transformers_config(config.model.fields)
+        model = AutoModelForCausalLM.from_config(fields, dtype=torch.float32).train()
         self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
         if layout.tp_size > 1:
             plan: Any = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
             for layer in model.model.layers:
                 parallelize_module(layer, mesh["tp"], plan)
         policy = MixedPrecisionPolicy(param_dtype=getattr(torch, config.model.dtype), reduce_dtype=torch.float32)
-        for part in (*_blocks(model), self.module):
+        lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+        for part in (*max(lists, key=len, default=[]), self.module):  # the longest holds the repeated layers
             fully_shard(part, mesh=mesh["dp"], mp_policy=policy)
         self.schedule = None
         if layout.pp_size > 1:
@@ -141,22 +142,6 @@ class DistributedModel:
         return norm
 
 
-def _build(config: Config) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(config.general.seed)
-    try:
-        return AutoModelForCausalLM.from_config(transformers_config(config.model.fields), dtype=torch.float32).train()
-    except Exception as error:  # each model has errors of its own
-        raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
-
-
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
     return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
-
-
-def _blocks(model: Any) -> list[nn.Module]:
-    """The repeated layers of any causal LM: the children of its longest ModuleList."""
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=[])

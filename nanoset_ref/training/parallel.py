@@ -76,19 +76,6 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
     return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
 
 
-def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
-    """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a missing one is 1.
-
-    Raises:
-        ValueError: the dimensions have no names, or others; this process is not in the mesh.
-    """
-    place = mesh.get_coordinate()
-    if place is None:
-        raise ValueError(f"this process is not one of the ranks of {mesh}")
-    sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
-    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), sizes)
-
-
 @dataclasses.dataclass(frozen=True)
 class World:
     """The processes of a run, and the little they have to tell each other.
@@ -154,5 +141,6 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
         dist.init_process_group(backend)
     else:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
-    return World(mesh, device, layout_from_mesh(mesh))
+    sizes = {"pp": pp, "dp": dp, "tp": tp}
+    mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    return World(mesh, device, layout_of_rank(dist.get_rank(), sizes))
