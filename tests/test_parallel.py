@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 from ranks import Ranks
-from ranks.tasks import build_while_one_dies
+from ranks.tasks import build_while_one_dies, write_layouts
 from test_nanoset import write_range
 
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import ParallelLayout, layout_of_rank, start_world
+from nanoset_ref.training import layout_of_rank, start_world
 
 
 @pytest.mark.parametrize("names", [("dp", "pp", "tp"), ("pp", "dp", "tp"), ("tp", "dp"), ("pp",), ()])
@@ -31,12 +31,17 @@ def test_wrong_layouts_are_refused():
         layout_of_rank(4, {"dp": 4})
     with pytest.raises(ValueError, match=r"must be named .*'data'"):
         layout_of_rank(0, {"data": 4})
-    with pytest.raises(ValueError, match=r"tp_rank must be in \[0, tp_size=2\), got 2"):
-        ParallelLayout(tp_rank=2, tp_size=2)
-    with pytest.raises(ValueError, match=r"pp_rank must be in \[0, pp_size=0\), got 0"):
-        ParallelLayout(pp_size=0)
     with pytest.raises(ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"):
         start_world(dp=2, pp=2)
+
+
+def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
+    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4}, {"tp": 2, "pp": 1, "dp": 2}]
+    Ranks(4, write_layouts, (str(tmp_path), meshes), tmp_path / "log").wait()
+    for rank in range(4):
+        layouts, refusals = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert "must be named" in refusals[0] and "('dp', 'ep')" in refusals[1]
+        assert layouts == [vars(layout_of_rank(rank, sizes)) for sizes in meshes]
 
 
 def test_every_rank_builds_the_same_order_even_while_another_dies(tmp_path):

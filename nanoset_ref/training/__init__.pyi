@@ -9,6 +9,7 @@ from .metrics import read_metrics as read_metrics
 from .model import DistributedModel as DistributedModel
 from .parallel import ParallelLayout as ParallelLayout
 from .parallel import World as World
+from .parallel import layout_from_mesh as layout_from_mesh
 from .parallel import layout_of_rank as layout_of_rank
 from .parallel import start_world as start_world
 from .run import Run as Run

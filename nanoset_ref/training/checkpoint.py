@@ -150,7 +150,10 @@ def find_problem(path: Path) -> str | None:
         if content.pop("checksum") != digest(content):
             return f"{STATE} has changed: another checksum"
         for name, (size, expected) in content["files"].items():
-            if (path / name).stat().st_size != size or checksum(path / name) != expected:
+            file = path / name
+            if file.parent != path or not file.is_file():
+                return f"{name} is not a file of this folder"
+            if file.stat().st_size != size or checksum(file) != expected:
                 return f"{name} has changed: another size or checksum"
     except Exception as error:  # whatever JSON can hold instead of a state
         return f"{type(error).__name__}: {error}"

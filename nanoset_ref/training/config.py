@@ -1,24 +1,26 @@
 """The YAML file of a training run, as pydantic models.
 
-The keys are Nanotron's. Everything is checked when the file is loaded, before processes talk or a batch is read: first
-each value by itself, then how the sections, the files and the tokenizer fit together. Each time all errors are reported
-at once, each with its path: "data_stages[1].start_training_step: 15 is used twice". An unknown key is an error:
-otherwise a misspelt `num_loading_workes` would silently mean the default.
+The keys are Nanotron's. Everything is checked when the file is loaded, before processes talk or a batch is read, and
+all errors are reported at once, each with its path: "data_stages[1].start_training_step: 15 is used twice". An unknown
+key is an error: otherwise a misspelt `num_loading_workes` would silently mean the default.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.data_section import ROADS, Count, DataConfig, NotNegative, Section, Size, TextSection
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
+
+SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
 
 class DataStage(Section):
@@ -62,6 +64,13 @@ class TokenizerConfig(Section):
 
     tokenizer_name_or_path: str
 
+    @functools.cached_property
+    def size(self) -> int:
+        """The number of its ids; it is loaded for that once."""
+        from nanoset_ref.tokenise.encode import load_tokenizer
+
+        return len(load_tokenizer(self.tokenizer_name_or_path))
+
 
 class ModelConfig(Section):
     """
@@ -88,11 +97,14 @@ def transformers_config(fields: dict[str, Any]) -> Any:
     kind: Any = fields.get("model_type")
     try:
         known, config = AutoConfig.for_model(kind), AutoConfig.for_model(**fields)
+        small = [name for name in SIZES if getattr(config, name, 1) < 1]
     except Exception as error:  # each kind of transformers config has errors of its own
         raise ValueError(f"of model_type {reprlib.repr(kind)}: {one_line(error)}") from error
     added = vars(config).keys() - vars(known).keys()  # what it does not know it keeps all the same
-    if added:
-        raise ValueError("\n".join(f"{name}: {unknown_key(name, vars(known))}" for name in added))
+    problems = [f"{name}: {unknown_key(name, vars(known))}" for name in added]
+    problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in small]
+    if problems:
+        raise ValueError("\n".join(problems))
     return config
 
 
@@ -131,23 +143,28 @@ class GeneralConfig(Section):
 
 
 class Config(Section):
-    """A whole run. The stages may be listed in any order; their first steps decide."""
+    """A whole run. The stages may be listed in any order; their first steps decide.
+
+    Each section is checked with those before it that are right by themselves.
+    """
 
     tokens: TokensConfig
     model: ModelConfig
-    parallelism: ParallelismConfig = ParallelismConfig()
+    parallelism: ParallelismConfig = Field(default=ParallelismConfig(), validate_default=True)
     tokenizer: TokenizerConfig | None = None
     data_stages: list[DataStage]
     checkpoints: CheckpointsConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
 
-    @model_validator(mode="after")
-    def _check(self) -> Config:
-        problems = [*self._model_problems(), *self._stage_problems(), *self._file_problems()]
+    @field_validator("parallelism", "tokenizer", "data_stages")
+    @classmethod
+    def _check_with_those_before(cls, section: Any, info: ValidationInfo) -> Any:
+        finders: dict[str, Any] = {"parallelism": _rank_problems, "tokenizer": _tokenizer_problems}
+        problems = list(finders.get(str(info.field_name), _stage_problems)(section, info.data))
         if problems:
             raise ValueError("\n".join(problems))
-        return self
+        return section
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
         """Who reads what from a position on, in this run's layout."""
@@ -164,67 +181,74 @@ class Config(Section):
         """Samples per step over all ranks."""
         return self.schedule().global_batch_size
 
-    def _model_problems(self) -> Iterator[str]:
-        """What the model does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-        model, ranks, length = transformers_config(self.model.fields), self.parallelism, self.tokens.sequence_length
-        longest = getattr(model, "max_position_embeddings", length)
-        if length > longest:
-            yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
-        if ranks.pp == ranks.tp == 1:
-            return
-        if model.model_type != "llama":
-            yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
-            return
-        if model.tie_word_embeddings and ranks.pp > 1:
-            yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
-        if ranks.pp > model.num_hidden_layers:
-            yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
-        for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-            if getattr(model, name) % ranks.tp:
-                yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
-    def _stage_problems(self) -> Iterator[str]:
-        starts, last = [stage.start_training_step for stage in self.data_stages], self.tokens.train_steps
-        for index, start in enumerate(starts):
-            if start in starts[:index]:
-                yield f"data_stages[{index}].start_training_step: {start} is used twice"
-            if start > last:
-                yield f"data_stages[{index}].start_training_step: {start} never comes, tokens.train_steps is {last}"
-        if 1 not in starts:
-            yield "data_stages: one stage must have start_training_step 1"
+def _rank_problems(ranks: ParallelismConfig, right: dict[str, Any]) -> Iterator[str]:
+    """What the model does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
+    if not {"tokens", "model"} <= right.keys():
+        return
+    model, length = transformers_config(right["model"].fields), right["tokens"].sequence_length
+    longest = getattr(model, "max_position_embeddings", length)
+    if length > longest:
+        yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
+    if ranks.pp == ranks.tp == 1:
+        return
+    if model.model_type != "llama":
+        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
+        return
+    if model.tie_word_embeddings and ranks.pp > 1:
+        yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
+    if ranks.pp > model.num_hidden_layers:
+        yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if getattr(model, name) % ranks.tp:
+            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
 
-    def _file_problems(self) -> Iterator[str]:
-        """Files that cannot be read or are too short, and ids that are not the tokenizer's or too many for the model.
 
-        More embeddings than ids are fine; a file that does not say its number of ids is trusted.
-        """
-        expected, place = None, "tokenizer.tokenizer_name_or_path"
-        embeddings = transformers_config(self.model.fields).vocab_size
-        too_many = f"ids, model.model_config.vocab_size is only {embeddings}"
+def _tokenizer_problems(tokenizer: TokenizerConfig | None, right: dict[str, Any]) -> Iterator[str]:
+    place = "tokenizer.tokenizer_name_or_path:"
+    try:
+        if tokenizer:
+            yield from _sizes_apart(f"{place} the tokenizer", tokenizer.size, right)
+    except ValueError as error:
+        yield f"{place} {error}"
+
+
+def _sizes_apart(what: str, size: int, right: dict[str, Any]) -> Iterator[str]:
+    """Whether ids do not fit the model (more embeddings than ids are fine) or are not those of the tokenizer."""
+    model, tokenizer = right.get("model"), right.get("tokenizer")
+    embeddings = transformers_config(model.fields).vocab_size if model else size
+    if size > embeddings:
+        yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+    if tokenizer and size != tokenizer.size:
+        yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {tokenizer.size}"
+
+
+def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[str]:
+    """What does not fit in the stages, and in their files with the tokenizer and the model."""
+    tokens = right.get("tokens")
+    steps = tokens.train_steps if tokens else 2**63
+    seen: set[Any] = set()
+    for index, stage in enumerate(stages):
+        dataset, start = stage.data.dataset, stage.start_training_step
+        for field, value in (("name", stage.name), ("start_training_step", start)):
+            if value in seen:
+                yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
+            seen.add(value)
+        if start > steps:
+            yield f"data_stages[{index}].start_training_step: {start} never comes, tokens.train_steps is {steps}"
+        place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
+        if isinstance(dataset, TextSection) and right.get("tokenizer", 0) is None:
+            yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
         try:
-            if self.tokenizer:
-                from nanoset_ref.tokenise.encode import load_tokenizer
-
-                expected = len(load_tokenizer(self.tokenizer.tokenizer_name_or_path))
-                if expected > embeddings:
-                    yield f"{place}: the tokenizer has {expected} {too_many}"
-        except ValueError as error:
+            for file in dataset.tokens():
+                if tokens:
+                    file.num_samples(tokens.sequence_length)
+                if size := file.facts.get("vocab_size"):  # a file that does not say it is trusted
+                    yield from _sizes_apart(f"{place}: {file.path}", size, right)
+        except (OSError, ValueError) as error:
             yield f"{place}: {error}"
-        for index, stage in enumerate(self.data_stages):
-            dataset = stage.data.dataset
-            place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
-            if isinstance(dataset, TextSection) and not self.tokenizer:
-                yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
-            try:
-                for file in dataset.tokens():
-                    file.num_samples(self.tokens.sequence_length)
-                    size = file.facts.get("vocab_size", 0)
-                    if size > embeddings:
-                        yield f"{place}: {file.path} has {size} {too_many}"
-                    if size and expected not in (None, size):
-                        yield f"{place}: {file.path} has {size} ids, the tokenizer has {expected}"
-            except (OSError, ValueError) as error:
-                yield f"{place}: {error}"
+    if 1 not in seen:
+        yield "data_stages: one stage must have start_training_step 1"
 
 
 KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}

@@ -6,8 +6,8 @@
     dataset: {chunks: folder}                       chunk after chunk, each a stage with a checkpoint after it
     dataset: {text: ...}                            text, tokenised while training reads it
 
-Each road is a class that opens its `tokens`, to look at before the run begins, and the rows of a stage (of text see
-`stages.stream_loader`). Formats are imported where they are opened, so that a config of token files needs no other.
+Each road is a class that opens its `tokens`, to look at before the run begins, and the rows of a stage (of token files
+and text see `stages`). Formats are imported where they are opened, so that a config of token files needs no other.
 """
 
 from __future__ import annotations
@@ -94,13 +94,6 @@ class DatasetConfig(Section):
 
             return [datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
-
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
-        """The rows of folders; those of files depend on what earlier stages have read of them (see `Stage.open`)."""
-        from nanoset_ref.formats import DatatroveNanoset
-
-        weights = [weight for weight in self.dataset_path.values() if weight is not None] or None
-        return DatatroveNanoset(list(self.dataset_path), weights, sequence_length, num_samples, seed)
 
 
 class MegatronSection(Section):

@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from nanoset_ref.collator import Batch, to_device
 from nanoset_ref.training.config import Config, transformers_config
 from nanoset_ref.training.parallel import World
+from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 IGNORED = -100  # the label that cross_entropy leaves out
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
@@ -73,16 +74,15 @@ class DistributedModel:
 
     Attributes:
         module: the part, an nn.Module of sharded parameters.
+
+    Raises:
+        ConfigError: a model that cannot be built.
     """
 
     def __init__(self, config: Config, world: World) -> None:
-        from transformers import AutoModelForCausalLM
-
         self.world, self.micro_batches = world, config.tokens.batch_accumulation_per_replica
         layout, mesh = world.layout, world.mesh
-        torch.manual_seed(config.general.seed)
-        fields = transformers_config(config.model.fields)
-        model = AutoModelForCausalLM.from_config(fields, dtype=torch.float32).train()
+        model = _build(config)
         self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
         if layout.tp_size > 1:
             plan: Any = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
@@ -140,6 +140,16 @@ class DistributedModel:
             for gradient in gradients:
                 gradient.mul_(largest / norm)
         return norm
+
+
+def _build(config: Config) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(config.general.seed)
+    try:
+        return AutoModelForCausalLM.from_config(transformers_config(config.model.fields), dtype=torch.float32).train()
+    except Exception as error:  # each model has errors of its own
+        raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -9,13 +9,30 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from nanoset_ref import train
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.training import checkpoint
 from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
-from nanoset_ref.training.parallel import start_world
+from nanoset_ref.training.parallel import layout_from_mesh, start_world
+
+
+def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
+    """The layouts of this rank in several meshes, and what is said of a mesh without names and of one with others."""
+    dist.init_process_group("gloo")
+    layouts = [
+        vars(layout_from_mesh(init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))))
+        for sizes in meshes
+    ]
+    refusals = []
+    for names in (None, ("dp", "ep")):
+        try:
+            layout_from_mesh(init_device_mesh("cpu", (2, 2), mesh_dim_names=names))
+        except ValueError as error:
+            refusals.append(str(error))
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps([layouts, refusals]))
 
 
 def build_while_one_dies(folder: str, paths: list[str]) -> None:
