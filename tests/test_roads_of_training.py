@@ -96,8 +96,12 @@ def test_an_unknown_example_is_answered_with_the_names(capsys):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks(example, name):
-    """The samples of each step are those of the run that nobody stopped, also on other ranks."""
+def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or_is_refused(example, name):
+    """The samples of each step are those of the run that nobody stopped, also on other ranks; with other data none."""
+
+    def change(tree):
+        tree["data_stages"][0]["data"]["seed"] = 99
+
     config, other = example(name, ranks(2, 2)), example(name, ranks(4, 1))
     whole, end = run(config, 20)
     assert len({sample for _, samples in whole for sample in samples}) > 20
@@ -107,19 +111,11 @@ def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks(ex
         after, state = run(config, 18 - stop, state)
         assert before + middle + after == whole
         assert {**state, "stages": None} == {**end, "stages": None}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_other_data_are_refused_by_name(example, name):
-    def change(tree):
-        tree["data_stages"][0]["data"]["seed"] = 99
-        tree["data_stages"][0]["data"]["dataset"].pop("first_chunk", None)
-
-    _, state = run(example(name), 2)
+    _, state = run(config, 2)
     if name == "chunks":  # whose order is that of the file
         state["stages"][0]["plan"]["files"][0]["checksum"] = "xxh3_128:0"
     with pytest.raises(PlanMismatch, match="seed: saved|files: saved|datasets: saved"):
-        run(example(name, change), 1, state)
+        run(example(name, change), 0, state)
 
 
 def rows_read(config, steps):
@@ -161,9 +157,8 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
     np.arange(40 * S + 1, dtype="<i4").tofile(tmp_path / "raw.npy")
     for dataset in (
-        {"dataset_path": str(prefix)},
+        {"dataset_path": [str(prefix)]},
         {"dataset_path": f"{prefix}.bin"},
-        {"dataset_path": f"{prefix}.idx"},
         {"dataset_path": str(tmp_path / "raw.npy"), "token_dtype": "int32"},
     ):
 
@@ -186,7 +181,10 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ({"chunks": "nowhere"}, "dataset.chunks: "),
         ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
-        ({"dataset_path": ["datasets/stories", "datasets/stories_input_ids.npy"]}, "files or folders of .ds files"),
+        (
+            {"dataset_path": ["datasets/stories", "datasets/stories_input_ids.npy"]},
+            "dataset.dataset_path: no token file at",
+        ),
         ({"dataset_path": "data"}, "/data holds no file '*.ds'"),
         ({"dataset_path": "datasets/stories", "order": "stateless"}, "folders of .ds files have Nanotron's order"),
     ],

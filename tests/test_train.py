@@ -12,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from ranks import Ranks, free_port
 from ranks.tasks import train_run
 from run_config import GPT2, run_tree
 
+from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.train import main
 from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
@@ -106,6 +108,9 @@ def global_batches(lines):
 def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit(runs, whole):
     assert [line["step"] for line in whole] == list(range(1, 21))
     assert [line["stage"] for line in whole] == ["one"] * 6 + ["two"] * 14
+    ids = Nanoset(runs.paths[0], None, 32, 8).read(np.arange(8))[:, :-1]
+    digests = [xxhash.xxh3_64_hexdigest(row.tobytes()) for row in ids]
+    assert whole[0]["samples"] == [[[k, digests[k]] for k in range(rank, 8, 2)] for rank in range(2)]
     moments = random.Random(7)
     for round_ in range(5):  # in both stages, whatever the machine's speed
         ranks = runs.start("killed", dp=2)
@@ -211,10 +216,9 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
     said = capsys.readouterr().err
     assert said.startswith("nanoset_ref.train: error: ") and said.count("\n") == 1
     assert "are 2 processes, but 1 were started: torchrun --nproc-per-node 2" in said
-    assert main(["--config", runs.config("wrong", pp=2)]) == 1
-    assert "only, got 'gpt2'" in capsys.readouterr().err
-    assert main(["--config", str(runs.folder / "nowhere.yaml")]) == 1
-    assert "nowhere.yaml" in capsys.readouterr().err
+    for path, words in ((runs.config("wrong", pp=2), "only, got 'gpt2'"), ("nowhere.yaml", "nowhere.yaml")):
+        assert main(["--config", path]) == 1
+        assert words in capsys.readouterr().err
 
 
 def test_the_checkpoints_of_another_model_are_refused(runs, whole):
@@ -230,6 +234,15 @@ def test_the_learning_rate_is_a_function_of_the_step():
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[7] == pytest.approx(0.55) and rates[-1] == pytest.approx(0.1)
     assert rates[3:] == sorted(rates[3:], reverse=True)
+
+
+def test_another_number_of_steps_is_another_learning_rate_and_a_warning(runs):
+    warnings = [runs.finish("longer", steps=steps) and (runs.folder / "longer.log").read_text() for steps in (8, 8, 10)]
+    said = "WARNING: train_steps was 8, now it is 10: the learning rate follows another curve"
+    assert [text.count(said) for text in warnings] == [0, 0, 1]
+    assert [text.count("WARNING") for text in warnings] == [0, 0, 1]
+    *_, before, after, last = (line["learning_rate"] for line in runs.lines("longer"))
+    assert before == last == 0 < after
 
 
 def test_metrics_hold_each_step_once(tmp_path):

@@ -239,15 +239,14 @@ def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[
         place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
         if isinstance(dataset, TextSection) and right.get("tokenizer", 0) is None:
             yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
-        for name, opener in dataset.files():
-            try:
-                file = opener()
-                if file and tokens:
+        try:
+            for file in dataset.tokens():
+                if tokens:
                     file.num_samples(tokens.sequence_length)
-                if file and (size := file.facts.get("vocab_size")):  # a file that does not say it is trusted
-                    yield from _sizes_apart(f"{place}: {name}", size, right)
-            except (OSError, ValueError) as error:
-                yield f"{place}: {error}"
+                if size := file.facts.get("vocab_size"):  # a file that does not say it is trusted
+                    yield from _sizes_apart(f"{place}: {file.path}", size, right)
+        except (OSError, ValueError) as error:
+            yield f"{place}: {error}"
     if 1 not in seen:
         yield "data_stages: one stage must have start_training_step 1"
 

@@ -6,31 +6,28 @@
     dataset: {chunks: folder}                       chunk after chunk, each a stage with a checkpoint after it
     dataset: {text: ...}                            text, tokenised while training reads it
 
-Each road is a class that names its `files`, to look at before the run begins, and opens the rows of a stage (of text
-see `stages.stream_loader`). Formats are imported where they are opened, so that a config of token files needs no other.
+Each road is a class that opens its `tokens`, to look at before the run begins, and the rows of a stage (of token files
+and text see `stages`). Formats are imported where they are opened, so that a config of token files needs no other.
 """
 
 from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from nanoset_ref.files import listed
 from nanoset_ref.storage import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
-from nanoset_ref.training.strict_yaml import ConfigError, problems_of
+from nanoset_ref.training.strict_yaml import ConfigError
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Size = Annotated[int, Field(ge=1, lt=2**20)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-# the name of each file, and what opens it (as nothing, if it holds no ids) or raises OSErrors and ValueErrors
-Files = Iterator[tuple[str, Callable[[], Tokens | None]]]
 
 
 class Section(BaseModel):
@@ -86,31 +83,17 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
-        folders = [path for path in self.dataset_path if os.path.isdir(path)]
-        if folders and not self.names_folders:
-            raise ValueError(f"dataset_path: names files or folders of .ds files, not both; {folders[0]} is a folder")
-        if folders and self.order != "nanotron":
-            raise ValueError("order: folders of .ds files have Nanotron's order; name the files to have another")
+        if self.names_folders and self.order != "nanotron":
+            raise ValueError("folders of .ds files have Nanotron's order; name the files to have another")
         return self
 
-    def files(self) -> Files:
-        """Path and opener of every file or, of folders, of the first file in each."""
-        opener = open_first if self.names_folders else partial(open_tokens, token_dtype=self.token_dtype)
-        return ((path, partial(opener, path)) for path in self.dataset_path)
+    def tokens(self) -> list[Tokens]:
+        """Every file or, of folders, the first file in each."""
+        if self.names_folders:
+            from nanoset_ref.formats import datatrove_files
 
-    def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
-        """The rows of folders; those of files depend on what earlier stages have read of them (see `Stage.open`)."""
-        from nanoset_ref.formats import DatatroveNanoset
-
-        weights = [weight for weight in self.dataset_path.values() if weight is not None] or None
-        return DatatroveNanoset(list(self.dataset_path), weights, sequence_length, num_samples, seed)
-
-
-def open_first(folder: str) -> Tokens:
-    """The first .ds file of a folder."""
-    from nanoset_ref.formats import datatrove_files
-
-    return datatrove_files(folder, recursive=False)[0]
+            return [datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
+        return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
 
 class MegatronSection(Section):
@@ -133,10 +116,7 @@ class MegatronSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> MegatronSection:
-        try:
-            self._config(1, 1, 0)
-        except ValidationError as error:
-            raise ValueError("\n".join(problems_of(error))) from error
+        self._config(1, 1, 0)
         return self
 
     def _config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
@@ -146,13 +126,13 @@ class MegatronSection(Section):
         counts = (self.num_samples or num_samples, 0, 0)
         return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
 
-    def files(self) -> Files:
-        """Every prefix with the opener of its pair."""
+    def tokens(self) -> list[Tokens]:
+        """Every pair."""
         from nanoset_ref.megatron import MMapIndexedDataset
 
         blends = [plan[1] for plan in self._config(1, 1, 0).splits]
         prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
-        return ((prefix, partial(MMapIndexedDataset, prefix)) for prefix in prefixes)
+        return [MMapIndexedDataset(prefix) for prefix in prefixes]
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """The train split."""
@@ -187,16 +167,13 @@ class ChunksSection(Section):
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
-    def files(self) -> Files:
-        """The folder with the opener of its first chunk."""
-        yield self.chunks, self._first
-
-    def _first(self) -> Tokens:
+    def tokens(self) -> list[Tokens]:
+        """The first chunk."""
         from nanoset_ref.chunks.chunk_rows import chunk_tokens
 
         if not self.paths:
             raise ValueError(f"{self.chunks} has no chunk {self.first_chunk}; they are counted from 0")
-        return chunk_tokens(self.paths[0], self.vocab_size)
+        return [chunk_tokens(self.paths[0], self.vocab_size)]
 
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Name, samples, and the section that begins with it, of every chunk."""
@@ -209,7 +186,7 @@ class ChunksSection(Section):
         """The rows of the first chunk."""
         from nanoset_ref.nanoset import Nanoset
 
-        return Nanoset(self._first(), None, sequence_length, num_samples, seed, order="identity")
+        return Nanoset(self.tokens(), None, sequence_length, num_samples, seed, order="identity")
 
 
 class TextSection(Section):
@@ -235,34 +212,32 @@ class TextSection(Section):
 
         return open_text(self.text, column=self.column, split=self.split, config=self.config)
 
-    def files(self) -> Files:
-        """The text, which is found but not opened as a file of tokens."""
-        yield str(self.text), lambda: self.source() and None
+    def tokens(self) -> list[Tokens]:
+        """None: the text is only looked for."""
+        self.source()
+        return []
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """ConfigError: who wants to know the rows has to preprocess the text."""
         raise ConfigError("a stage that streams text has no rows to look at; preprocess the text to know them")
 
 
-ROADS = "dataset_path", "data_path", "data_path_per_split", "chunks", "text"
+ROADS: dict[str, type[Section]] = {
+    "dataset_path": DatasetConfig,
+    "data_path": MegatronSection,
+    "data_path_per_split": MegatronSection,
+    "chunks": ChunksSection,
+    "text": TextSection,
+}
 
 
-def _road_of(given: Any) -> str | None:
-    """A tag from the key that tells the road; in brackets, as pydantic counts it to the place of an error."""
-    keys = given if isinstance(given, dict) else getattr(given, "model_fields_set", ())
-    found = [key for key in ROADS if key in keys]
-    return f"({found[0].removesuffix('_per_split')})" if found else None
-
-
-DatasetSection = Annotated[
-    Annotated[DatasetConfig, Tag("(dataset_path)")]
-    | Annotated[MegatronSection, Tag("(data_path)")]
-    | Annotated[ChunksSection, Tag("(chunks)")]
-    | Annotated[TextSection, Tag("(text)")],
-    Discriminator(
-        _road_of, custom_error_type="road", custom_error_message=f"must be a mapping with one of {', '.join(ROADS)}"
-    ),
-]
+def _by_key(given: Any) -> Any:
+    """The section of the road whose key is in the mapping."""
+    keys = given if isinstance(given, dict) else ()
+    found = next((road for key, road in ROADS.items() if key in keys), None)
+    if found is None and not isinstance(given, Section):
+        raise ValueError(f"must be a mapping with one of {', '.join(ROADS)}, got {reprlib.repr(given)}")
+    return found.model_validate(given) if found else given
 
 
 class DataConfig(Section):
@@ -274,7 +249,7 @@ class DataConfig(Section):
         seed: of the order.
     """
 
-    dataset: DatasetSection
+    dataset: Annotated[DatasetConfig | MegatronSection | ChunksSection | TextSection, BeforeValidator(_by_key)]
     num_loading_workers: int = Field(default=0, ge=0, lt=2**15)
     read_ahead: int = Field(default=0, ge=0, lt=2**10)
     seed: int = Field(default=1234, ge=0, lt=2**32)

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 import xxhash
 
@@ -51,10 +52,9 @@ def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] |
     """
     if not all(isinstance(batch["input_ids"], torch.Tensor) for batch in step.batches):
         return None
-    rows = torch.cat([batch["input_ids"] for batch in step.batches])
-    positions = world.gather_dp(torch.from_numpy(step.positions.ravel()))
-    samples = []
-    for numbers, ids in zip(positions, world.gather_dp(rows), strict=True):
-        digests = [xxhash.xxh3_64_hexdigest(row.tobytes()) for row in ids.numpy()]
-        samples.append(list(zip(numbers.tolist(), digests, strict=True)))
-    return samples
+    ids = torch.cat([batch["input_ids"] for batch in step.batches])
+    numbered = torch.cat([torch.from_numpy(step.positions).reshape(-1, 1), ids], dim=1)  # int64
+    return [
+        [(int(row[0]), xxhash.xxh3_64_hexdigest(row[1:].astype(np.int32).tobytes())) for row in rows.numpy()]
+        for rows in world.gather_dp(numbered)
+    ]

@@ -89,7 +89,8 @@ class DistributedModel:
             for layer in model.model.layers:
                 parallelize_module(layer, mesh["tp"], plan)
         policy = MixedPrecisionPolicy(param_dtype=getattr(torch, config.model.dtype), reduce_dtype=torch.float32)
-        for part in (*_blocks(model), self.module):
+        lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+        for part in (*max(lists, key=len, default=[]), self.module):  # the longest holds the repeated layers
             fully_shard(part, mesh=mesh["dp"], mp_policy=policy)
         self.schedule = None
         if layout.pp_size > 1:
@@ -154,9 +155,3 @@ def _build(config: Config) -> Any:
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
     return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
-
-
-def _blocks(model: Any) -> list[nn.Module]:
-    """The repeated layers of any causal LM: the children of its longest ModuleList."""
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=[])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +35,6 @@ class ParallelLayout:
     Args:
         dp_rank, pp_rank, tp_rank: this process along each dimension, from 0.
         dp_size, pp_size, tp_size: how many there are along each.
-
-    Raises:
-        ValueError: a size below 1, or a rank outside [0, size).
     """
 
     dp_rank: int = 0
@@ -45,12 +43,6 @@ class ParallelLayout:
     pp_size: int = 1
     tp_rank: int = 0
     tp_size: int = 1
-
-    def __post_init__(self) -> None:
-        for name in DIMENSIONS:
-            rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
-            if not 0 <= rank < size:
-                raise ValueError(f"{name}_rank must be in [0, {name}_size={size}), got {rank}")
 
     @property
     def output_pp_rank(self) -> int:
@@ -67,7 +59,7 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
             ranks 0-3 on the first pipeline stage.
 
     Raises:
-        ValueError: another name, a size below 1, a rank that does not exist.
+        ValueError: another name, a rank that does not exist.
     """
     if not set(sizes) <= set(DIMENSIONS):
         raise ValueError(f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}")
@@ -80,11 +72,9 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
     """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a missing one is 1.
 
     Raises:
-        ValueError: the dimensions have no names, or others; this process is not in the mesh.
+        ValueError: the dimensions have no names, or others.
     """
-    place = mesh.get_coordinate()
-    if place is None:
-        raise ValueError(f"this process is not one of the ranks of {mesh}")
+    place: Any = mesh.get_coordinate()
     sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
     return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), sizes)
 

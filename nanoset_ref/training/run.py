@@ -22,6 +22,7 @@ from tqdm import tqdm
 from nanoset_ref.samplers import worker_seed
 from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.training.config import Config, OptimizerConfig
+from nanoset_ref.training.data_section import ChunksSection
 from nanoset_ref.training.metrics import continue_metrics, delivered_samples
 from nanoset_ref.training.model import DistributedModel
 from nanoset_ref.training.parallel import World
@@ -73,6 +74,9 @@ class Run:
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
             (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
+        saved, now = state.get("train_steps"), self.config.tokens.train_steps
+        if saved not in (None, now):
+            logger.warning("train_steps was %d, now it is %d: the learning rate follows another curve", saved, now)
         logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
@@ -80,6 +84,7 @@ class Run:
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
             "parallelism": self.config.parallelism.model_dump(),
+            "train_steps": self.config.tokens.train_steps,
         }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
         logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
@@ -115,7 +120,8 @@ class Run:
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
         first, path, done = self.world.is_first, self.checkpoints.folder / "metrics.jsonl", self.loader.step
         metrics = continue_metrics(path, done) if first else open(os.devnull, "w")  # noqa: SIM115 - closed below
-        ends = {last, *(stage.steps[-1] for stage in self.loader.stages if stage.is_chunk)}
+        stages = self.loader.stages
+        ends = {last, *(stage.steps[-1] for stage in stages if isinstance(stage.data.dataset, ChunksSection))}
         # None: no bar where standard error is a file
         with metrics, tqdm(total=last, initial=done, unit="step", disable=None if first else True) as progress:
             began = time.perf_counter()

@@ -39,6 +39,36 @@ from nanoset_ref.training.strict_yaml import ConfigError, one_line
 Samples = Annotated[int, Field(ge=0, lt=2**62)]
 
 
+class StageRecord(BaseModel, strict=True):
+    """What the state keeps of a stage that has begun.
+
+    Attributes:
+        name, start_training_step: of the stage.
+        first_position, first_reads: where in its order it began: the position, and the samples that each of its files
+            had given before.
+        consumed_train_samples: samples delivered in this stage, over all ranks.
+        plan: of its rows.
+        cursors: of a text that is streamed: where it stands in the text (see `streaming.TokenStream`).
+    """
+
+    name: str
+    start_training_step: int
+    first_position: Samples
+    first_reads: list[Samples]
+    consumed_train_samples: Samples = 0
+    plan: dict[str, Any] | None = None
+    cursors: dict[str, dict[str, int]] = {}
+
+    @property
+    def start(self) -> Ledger:
+        return Ledger(self.first_position, tuple(self.first_reads))
+
+    @property
+    def position(self) -> int:
+        """Where in its order it is."""
+        return self.first_position + self.consumed_train_samples
+
+
 class Stage(NamedTuple):
     """A stage in its place among the others.
 
@@ -58,26 +88,21 @@ class Stage(NamedTuple):
     before: Stage | None
 
     @property
-    def is_chunk(self) -> bool:
-        """Whether it is one chunk of several, with a checkpoint at its end."""
-        return isinstance(self.data.dataset, ChunksSection)
-
-    @property
     def files(self) -> dict[str, str | None]:
         """{path: token_dtype} of the files that its order numbers: those of the stages it continues, then its own."""
-        own = dict.fromkeys(_paths_of(self.data), getattr(self.data.dataset, "token_dtype", None))
-        return (self.before.files if self.before else {}) | own
+        dataset: Any = self.data.dataset
+        return (self.before.files if self.before else {}) | dict.fromkeys(dataset.dataset_path, dataset.token_dtype)
 
-    def open(self, num_samples: int, start: Ledger) -> Rows:
-        """The rows of this stage.
-
-        Args:
-            num_samples: their number, counted from position 0.
-            start: where in its order the stage begins.
-        """
+    def open(self, num_samples: int, record: StageRecord) -> Rows:
+        """The rows of this stage, which began as `record` says; their number counts from position 0."""
         dataset, length, seed = self.data.dataset, self.sequence_length, self.data.seed
-        if not isinstance(dataset, DatasetConfig) or dataset.names_folders:
+        if not isinstance(dataset, DatasetConfig):
             return dataset.open(length, num_samples, seed)
+        if dataset.names_folders:
+            from nanoset_ref.formats import DatatroveNanoset
+
+            shares = [weight for weight in dataset.dataset_path.values() if weight is not None]
+            return DatatroveNanoset(list(dataset.dataset_path), shares or None, length, num_samples, seed)
         files = [open_tokens(path, token_dtype) for path, token_dtype in self.files.items()]
         lengths = [file.num_samples(length) for file in files]
         weights = None
@@ -85,18 +110,24 @@ class Stage(NamedTuple):
         if set(given) != {None}:
             weights = [float(size if weight is None else weight) for size, weight in zip(lengths, given, strict=True)]
         order: str | Order = dataset.order
-        if order == "stateless" and start.position:
-            # as many counts as files: check_plan reports files that were exchanged since the stage began
-            reads = (*start.reads, *[0] * len(files))[: len(files)]
-            order = StatelessOrder(lengths, weights, num_samples, seed, start=Ledger(start.position, reads))
+        if order == "stateless" and record.first_position:
+            # check_plan reports files that were exchanged since the stage began
+            start = Ledger(record.first_position, self._counts(record.first_reads))
+            order = StatelessOrder(lengths, weights, num_samples, seed, start=start)
         return Nanoset(files, weights, length, num_samples, seed, order=order)
 
-    def start_after(self, continued: Any) -> Ledger:
-        """Where this stage begins, after the last sample of `continued`, the Nanoset of `before` (None: at 0)."""
-        if continued is None:
-            return Ledger(0, ())
-        reads = continued.order.counts(len(continued)).tolist()
-        return Ledger(len(continued), (*reads, *[0] * (len(self.files) - len(reads))))
+    def begin(self, continued: Any) -> StageRecord:
+        """Its record before its first step: after the last sample of `continued`, the Nanoset of `before`, or at 0."""
+        return StageRecord(
+            name=self.name,
+            start_training_step=self.steps.start,
+            first_position=len(continued or ()),
+            first_reads=self._counts(continued.order.counts(len(continued)).tolist()) if continued else [],
+        )
+
+    def _counts(self, reads: list[int]) -> list[int]:
+        """As many counts as files; those of new files are 0."""
+        return [*reads, *[0] * len(self.files)][: len(self.files)]
 
 
 def stages_of(config: Config) -> list[Stage]:
@@ -141,9 +172,9 @@ def _continued(name: str, data: DataConfig, earlier: Sequence[Stage]) -> Stage |
     """
     if not isinstance(data.dataset, DatasetConfig) or not data.dataset.continues:
         return None
-    alike = [other for other in earlier if _order_of(other.data) == _order_of(data)]
-    paths = set(_paths_of(data))
-    sharing = [other for other in earlier if paths.intersection(_paths_of(other.data))]
+    readers: list[Any] = [other for other in earlier if isinstance(other.data.dataset, DatasetConfig)]
+    alike = [other for other in readers if _order_of(other.data) == _order_of(data)]
+    sharing = [other for other in readers if data.dataset.dataset_path.keys() & other.data.dataset.dataset_path]
     if sharing and sharing[-1] not in alike:
         raise ConfigError(
             f"stage {name!r} shares files with stage {sharing[-1].name!r}, but cannot continue it: order and "
@@ -152,15 +183,9 @@ def _continued(name: str, data: DataConfig, earlier: Sequence[Stage]) -> Stage |
     return alike[-1] if alike else None  # of nanotron's order, what is alike shares files
 
 
-def _paths_of(data: DataConfig) -> Mapping[str, float | None]:
-    return getattr(data.dataset, "dataset_path", {})
-
-
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
     """What two stages must have in common for one to continue the other."""
-    dataset = data.dataset
-    if not isinstance(dataset, DatasetConfig):
-        return ()
+    dataset: Any = data.dataset
     blend = list(dataset.dataset_path.items()) if dataset.order == "nanotron" else None
     return dataset.order, data.seed, blend
 
@@ -169,40 +194,10 @@ def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
     """Every stage with its schedule and rows, if the whole run has the layout of `config`; text has no rows."""
     opened: list[Rows] = []
     for stage in stages_of(config):
-        start = stage.start_after(opened[stage.before.number] if stage.before else None)
-        schedule = config.schedule(start.position, stage.steps.start)
-        opened.append(stage.open(schedule.positions(stage.steps[-1]).stop, start))
+        record = stage.begin(opened[stage.before.number] if stage.before else None)
+        schedule = config.schedule(record.position, stage.steps.start)
+        opened.append(stage.open(schedule.positions(stage.steps[-1]).stop, record))
         yield stage, schedule, opened[-1]
-
-
-class StageRecord(BaseModel, strict=True):
-    """What the state keeps of a stage that has begun.
-
-    Attributes:
-        name, start_training_step: of the stage.
-        first_position, first_reads: where in its order it began: the position, and the samples that each of its files
-            had given before.
-        consumed_train_samples: samples delivered in this stage, over all ranks.
-        plan: of its rows.
-        cursors: of a text that is streamed: where it stands in the text (see `streaming.TokenStream`).
-    """
-
-    name: str
-    start_training_step: int
-    first_position: Samples
-    first_reads: list[Samples]
-    consumed_train_samples: Samples = 0
-    plan: dict[str, Any] | None = None
-    cursors: dict[str, dict[str, int]] = {}
-
-    @property
-    def start(self) -> Ledger:
-        return Ledger(self.first_position, tuple(self.first_reads))
-
-    @property
-    def position(self) -> int:
-        """Where in its order it is."""
-        return self.first_position + self.consumed_train_samples
 
 
 class Step(NamedTuple):
@@ -256,14 +251,8 @@ class StagedLoader:
             yield self.next_step()
 
     def next_step(self) -> Step:
-        """Deliver the next step, from a new stage if one begins with it.
-
-        Raises:
-            IndexError: all steps have been delivered.
-        """
-        last, number = self.config.tokens.train_steps, self.step + 1
-        if number > last:
-            raise IndexError(f"all {last} steps have been delivered; a longer run needs more train_steps")
+        """Deliver the next step, from a new stage if one begins with it."""
+        number = self.step + 1
         if len(self._begun(number)) > len(self.records):
             self._begin(self.stages[len(self.records)])
         record, schedule = self.records[-1], self.config.schedule()
@@ -301,7 +290,7 @@ class StagedLoader:
                 f"be {begun}: stages may be added, moved and removed after step {step}, not before"
             )
         self.step, self.records = step, records
-        if 0 < step < last and begun == self._begun(step + 1):
+        if step < last and begun == self._begun(step + 1):
             self._batches = self._open()  # now, so that another plan is refused at once
 
     def _begun(self, step: int) -> list[tuple[str, int]]:
@@ -313,16 +302,9 @@ class StagedLoader:
         continued = None
         if stage.before:
             record = self.records[stage.before.number]
-            continued = stage.before.open(record.position, record.start)
+            continued = stage.before.open(record.position, record)
             self._agree(record, continued.plan)
-        start = stage.start_after(continued)
-        record = StageRecord(
-            name=stage.name,
-            start_training_step=stage.steps.start,
-            first_position=start.position,
-            first_reads=list(start.reads),
-        )
-        self.records.append(record)
+        self.records.append(stage.begin(continued))
         self._batches = self._open()
 
     def _agree(self, record: StageRecord, plan: dict[str, Any]) -> None:
@@ -341,7 +323,7 @@ class StagedLoader:
             loader: Any = stream_loader(self.config, stage.data, layout)
         else:
             loader = build_nanoset_dataloader(
-                stage.open(schedule.positions(stage.steps[-1]).stop, record.start),
+                stage.open(schedule.positions(stage.steps[-1]).stop, record),
                 micro_batch_size=schedule.micro_batch_size,
                 dp_rank=layout.dp_rank,
                 dp_size=layout.dp_size,

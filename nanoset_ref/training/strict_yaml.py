@@ -69,8 +69,7 @@ def problems_of(error: ValidationError, keys: Collection[str] = ()) -> list[str]
     """
     problems = []
     for found in error.errors(include_url=False):
-        names = [part for part in found["loc"] if not str(part).startswith("(")]  # but for the tags of unions
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in names]
+        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
         message = f"{found['msg']}, got {reprlib.repr(found['input'])}".replace("Input should", "should")
         if found["type"] == "extra_forbidden":
             message = unknown_key(str(found["loc"][-1]), keys)

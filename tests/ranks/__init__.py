@@ -17,6 +17,7 @@ from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -24,14 +25,10 @@ CONTEXT = multiprocessing.get_context("forkserver")
 @functools.cache
 def start_server() -> None:
     """Start the server with `ranks.warm` imported; before Python 3.12 it finds it only through PYTHONPATH."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.parent), *([before] if before else [])])
-    try:
+    paths = f"{Path(__file__).parent.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with mock.patch.dict(os.environ, PYTHONPATH=paths):
         CONTEXT.set_forkserver_preload(["ranks.warm"])
         forkserver.ensure_running()
-    finally:
-        del os.environ["PYTHONPATH"]
-        os.environ |= {"PYTHONPATH": before} if before else {}
 
 
 def free_port() -> int:
@@ -65,20 +62,18 @@ class Ranks:
         for process in self.processes:
             process.join()
 
-    def wait_for_codes(self, seconds: float = 120.0, *, all_of_them: bool = True) -> list[int | None]:
-        """The exit codes, when all have ended by themselves, or else the first has failed."""
+    def wait_for_codes(self, seconds: float = 120.0) -> list[int | None]:
+        """The exit codes, when all have ended by themselves."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and any(process.exitcode is None for process in self.processes):
-            if not all_of_them and any(process.exitcode for process in self.processes):
-                break
-            time.sleep(0.01)
+        for process in self.processes:
+            process.join(max(0.0, end - time.monotonic()))
         codes = [process.exitcode for process in self.processes]
         self.kill()
         return codes
 
     def wait(self) -> None:
         """Until all have ended well; else everything they printed is the error."""
-        codes = self.wait_for_codes(all_of_them=False)
+        codes = self.wait_for_codes()
         assert codes == [0] * len(codes), f"exit codes {codes}:\n{self.log.read_text()}"
 
 
