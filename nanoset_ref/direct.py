@@ -70,12 +70,13 @@ class DirectGatherer:
             OSError: a row cannot be read.
         """
         context, memory = _idle.pop() if _idle else self._queue()
+        begins, sizes = starts * self._itemsizes[datasets], out.shape[1] * self._itemsizes[datasets]
         # the most a row touches; whole pages, so that a fork while the disk writes into them does no harm
-        step = -(-(out.shape[1] * int(self._itemsizes.max(initial=1)) + BLOCK) // mmap.PAGESIZE) * mmap.PAGESIZE
+        step = -(-(int(sizes.max(initial=1)) + BLOCK) // mmap.PAGESIZE) * mmap.PAGESIZE
         if len(memory) < step:
             memory = _huge_pages(step)
         places = memory[: min(DEPTH, len(memory) // step) * step].reshape(-1, step)
-        failed = _gather(self._calls, context, places, self._descriptors, self._itemsizes, datasets, starts, out)
+        failed = _gather(self._calls, context, places, self._descriptors[datasets], begins, sizes, out)
         _idle.append((context, memory))
         if failed >= 0:
             place = f"{self._files[datasets[failed]].path}, tokens from {starts[failed]:,} on"
@@ -128,13 +129,14 @@ def _set_up(call, context):
 
 
 @njit(cache=True, nogil=True)
-def _gather(system_calls, context, places, descriptors, itemsizes, datasets, starts, out):
-    """Fill `out` through `places` [depth, bytes]; returns, when nothing is under way, -1 or a row that cannot be read.
+def _gather(system_calls, context, places, descriptors, begins, sizes, out):
+    """Fill `out` [rows, length] with `sizes` bytes from `begins` on of the files `descriptors`, all int64 [rows],
+    through `places` [depth, bytes]; returns, when nothing is under way, -1 or a row that cannot be read.
 
     What the system takes (struct iocb) and gives (io_event) is described by eight and four int64.
     """
-    rows, length = out.shape
-    depth, failed, asked, arrived = len(places), -1, 0, 0
+    rows, depth = len(out), len(places)
+    failed, asked, arrived = -1, 0, 0
     calls, pointers, events = np.zeros((depth, 8), np.int64), np.empty(depth, np.int64), np.empty((depth, 4), np.int64)
     memory, first_call = np.int64(places.ctypes.data), np.int64(calls.ctypes.data)
     free = np.arange(depth)  # the first depth - (asked - arrived) of them
@@ -142,11 +144,10 @@ def _gather(system_calls, context, places, descriptors, itemsizes, datasets, sta
         # 1.
         first = asked
         while asked < rows and failed < 0 and asked - arrived < depth:
-            place, dataset = free[depth - 1 - (asked - arrived)], datasets[asked]
-            begin, end = starts[asked] * itemsizes[dataset], (starts[asked] + length) * itemsizes[dataset]
-            low, high = begin // BLOCK * BLOCK, -(-end // BLOCK) * BLOCK
-            calls[place, 0], calls[place, 2] = asked, descriptors[dataset] << 32
-            calls[place, 3], calls[place, 4], calls[place, 5] = memory + place * places.shape[1], high - low, low
+            place, low = free[depth - 1 - (asked - arrived)], begins[asked] // BLOCK * BLOCK
+            calls[place, 0], calls[place, 2], calls[place, 5] = asked, descriptors[asked] << 32, low
+            calls[place, 3] = memory + place * places.shape[1]
+            calls[place, 4] = -(-(begins[asked] + sizes[asked] - low) // BLOCK) * BLOCK
             pointers[asked - first] = first_call + 64 * place
             asked += 1
         if asked > first:
@@ -158,13 +159,14 @@ def _gather(system_calls, context, places, descriptors, itemsizes, datasets, sta
         least, room = min(1, asked - arrived), np.int64(events.ctypes.data)
         for number in range(_syscall(system_calls[2], context, least, depth, room, 0)):  # none if it is interrupted
             row, place = events[number, 0], (events[number, 1] - first_call) // 64
-            size, begin = length * itemsizes[datasets[row]], starts[row] * itemsizes[datasets[row]] % BLOCK
-            if events[number, 2] < begin + size:
+            begin = begins[row] % BLOCK
+            end = begin + sizes[row]
+            if events[number, 2] < end:
                 failed = row
-            elif itemsizes[datasets[row]] == 2:
-                widen(places[place, begin : begin + size].view(np.uint16), out[row])
+            elif sizes[row] == 2 * out.shape[1]:
+                widen(places[place, begin:end].view(np.uint16), out[row])
             else:
-                widen(places[place, begin : begin + size].view(np.int32), out[row])
+                widen(places[place, begin:end].view(np.int32), out[row])
             free[depth - (asked - arrived)] = place
             arrived += 1
     return failed

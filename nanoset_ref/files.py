@@ -87,7 +87,8 @@ def atomic_write_set(
         yield files
         # 1.
         for file in files:
-            sync(file)
+            file.flush()
+            os.fsync(file.fileno())
         refuse_existing(targets[-1], overwrite)
         sets.append([(Path(file.name), target) for file, target in zip(files, targets, strict=True)])
         if stack is own:
@@ -237,12 +238,6 @@ def seal(text: str, *paths: PathLike) -> str:
     """The content of a text and of files, as a `checksum`: what a set says about itself in its smallest part."""
     content = "\n".join([text, *map(checksum, paths)])
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"
-
-
-def sync(file: IO[Any]) -> None:
-    """Bring what was written to the disk; a full disk is an OSError here."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,7 +16,6 @@ keys on the path, so that it reuses the indexes of a corpus that was replaced, o
 
 import contextlib
 import json
-import logging
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,14 +27,12 @@ from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write_set, lock, read_json, seal
 
-logger = logging.getLogger(__name__)
-
 FORMAT_VERSION = 5
 Arrays = Sequence[NDArray[Any]]
 
 
 class IndexCacheWarning(UserWarning):
-    """A cached index was damaged or foreign and is built again, or the cache cannot be written."""
+    """A cached index was damaged or foreign and is built again."""
 
 
 def cached(
@@ -52,9 +49,11 @@ def cached(
     Returns:
         The arrays; mapped, and so read-only, if there is a cache.
 
+    Raises:
+        OSError: there is no such entry yet, and the folder cannot be written.
+
     Warns:
-        IndexCacheWarning: an entry was damaged and is built again; or the folder cannot be written, and the arrays stay
-            in memory.
+        IndexCacheWarning: an entry was damaged and is built again.
     """
     if folder is None:
         return build()
@@ -74,29 +73,25 @@ def cached(
             warnings.warn(f"the cached index {entry} is built again: {error}", IndexCacheWarning, stacklevel=3)
             return None
 
-    def write(arrays: Arrays) -> None:
-        logger.info("writing the index %s", entry)
+    if arrays := load():
+        return arrays
+    with contextlib.ExitStack() as stack:
+        try:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            turn = stack.enter_context(open(entry.with_name("index.lock"), "ab"))
+        except OSError as error:
+            raise OSError(f"cannot write the index cache {folder}: name another folder, or none ({error})") from error
+        with contextlib.suppress(OSError):  # a filesystem without locks
+            lock(turn, wait=True)
+        if arrays := load():
+            return arrays
+        arrays = build()
         with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
             for file, array in zip(files, arrays, strict=True):
                 np.save(file, array, allow_pickle=False)
                 file.flush()
             last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
-
-    try:
-        if arrays := load():
-            return arrays
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with open(entry.with_name("index.lock"), "ab") as turn:
-            with contextlib.suppress(OSError):  # a filesystem without locks
-                lock(turn, wait=True)
-            if arrays := load():
-                return arrays
-            write(arrays := build())
-        return load() or arrays
-    except OSError as error:
-        message = f"the index cache {folder} is of no use, the index is built in memory: {error}"
-        warnings.warn(message, IndexCacheWarning, stacklevel=2)
-        return build()
+    return load() or arrays
 
 
 def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nanoset_ref.cache import PIECE, Cache
+from nanoset_ref.cache import PIECE, read_kept
 
 SCHEMES = ("s3:", "gs:", "az:", "http:", "https:")
 LANES, RANGES = 64, 8  # threads, and ranges that each asks for at a time
@@ -43,16 +43,14 @@ GAP = 1 << 12  # bytes: ranges that are no further apart are one request
 WINDOW = 32 * PIECE  # bytes that are read in a row and then handed on
 LEAST_PART, MOST_PARTS = 16 << 20, 9_000  # bytes, and number, of the parts of an upload
 DENIALS = ("PermissionDeniedError", "UnauthenticatedError")  # of obstore
-CREDENTIALS = {
-    "s3:": ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
-    "gs:": ": set GOOGLE_APPLICATION_CREDENTIALS",
-    "az:": ": set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
+CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket; on gs:// "
+    "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+)
 WAY_OUT = "take 0 workers and read_ahead=2, which reads ahead in a thread"
 
 PathLike = str | os.PathLike[str]
 T = TypeVar("T")
-_users: set[int] = set()  # the process that has connections; in a forked one, its parent
 
 
 class StorageError(OSError):
@@ -87,7 +85,7 @@ class BucketPath(PosixPath):
         except Exception as error:  # obstore's own, which have no other base
             why, line = "the server is not there, fails or falls silent, or the URL is wrong", str(error).split("\n")[0]
             if type(error).__name__ in DENIALS or "169.254.169.254" in line:
-                why = f"access is denied, or credentials are missing{CREDENTIALS.get(scheme, '')}"
+                why = f"access is denied, or credentials are missing: {CREDENTIALS}"
             raise StorageError(f"{self}: {why} ({line[:300]})") from error
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -97,10 +95,7 @@ class BucketPath(PosixPath):
         return os.stat_result((stat.S_IFREG, int.from_bytes(version[:7]), 0, 0, 0, 0, meta["size"], 0, 0, 0))
 
     def exists(self) -> bool:
-        try:
-            return bool(self.stat())
-        except FileNotFoundError:
-            return False
+        return identity(self) is not None
 
     is_file = exists
 
@@ -149,10 +144,15 @@ def _number(variable: str, default: float) -> float:
 # ---- connections
 
 
+@functools.cache
+def _owner() -> int:
+    """The process that made the connections; also in those that are forked from it."""
+    return os.getpid()
+
+
 def _refuse_forked() -> None:
-    if _users - {os.getpid()}:
+    if _owner() != os.getpid():
         raise StorageError(f"a forked process cannot read from the bucket that its parent reads; {WAY_OUT}")
-    _users.add(os.getpid())
 
 
 @functools.cache
@@ -180,22 +180,17 @@ class BucketIds:
         path: the object. opened: its `identity` when it was opened.
         dtype: of the ids.
 
+    Attributes:
+        size: of the object, in bytes. key: names this version of it.
+
     Raises (by all that reads):
         StorageError: it cannot be read, or was replaced since.
     """
 
     def __init__(self, path: BucketPath, opened: tuple[int, int, int] | None, dtype: np.dtype[Any]) -> None:
         self.path, self.opened, self.dtype = path, opened, dtype
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return (self.opened or (0,))[0]
-
-    @functools.cached_property
-    def key(self) -> str:
-        """Names this version of the object."""
-        return hashlib.sha256(f"{self.path} {self.opened}".encode()).hexdigest()[:24]
+        self.size = opened[0] if opened else 0
+        self.key = hashlib.sha256(f"{path} {opened}".encode()).hexdigest()[:24]
 
     def __len__(self) -> int:
         return self.size // self.dtype.itemsize
@@ -218,13 +213,9 @@ class BucketIds:
 
 def fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
     """The bytes [begin, end) of an object for each (object, begin, end), as objects with the buffer protocol."""
-    folder = os.environ.get("NANOSET_REF_CACHE")
-    return _cache(folder, _number("NANOSET_REF_CACHE_GB", 10) * 1e9).read(extents) if folder else _fetch(extents)
-
-
-@functools.cache
-def _cache(folder: str, limit: float) -> Cache:
-    return Cache(folder, limit, _fetch)
+    if folder := os.environ.get("NANOSET_REF_CACHE"):
+        return read_kept(Path(folder), _number("NANOSET_REF_CACHE_GB", 10) * 1e9, extents, _fetch)
+    return _fetch(extents)
 
 
 def _fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
@@ -272,16 +263,13 @@ def copied(path: Path) -> Iterator[Path]:
         yield path
         return
     with tempfile.NamedTemporaryFile() as copy:
-        for piece in pieces(path):
-            copy.write(piece)
+        copy.writelines(pieces(path))
         copy.flush()
         yield Path(copy.name)
 
 
 def side_by_side(act: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-    """act(item) for every item; if one is in a bucket, up to 16 of them wait at the same time."""
-    if not any(isinstance(item, BucketPath) for item in items):
-        return [act(item) for item in items]
+    """act(item) for every item, up to 16 at a time, as buckets answer late."""
     with ThreadPoolExecutor(16) as threads:
         return list(threads.map(act, items))
 

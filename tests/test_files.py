@@ -23,6 +23,8 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, old):
         file.flush()
         assert path.exists() == bool(old)
     assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"tokens"
+    with pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist"):
+        atomic_write(tmp_path / "nowhere" / "a.bin").__enter__()
 
 
 def test_the_next_writer_removes_what_a_dead_one_left_and_nothing_else(tmp_path):
@@ -65,12 +67,6 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
         write("newest", overwrite=True)
     assert found()["a.idx"] == "newest" and "folder/b.idx" not in found()
     write("last")
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    refused = pytest.raises(FileNotFoundError, match="the folder .*nowhere does not exist")
-    with refused, atomic_write(tmp_path / "nowhere" / "a.bin"):
-        pass
 
 
 def test_checksum_is_xxh3_of_the_content(tmp_path):

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref.formats import verify
-from nanoset_ref.tokens import (
-    TokenFile,
-    TokenFileError,
-    TokenFileWriter,
-    documents_path,
-    manifest_path,
-    token_dtype_for,
-)
+from nanoset_ref.tokens import DOCUMENTS, MANIFEST, TokenFile, TokenFileError, TokenFileWriter, token_dtype_for
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
@@ -41,15 +34,13 @@ def test_the_ids_are_raw_little_endian_without_header(path):
 
 def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     file = TokenFile(write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True))
-    manifest = file.manifest
-    assert (manifest.dtype, manifest.num_tokens, manifest.num_documents) == ("uint16", 5, 3)
-    assert (manifest.tokenizer, manifest.vocab_size, manifest.eos_token_id) == ("gpt2", 50, 4)
-    assert (manifest.appended_eod, manifest.added_special_tokens) == (False, True)
-    assert json.loads(manifest_path(path).read_text()) == dataclasses.asdict(manifest)
-    assert (manifest.format_version, manifest.windows) == (1, "overlapping")
+    said = {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "tokenizer": "gpt2", "vocab_size": 50}
+    said |= {"eos_token_id": 4, "appended_eod": False, "added_special_tokens": True, "windows": "overlapping"}
+    found = json.loads(path.with_suffix(MANIFEST).read_text())
+    assert found == dataclasses.asdict(file.manifest) == found | said | {"row_length": None, "format_version": 1}
     assert verify(path) == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
-    offsets = np.load(documents_path(path), allow_pickle=False)
+    offsets = np.load(path.with_suffix(DOCUMENTS), allow_pickle=False)
     assert offsets.dtype == np.int64
     assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
@@ -102,8 +93,7 @@ def test_what_is_not_written_leaves_nothing(path, tmp_path, ids, lengths, vocab_
 
 def test_an_existing_file_is_not_overwritten_unasked(path):
     write(path)
-    refused = pytest.raises(FileExistsError, match="exists and is left unchanged")
-    with refused:
+    with pytest.raises(FileExistsError, match="exists and is left unchanged"):
         write(path, [[9]])
     assert TokenFile(path).num_tokens == 5
     write(path, [[9]], overwrite=True)
@@ -122,24 +112,23 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
         (b"\0" * 7, None, "truncated, or of another dtype than uint16"),
         (b"\0" * 8, "float32", "must be one of .* got float32"),
         (b"\x93NUMPY" + b"\0" * 130, None, r"NumPy header.*np\.load.*tofile"),
+        (None, "int32", "token_dtype=int32 contradicts the manifest, which says uint16"),
+        (b"\0" * 8, np.uint16, None),
     ],
 )
-def test_what_holds_no_ids_is_refused(path, content, dtype, message):
-    path.write_bytes(content)
-    with pytest.raises(TokenFileError, match=message):
-        TokenFile(path, dtype)
-
-
-def test_what_is_missing_truncated_or_of_another_dtype_is_refused(path):
+def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, message):
     with pytest.raises(FileNotFoundError, match=r"no token file at .*a_input_ids\.npy"):
         TokenFile(path)
-    write(path)
-    with pytest.raises(TokenFileError, match="token_dtype=int32 contradicts the manifest, which says uint16"):
-        TokenFile(path, "int32")
-    assert TokenFile(path, np.uint16).num_tokens == 5
-    os.truncate(path, 8)
-    with pytest.raises(TokenFileError, match="holds 4 ids, its manifest says 5"):
-        TokenFile(path)
+    write(path) if content is None else path.write_bytes(content)
+    if message:
+        with pytest.raises(TokenFileError, match=message):
+            TokenFile(path, dtype)
+    else:
+        assert TokenFile(path, dtype).num_tokens == 4
+        write(path, overwrite=True)
+        os.truncate(path, 8)
+        with pytest.raises(TokenFileError, match="holds 4 ids, its manifest says 5"):
+            TokenFile(path)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +143,7 @@ def test_what_is_missing_truncated_or_of_another_dtype_is_refused(path):
     ],
 )
 def test_a_broken_manifest_is_named(path, change, message):
-    beside = manifest_path(write(path))
+    beside = write(path).with_suffix(MANIFEST)
     for text, said in (("{", "JSON"), ("[]", "not a manifest"), ('{"dtype": "uint16"}', "num_tokens")):
         beside.write_text(text)
         with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{said}"):
@@ -165,30 +154,32 @@ def test_a_broken_manifest_is_named(path, change, message):
 
 
 def test_boundaries_of_another_file_are_refused(path):
-    write(path)
-    np.save(documents_path(path), np.array([0, 3, 5], dtype=np.int64))
-    with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
-        _ = TokenFile(path).document_offsets
-    documents_path(path).unlink()
+    documents = write(path).with_suffix(DOCUMENTS)
+    for offsets in ([0, 3, 5], [0, 3, 3, 6], [1, 3, 3, 5], [0.0, 3.0, 3.0, 5.0]):
+        np.save(documents, offsets)
+        with pytest.raises(TokenFileError, match=r"must hold int64 \[4\] from 0 to 5"):
+            TokenFile(path).known_documents()
+    documents.unlink()
     with pytest.raises(TokenFileError, match="is missing"):
-        _ = TokenFile(path).document_offsets
+        TokenFile(path).known_documents()
 
 
-@given(st.integers(2, 200), st.integers(1, 50))
-def test_number_of_samples_is_tokens_minus_one_over_sequence_length(tmp_path_factory, num_tokens, sequence_length):
+@given(st.integers(1, 60), st.integers(1, 20), st.booleans())
+def test_samples_are_those_whose_tokens_are_all_there(tmp_path_factory, num_tokens, length, disjoint):
     path = tmp_path_factory.mktemp("t") / "a.npy"
     np.zeros(num_tokens, dtype="<u2").tofile(path)
-    file = TokenFile(path)
-    if num_tokens < sequence_length + 1:
-        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {sequence_length + 1}"):
-            file.num_samples(sequence_length)
+    file, stride = TokenFile(path), length + disjoint
+    assert file.stride(length, disjoint) == stride
+    count = len([first for first in range(0, num_tokens, stride) if first + length < num_tokens])
+    if count or disjoint:
+        assert file.num_samples(length, disjoint) == count
     else:
-        assert file.num_samples(sequence_length) == (num_tokens - 1) // sequence_length
+        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {length + 1}"):
+            file.num_samples(length)
 
 
 def test_disjoint_rows_are_read_as_they_were_cut(path):
-    write(path, [range(12)], windows="disjoint", row_length=4)
-    file = TokenFile(path)
+    file = TokenFile(write(path, [range(12)], windows="disjoint", row_length=4))
     assert (file.num_samples(3), file.stride(3)) == (3, 4)
     with pytest.raises(TokenFileError, match="cut into rows: read it with sequence_length=3"):
         file.num_samples(5)

@@ -13,7 +13,7 @@ from nanoset_ref.files import PathLike, written_together
 from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.storage import BucketPath, located
-from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, documents_path, manifest_path, open_tokens
+from nanoset_ref.tokens import DOCUMENTS, MANIFEST, TokenFileError, TokenFileWriter, Tokens, open_tokens
 from nanoset_ref.tokens.view import Block, content_hash
 
 Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all
@@ -150,7 +150,7 @@ WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _megatron, ".ds": Da
 def _remove(target: Path) -> None:
     """Remove a file that was written: the ids first, so that no reader takes the rest for a file."""
     beside = {
-        ".npy": [documents_path(target), manifest_path(target)],
+        ".npy": [target.with_suffix(DOCUMENTS), target.with_suffix(MANIFEST)],
         ".bin": [target.with_suffix(".idx"), target.with_suffix(".seal")],
         ".ds": index_and_metadata(target),
     }

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_ref.command import paths_and_weights, run
@@ -54,7 +53,6 @@ def build_indexes(options: IndexOptions) -> None:
     fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
     extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
     config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
-    Path(options.path_to_cache).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
     datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]
     if not any(map(len, datasets)):
         raise ValueError(f"no split has a single sample of {options.sequence_length} tokens: take shorter ones")

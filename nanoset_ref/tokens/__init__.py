@@ -9,14 +9,14 @@ A reader costs three system calls and no memory: the ids stay in the page cache.
 too, with the dtype given by the caller.
 """
 
+from nanoset_ref.tokens.manifest import DOCUMENTS as DOCUMENTS
+from nanoset_ref.tokens.manifest import MANIFEST as MANIFEST
 from nanoset_ref.tokens.manifest import Manifest as Manifest
 from nanoset_ref.tokens.manifest import TokenFileError as TokenFileError
 from nanoset_ref.tokens.manifest import Windows as Windows
-from nanoset_ref.tokens.manifest import documents_path as documents_path
-from nanoset_ref.tokens.manifest import manifest_path as manifest_path
 from nanoset_ref.tokens.manifest import token_dtype_for as token_dtype_for
-from nanoset_ref.tokens.opening import open_tokens as open_tokens
-from nanoset_ref.tokens.opening import without_companions as without_companions
 from nanoset_ref.tokens.reader import TokenFile as TokenFile
+from nanoset_ref.tokens.reader import open_tokens as open_tokens
+from nanoset_ref.tokens.reader import without_companions as without_companions
 from nanoset_ref.tokens.view import Tokens as Tokens
 from nanoset_ref.tokens.writer import TokenFileWriter as TokenFileWriter

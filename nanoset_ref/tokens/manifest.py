@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from nanoset_ref.files import PathLike, read_json, seal
-from nanoset_ref.storage import located
 
 FORMAT_VERSION = 1
+MANIFEST, DOCUMENTS, SOURCES = ".json", ".documents.npy", ".sources.npz"  # where a token file's name has .npy
 TOKEN_DTYPES = ("uint16", "int32")
 # "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbours share one token, so every token is a label once.
 # "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)); rows that were cut to S + 1 tokens when the file was made.
@@ -93,18 +93,3 @@ class Manifest:
             return cls(**read_json(path))
         except (TypeError, ValueError) as error:
             raise TokenFileError(f"{path} is not a manifest of a token file: {error}") from error
-
-
-def manifest_path(path: PathLike) -> Path:
-    """datasets/a_input_ids.npy -> datasets/a_input_ids.json"""
-    return located(path).with_suffix(".json")
-
-
-def documents_path(path: PathLike) -> Path:
-    """datasets/a_input_ids.npy -> datasets/a_input_ids.documents.npy"""
-    return located(path).with_suffix(".documents.npy")
-
-
-def sources_path(path: PathLike) -> Path:
-    """datasets/a_input_ids.npy -> datasets/a_input_ids.sources.npz"""
-    return located(path).with_suffix(".sources.npz")

@@ -1,23 +1,25 @@
-"""`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
+"""`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them; and
+`open_tokens`, which opens files of other formats, too.
+"""
 
 import functools
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, require_regular
-from nanoset_ref.storage import copied
-from nanoset_ref.tokens.manifest import (
-    TOKEN_DTYPES,
-    Manifest,
-    TokenFileError,
-    documents_path,
-    manifest_path,
-    sources_path,
-)
+from nanoset_ref.storage import BucketPath, copied, located
+from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, TOKEN_DTYPES, Manifest, TokenFileError
 from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
 
+# readers of other systems' formats, imported when such a file is opened
+DATATROVE = "nanoset_ref.formats.datatrove:DatatroveFile"
+MEGATRON = "nanoset_ref.megatron.indexed_dataset:MMapIndexedDataset"
 KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
 
 
@@ -40,8 +42,9 @@ class TokenFile(Tokens):
     """
 
     def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> None:
-        beside = manifest_path(path)
-        super().__init__(path, beside, documents_path(path))
+        path = located(path)
+        beside = path.with_suffix(MANIFEST)
+        super().__init__(path, beside, path.with_suffix(DOCUMENTS))
         if not self.path.is_file():
             raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
         self.eos_token_id = eos_token_id
@@ -49,7 +52,8 @@ class TokenFile(Tokens):
         given = None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         if self.manifest is None:
             name = given or "uint16"
-            self._refuse_other_formats()
+            if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
+                raise TokenFileError(f"{path} has an .idx, which knows its dtype: open it by nanoset_ref.open_tokens")
         else:
             name, self.windows = self.manifest.dtype, self.manifest.windows
         if name not in TOKEN_DTYPES:
@@ -63,10 +67,6 @@ class TokenFile(Tokens):
         said = self.num_tokens if self.manifest is None else self.manifest.num_tokens
         if self.num_tokens != said:
             raise TokenFileError(f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another")
-
-    def _refuse_other_formats(self) -> None:
-        if self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
-            raise TokenFileError(f"{self.path} has an .idx, which knows its dtype: open it by nanoset_ref.open_tokens")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class TokenFile(Tokens):
         self.check_unchanged()
         if self.manifest is None:
             return None if self.eos_token_id is None else self._search_documents()
-        path, shape = documents_path(self.path), (self.manifest.num_documents + 1,)
+        path, shape = self.path.with_suffix(DOCUMENTS), (self.manifest.num_documents + 1,)
         try:
             require_regular(path)
             with copied(path) as found:
@@ -102,11 +102,11 @@ class TokenFile(Tokens):
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """What `TokenFileWriter.keep_sources` was given; None if there is nothing, or it belongs to other ids."""
-        kept = sources_path(self.path)
+        kept = self.path.with_suffix(SOURCES)
         if not kept.is_file():
             return None
         try:
-            with copied(kept) as path, open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
                 labels, numbers, checksum = found["labels"], found["numbers"], str(found["checksum"])
         except Exception as error:  # as above
             raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
@@ -124,7 +124,7 @@ class TokenFile(Tokens):
         recorded = super().check_content()
         if self.manifest is not None and self.manifest.seal is not None:
             self.known_documents()
-            beside, documents = manifest_path(self.path), documents_path(self.path)
+            beside, documents = map(self.path.with_suffix, (MANIFEST, DOCUMENTS))
             if beside.read_bytes() != self.manifest.sealed(documents):
                 raise TokenFileError(f"{beside} or {documents} has changed since both were written; copy them again")
         return recorded
@@ -132,3 +132,41 @@ class TokenFile(Tokens):
     def __repr__(self) -> str:
         documents = "" if self.manifest is None else f", {self.manifest.num_documents:,} documents"
         return f"TokenFile({str(self.path)!r}, {self.dtype.name}, {self.num_tokens:,} tokens{documents})"
+
+
+def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> Tokens:
+    """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix) or a .ds file.
+
+    Args:
+        path: the file, or the URL of a .npy token file (see `nanoset_ref.storage`).
+        token_dtype: of a .npy or .ds file that does not say it itself.
+        eos_token_id: documents end with this id, in a .npy file without a manifest.
+
+    Raises:
+        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader.
+    """
+    path = located(path)
+    dtype = None if token_dtype is None else np.dtype(token_dtype)
+    if isinstance(path, BucketPath) and path.suffix in (".bin", ".idx", ".ds"):
+        raise TokenFileError(f"{path}: of a bucket .npy token files are read; nanoset-ref convert makes one")
+    if path.suffix == ".ds":
+        file: Tokens = resolve_name(DATATROVE)(path, token_size=dtype and dtype.itemsize)
+        return file
+    prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    if Path(f"{prefix}.idx").is_file():
+        pair: Any = resolve_name(MEGATRON)(prefix)
+        if dtype not in (None, pair.dtype):
+            raise TokenFileError(f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}")
+        return pair
+    if path.name.endswith(".documents.npy"):
+        tokens = path.name.removesuffix(".documents.npy") + ".npy"
+        raise TokenFileError(f"{path} holds the document boundaries of {tokens}; name that file instead")
+    return TokenFile(path, token_dtype, eos_token_id)
+
+
+def without_companions(paths: Sequence[str]) -> list[str]:
+    """The paths without those that a glob also names: the boundaries of token files, the .idx and .seal of a .bin."""
+    companions = {path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")}
+    pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
+    companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
+    return [path for path in paths if path not in companions]

@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum
-from nanoset_ref.storage import BucketIds, BucketPath, identity, located, side_by_side
+from nanoset_ref.storage import BucketIds, BucketPath, identity, located
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
@@ -43,8 +43,7 @@ class Tokens(ABC):
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
         self.path = located(path)
-        parts = [self.path, *map(located, beside)]
-        self.opened = dict(zip(parts, side_by_side(identity, parts), strict=True))
+        self.opened = {part: identity(part) for part in (self.path, *map(located, beside))}
 
     def check_unchanged(self) -> None:
         """TokenFileError if a file of the set is another one than when it was opened, or has changed."""
@@ -129,13 +128,10 @@ class Tokens(ABC):
         if np.any(lengths < 0):
             raise TokenFileError(f"{self.path}: the document boundaries must not decrease; write the file again")
         documents = np.arange(len(lengths)) if chosen is None else chosen
-        ends = np.cumsum(lengths[documents])
-        while len(documents):
-            first = documents[0]
-            count = max(1, int(np.searchsorted(ends, ends[0] - lengths[first] + BLOCK_IDS, side="right")))
-            part, documents, ends = documents[:count], documents[count:], ends[count:]
-            if part[-1] - first == count - 1:
-                ids = self.tokens[offsets[first] : offsets[part[-1] + 1]]
+        blocks = np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS  # lengths 2 1 3 1, 3 at once: 0 0 1 2
+        for part in np.split(documents, np.flatnonzero(np.diff(blocks)) + 1) if len(documents) else ():
+            if part[-1] - part[0] == len(part) - 1:
+                ids = self.tokens[offsets[part[0]] : offsets[part[-1] + 1]]
             else:
                 ids = np.concatenate([self.tokens[offsets[d] : offsets[d + 1]] for d in part])
             yield ids, lengths[part]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, atomic_write, atomic_write_set
 from nanoset_ref.storage import located
-from nanoset_ref.tokens.manifest import Manifest, TokenFileError, documents_path, manifest_path, sources_path
+from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
 
 
 class TokenFileWriter:
@@ -72,14 +72,14 @@ class TokenFileWriter:
 
     def _beside(self) -> Sequence[Path]:
         """The files of the document boundaries and of the description."""
-        beside = manifest_path(self.path)
+        beside = self.path.with_suffix(MANIFEST)
         try:
             Manifest.read(beside)
         except FileNotFoundError:
             pass
         except TokenFileError as error:
             raise FileExistsError(f"{error}; one would replace it: take another name") from error
-        return documents_path(self.path), beside
+        return self.path.with_suffix(DOCUMENTS), beside
 
     def _begin(self) -> None:
         """A .npy header, which NumPy pads so that the final number of documents takes the same room, and a 0."""
@@ -125,5 +125,5 @@ class TokenFileWriter:
         """Keep labels beside the file, and for each document the number of its label: after the last document, and
         inside `files.written_together`, which makes them part of the set.
         """
-        with atomic_write(sources_path(self.path)) as file:
+        with atomic_write(self.path.with_suffix(SOURCES)) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers, checksum=np.array(self._manifest().checksum))

@@ -91,10 +91,15 @@ def test_an_index_that_was_never_finished_is_built_without_a_word(tmp_path: Path
     assert build.calls == 2
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_survived(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.warns(IndexCacheWarning, match="is of no use, the index is built in memory"):
-        assert cached(tmp_path / "file" / "cache", DESCRIPTION, NAMES, Builder())[0][0] == 5
+def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path: Path) -> None:
+    build = Builder()
+    cached(tmp_path, DESCRIPTION, NAMES, build)
+    (tmp_path / "index.lock").unlink()
+    (tmp_path / "index.lock").mkdir()  # as on a read-only disk, also for root
+    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
+    with pytest.raises(OSError, match=f"cannot write the index cache {tmp_path}: name another folder, or none"):
+        cached(tmp_path, {"seed": 2}, NAMES, build)
+    assert build.calls == 1
 
 
 def test_an_error_while_building_leaves_nothing(tmp_path: Path) -> None:
