@@ -28,7 +28,7 @@ def test_equals_nanotron_in_every_golden_case(cases, arrays):
     for case in cases["cases"]:
         arguments = case["dataset_lengths"], case["weights"], case["train_split_num_samples"], case["seed"]
         if case["id"] in REFUSED:
-            with pytest.raises(ValueError, match=r"weights must|positive, finite|no samples|samples in at least one"):
+            with pytest.raises(ValueError, match="one weight per dataset|no samples|samples in at least one"):
                 NanotronOrder(*arguments)
             continue
         order = NanotronOrder(*arguments)
@@ -57,7 +57,7 @@ def test_blend_equals_nanotrons_helper(cases, arrays):
         lengths = np.array(case["dataset_lengths"])
         starts = np.concatenate([[0], np.cumsum(lengths)])
         epoch = np.empty(case["n_samples"], dtype=np.uint32)
-        assert blend(lengths, np.array(case["raw_weights"]), starts[:-1], epoch) == -1
+        blend(lengths, np.array(case["raw_weights"]), starts[:-1], epoch)
         datasets = np.searchsorted(starts, epoch, side="right") - 1
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_helper_dataset_index"].astype(np.int64))
         np.testing.assert_array_equal(epoch - starts[datasets], arrays[f"{case['id']}_helper_dataset_sample_index"])

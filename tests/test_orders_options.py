@@ -1,39 +1,11 @@
-"""Limits on repetitions, ranges that are left out, and what all orders have in common."""
+"""Ranges that are left out, and what all orders have in common."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders import Ledger, NanotronOrder, SkippingOrder, StatelessOrder, build_order
-
-# ---- limits
-
-
-def test_a_source_above_its_limit_is_an_error_before_the_run():
-    message = r"dataset 1 would be read 4\.70 times, max_repetitions allows 4: lower its weight or shorten"
-    for start in (None, Ledger(50, (32, 18))):  # what was read before counts
-        with pytest.raises(ValueError, match=message):
-            StatelessOrder([1000, 10], [1, 1], 100, start=start, max_repetitions=4)
-    free = StatelessOrder([1000, 10], [1, 1], 100)
-    for limit in (4.7, [1, 5], np.inf):
-        assert StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=limit).fingerprint == free.fingerprint
-    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [0, 10]
-
-
-@pytest.mark.parametrize("limit", [-1, np.nan, [3, -0.5]])
-def test_a_limit_below_zero_is_an_error(limit):
-    with pytest.raises(ValueError, match="max_repetitions must not be negative; got "):
-        StatelessOrder([1000, 10], [1, 0], 100, max_repetitions=limit)
-
-
-def test_a_source_that_was_read_out_can_be_dropped():
-    start = StatelessOrder([10, 1000], [1, 1], 40).ledger(40)
-    assert start.reads[0] > 10
-    order = StatelessOrder([10, 1000], [0, 1], 100, start=start, max_repetitions=1)
-    assert order.counts().tolist() == [start.reads[0], start.reads[1] + 60]
-    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, "nothing is left to read"
-
+from nanoset_ref.orders import SkippingOrder, StatelessOrder, build_order
 
 # ---- ranges left out
 
@@ -82,7 +54,7 @@ def test_an_order_is_indexed_as_a_sequence(order):
     assert (datasets[0, 1], samples[0, 1]) == everything[-1]
     assert [s.tolist() for s in order[2:9:3]] == [list(column) for column in zip(*everything[2:9:3], strict=True)]
     for outside in (30, -31, np.array([0, 30])):
-        with pytest.raises(IndexError, match="outside an order of 30 samples"):
+        with pytest.raises(IndexError, match="outside a sequence of 30 samples"):
             order[outside]
     for no_position in (1.5, "1", np.array([0.5])):
         with pytest.raises(TypeError):
@@ -103,10 +75,10 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, -1], None, 5, 1, "no negative length"),
         ([0, 0], None, 5, 1, "samples in at least one dataset"),
         ([3, 4], [1], 5, 1, "one weight per dataset"),
-        ([3, 4], [1, float("nan")], 5, 1, "dataset 1 has nan"),
-        ([3, 4], [1, float("inf")], 5, 1, "dataset 1 has inf"),
-        ([3, 4], [1, -2], 5, 1, "dataset 1 has -2"),
-        ([3, 4], [0, 0], 5, 1, "positive, finite sum"),
+        ([3, 4], [1, float("nan")], 5, 1, "one weight per dataset, finite, .* got .*nan"),
+        ([3, 4], [1, float("inf")], 5, 1, "finite"),
+        ([3, 4], [1, -2], 5, 1, "not negative"),
+        ([3, 4], [0, 0], 5, 1, "not all zero"),
         ([3, 4], None, -5, 1, "num_samples must not be negative"),
         ([3, 4], None, 5, -1, r"0 \.\. 2\*\*32 - 1"),
         ([3, 4], None, 5, 2**32, r"0 \.\. 2\*\*32 - 1"),
@@ -121,8 +93,3 @@ def test_what_no_order_can_be_made_of_is_refused(name, lengths, weights, num_sam
 def test_an_unknown_order_is_refused_with_those_that_exist():
     with pytest.raises(ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"):
         build_order("alphabetical", [1], None, 1)
-
-
-def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
-    with pytest.raises(MemoryError, match=r'1,000,000,000,000 samples need .* order="stateless" stores'):
-        NanotronOrder([10**12], None, 10)

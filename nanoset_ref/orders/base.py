@@ -117,11 +117,8 @@ class Order(ABC):
         """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
         if isinstance(k, slice):
             return self.lookup(np.arange(*k.indices(self.num_samples)))
-        positions = np.asarray(k).astype(np.int64, casting="same_kind", copy=False)
-        outside = positions[(positions < -self.num_samples) | (positions >= self.num_samples)]
-        if outside.size:
-            raise IndexError(f"position {outside[0]} is outside an order of {self.num_samples} samples")
-        datasets, samples = self.lookup((positions + self.num_samples * (positions < 0)).ravel())
+        positions = counted_from_0(k, self.num_samples)
+        datasets, samples = self.lookup(positions.ravel())
         if positions.ndim == 0:
             return int(datasets[0]), int(samples[0])
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
@@ -175,7 +172,7 @@ class Order(ABC):
 
 
 class NumberedOrder(Order):
-    """Position k reads the instance ``numbers[k mod len(numbers)]``; `_build` makes the `numbers`, integers [n]."""
+    """Position k reads the instance ``numbers[k mod len(numbers)]``, integers [n] that `_build` makes."""
 
     numbers: NDArray[Any]
 
@@ -205,6 +202,15 @@ def _pairs(firsts, instances):
     return datasets, samples
 
 
+def counted_from_0(positions: Any, length: int) -> Int64Array:
+    """Integers of [-length, length) as int64 of the same shape, negative ones counted from the end; else IndexError."""
+    given = np.asarray(positions).astype(np.int64, casting="same_kind", copy=False)
+    outside = given[(given < -length) | (given >= length)]
+    if outside.size:
+        raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
+    return given + length * (given < 0)
+
+
 def fingerprint_of(facts: dict[str, Any]) -> str:
     """32 hex digits of what can be written as JSON."""
     return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -213,11 +219,7 @@ def fingerprint_of(facts: dict[str, Any]) -> str:
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:
     """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
     values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_datasets,):
-        raise ValueError(f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}")
-    for dataset in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
-        raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}")
-    total = values.sum()
-    if not 0 < total < np.inf:
-        raise ValueError(f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}")
-    return values / total
+    if values.shape != (num_datasets,) or not (values >= 0).all() or not 0 < values.sum() < np.inf:
+        rule = "give one weight per dataset, finite, not negative and not all zero"
+        raise ValueError(f"{rule}; got {values.tolist()} for {num_datasets} datasets")
+    return values / values.sum()
