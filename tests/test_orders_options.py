@@ -1,11 +1,33 @@
-"""Ranges that are left out, and what all orders have in common."""
+"""Limits on repetitions, ranges that are left out, and what all orders have in common."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders import SkippingOrder, StatelessOrder, build_order
+from nanoset_ref.orders import Ledger, NanotronOrder, SkippingOrder, StatelessOrder, build_order
+
+# ---- limits
+
+
+def test_a_source_above_its_limit_is_an_error_before_the_run():
+    message = r"dataset 1 would be read 4\.70 times, max_repetitions allows 4: lower its weight or shorten"
+    for start in (None, Ledger(50, (32, 18))):  # what was read before counts
+        with pytest.raises(ValueError, match=message):
+            StatelessOrder([1000, 10], [1, 1], 100, start=start, max_repetitions=4)
+    free = StatelessOrder([1000, 10], [1, 1], 100)
+    for limit in (4.7, [1, 5], np.inf):
+        assert StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=limit).fingerprint == free.fingerprint
+    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [0, 10]
+
+
+def test_a_source_that_was_read_out_can_be_dropped():
+    start = StatelessOrder([10, 1000], [1, 1], 40).ledger(40)
+    assert start.reads[0] > 10
+    order = StatelessOrder([10, 1000], [0, 1], 100, start=start, max_repetitions=1)
+    assert order.counts().tolist() == [start.reads[0], start.reads[1] + 60]
+    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, "nothing is left to read"
+
 
 # ---- ranges left out
 
@@ -75,10 +97,10 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, -1], None, 5, 1, "no negative length"),
         ([0, 0], None, 5, 1, "samples in at least one dataset"),
         ([3, 4], [1], 5, 1, "one weight per dataset"),
-        ([3, 4], [1, float("nan")], 5, 1, "one weight per dataset, finite, .* got .*nan"),
-        ([3, 4], [1, float("inf")], 5, 1, "finite"),
-        ([3, 4], [1, -2], 5, 1, "not negative"),
-        ([3, 4], [0, 0], 5, 1, "not all zero"),
+        ([3, 4], [1, float("nan")], 5, 1, "dataset 1 has nan"),
+        ([3, 4], [1, float("inf")], 5, 1, "dataset 1 has inf"),
+        ([3, 4], [1, -2], 5, 1, "dataset 1 has -2"),
+        ([3, 4], [0, 0], 5, 1, "positive, finite sum"),
         ([3, 4], None, -5, 1, "num_samples must not be negative"),
         ([3, 4], None, 5, -1, r"0 \.\. 2\*\*32 - 1"),
         ([3, 4], None, 5, 2**32, r"0 \.\. 2\*\*32 - 1"),
@@ -93,3 +115,8 @@ def test_what_no_order_can_be_made_of_is_refused(name, lengths, weights, num_sam
 def test_an_unknown_order_is_refused_with_those_that_exist():
     with pytest.raises(ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"):
         build_order("alphabetical", [1], None, 1)
+
+
+def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
+    with pytest.raises(MemoryError, match=r"1,000,000,000,000 samples need .* order=.stateless. stores"):
+        NanotronOrder([10**12], None, 10)

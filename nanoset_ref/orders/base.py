@@ -219,7 +219,11 @@ def fingerprint_of(facts: dict[str, Any]) -> str:
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:
     """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
     values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_datasets,) or not (values >= 0).all() or not 0 < values.sum() < np.inf:
-        rule = "give one weight per dataset, finite, not negative and not all zero"
-        raise ValueError(f"{rule}; got {values.tolist()} for {num_datasets} datasets")
-    return values / values.sum()
+    if values.shape != (num_datasets,):
+        raise ValueError(f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}")
+    for dataset in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
+        raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}")
+    total = values.sum()
+    if not 0 < total < np.inf:
+        raise ValueError(f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}")
+    return values / total

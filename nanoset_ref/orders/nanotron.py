@@ -15,6 +15,7 @@ dataset of weight zero listed first is read once per epoch. ``order="stateless"`
 import numpy as np
 from numba import njit
 
+from nanoset_ref.files import physical_memory
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.random_state import shuffle
 
@@ -40,14 +41,18 @@ class NanotronOrder(NumberedOrder):
 
     Raises:
         ValueError: a dataset without samples would have to be read.
+        MemoryError: one epoch does not fit into this machine's memory.
     """
 
     name = "nanotron"
     repeats = True
 
     def _build(self) -> None:
-        dtype = np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64
-        self.numbers = np.empty(self.samples_per_epoch, dtype=dtype)
+        epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8
+        if epoch * itemsize > physical_memory():
+            stored = f"order='nanotron' stores one epoch: {epoch:,} samples need {epoch * itemsize:,} bytes"
+            raise MemoryError(f"{stored} (this machine has {physical_memory():,}); order='stateless' stores nothing")
+        self.numbers = np.empty(epoch, dtype=f"u{itemsize}")
         blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
 

@@ -49,10 +49,12 @@ class StatelessOrder(Order):
         start: a ledger (or its JSON) to go on from, of an order with the same seed. Sources keep their numbers: new
             ones are added at the end, and one that is dropped stays with weight 0. Positions before start.position
             belong to the earlier order and raise IndexError here.
+        max_repetitions: how often a sample may be read in all, earlier plans included, up to num_samples: one number or
+            one per source (1.5: half of the samples twice). None: no limit.
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
-            another number of sources.
+            another number of sources; a source that would be read more often than it may.
     """
 
     name = "stateless"
@@ -65,9 +67,17 @@ class StatelessOrder(Order):
         random_seed: int = 1234,
         *,
         start: Ledger | Mapping[str, Any] | None = None,
+        max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
         self.start = Ledger(**start) if isinstance(start, Mapping) else start or Ledger(0, [0] * len(dataset_lengths))
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
+        if max_repetitions is not None:
+            counts = self.counts()  # by the end of the run
+            times = counts / np.maximum(self.dataset_lengths, 1)
+            for source in np.flatnonzero(~(times <= max_repetitions) & (counts > self._reads)):
+                found = f"dataset {source} would be read {times[source]:.2f} times"
+                way = "lower its weight or shorten the run"
+                raise ValueError(f"{found}, max_repetitions allows {max_repetitions}: {way}")
 
     def _build(self) -> None:
         start, lengths = self.start, self.dataset_lengths
