@@ -150,6 +150,8 @@ class BlockRoad:
         self._slots = Slots(under_way + 3 if num_workers else 0, shape, dataset.row_dtype)
         reader = BlockReader(dataset, self._slots.tensors, needs_starts=collator.needs_starts)
         requests = BlockSampler(batch_sampler, batches, self._slots)
+        if not num_workers:  # as without torch's loader, nothing is drawn from the global generator
+            options["generator"] = torch.Generator()
         self._blocks = DataLoader(reader, batch_size=None, sampler=requests, num_workers=num_workers, **options)
 
     def __iter__(self) -> Iterator[Batch]:

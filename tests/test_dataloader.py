@@ -171,6 +171,8 @@ def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbere
     before = torch.get_rng_state()
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1):
         pass
+    for _ in NanosetDataLoader(nanoset, ResumableBatchSampler(121, 8), collate_fn=DataCollatorWithLabels(2)):
+        pass
     assert torch.equal(torch.get_rng_state(), before)
 
 
