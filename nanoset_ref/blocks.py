@@ -73,7 +73,7 @@ class Slots:
         """[n, row_length]: a view of the block's slot, which is free again when all that was made from it is gone."""
         slot, rows, _ = block
         if slot is None:
-            return rows  # type: ignore[no-any-return]
+            return rows
         self.requested.discard(slot)
         return torch.from_numpy(self._arrays[slot][:rows])
 
