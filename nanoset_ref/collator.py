@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from nanoset_ref.documents import DocumentOptions, Starts
 from nanoset_ref.rows import SampleBlock
@@ -61,30 +60,21 @@ class Collator(ABC):
         """
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        block = examples if isinstance(examples, SampleBlock) else SampleBlock(self._stack(examples))
-        if block.rows.shape[1] != self.row_length:
-            raise self._wrong_length([block.rows.shape[1]])
-        starts = block.starts if self.needs_starts else None
-        return next(self.split(torch.from_numpy(block.rows), len(block.rows), starts))
+        if not isinstance(examples, SampleBlock):
+            if not examples or any(list(example) != ["input_ids"] for example in examples):
+                found = [list(example) for example in examples]
+                raise ValueError(f"each sample must be a dict with the one key 'input_ids', got the keys {found}")
+            self.check(*{len(example["input_ids"]) for example in examples})
+            examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
+        self.check(examples.rows.shape[1])
+        starts = examples.starts if self.needs_starts else None
+        return next(self.split(torch.from_numpy(examples.rows), len(examples), starts))
 
-    def _stack(self, examples: Sequence[dict[str, Any]]) -> NDArray[Any]:
-        if len(examples) == 0:
-            raise ValueError("a batch holds at least one sample, got none")
-        for example in examples:
-            if list(example) != ["input_ids"]:
-                raise ValueError(
-                    f"each sample must be a dict with the one key 'input_ids', got the keys {list(example)}"
-                )
-        lengths = sorted({len(example["input_ids"]) for example in examples})
-        if lengths != [self.row_length]:
-            raise self._wrong_length(lengths)
-        return np.stack([example["input_ids"] for example in examples])
-
-    def _wrong_length(self, lengths: list[int]) -> ValueError:
-        return ValueError(
-            f"samples must have {self.row_length} tokens, got {lengths}; dataset and collator need the same "
-            "sequence_length"
-        )
+    def check(self, *row_lengths: int) -> None:
+        """Refuse rows of another length; `split` does not look at them."""
+        if row_lengths != (self.row_length,):
+            way = "dataset and collator need the same sequence_length"
+            raise ValueError(f"samples must have {self.row_length} tokens, got {sorted(row_lengths)}; {way}")
 
 
 @dataclasses.dataclass
@@ -143,8 +133,6 @@ class DataCollatorForCLM(Collator):
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
         """As `Collator.split`, for ranks that take data. All batches are views of the block."""
-        if rows.shape[1] != self.row_length:
-            raise self._wrong_length([rows.shape[1]])
         feeds, judges = self.current_pp_rank == self.input_pp_rank, self.current_pp_rank == self.output_pp_rank
         # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
         inputs, labels = rows[:, :-1].unsafe_split(batch_size), rows[:, 1:].unsafe_split(batch_size)
@@ -152,7 +140,7 @@ class DataCollatorForCLM(Collator):
         for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
             batch = dict(self._pointers)
             if mask is None or mask._version > 0 or k == len(inputs) - 1:
-                mask = shared(torch.ones, input_ids.shape, torch.bool, rows.device)
+                mask = shared(input_ids.shape, torch.bool, rows.device)
             if feeds:
                 batch["input_ids"] = input_ids
                 batch["input_mask"] = mask
@@ -198,17 +186,17 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
 _SHARED: dict[tuple[Any, ...], torch.Tensor] = {}
 
 
-def shared(make: Callable[..., torch.Tensor], shape: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
-    """The tensor `make(shape, dtype=dtype, device=device)`, one for all who only read it.
+def shared(shape: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """The tensor `torch.ones(shape, dtype=dtype, device=device)`, one for all who only read it.
 
     A new mask for every batch would be a third of all bytes that reading a batch writes. If somebody has written into
     the shared one (torch counts writes), it stays with those who have it and the next caller gets a new one.
     """
-    key = make, tuple(shape), dtype, torch.device(device)
+    key = tuple(shape), dtype, torch.device(device)
     tensor = _SHARED.get(key)
     if tensor is None or tensor._version > 0:
         with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
-            tensor = _SHARED[key] = make(shape, dtype=dtype, device=device)
+            tensor = _SHARED[key] = torch.ones(shape, dtype=dtype, device=device)
     return tensor
 
 
@@ -233,8 +221,8 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     for name, value in batch.items():
         if not isinstance(value, torch.Tensor):
             moved[name] = value
-        elif value is _SHARED.get((torch.ones, tuple(value.shape), value.dtype, value.device)) and value._version == 0:
-            moved[name] = shared(torch.ones, value.shape, value.dtype, device)
+        elif value is _SHARED.get((tuple(value.shape), value.dtype, value.device)) and value._version == 0:
+            moved[name] = shared(value.shape, value.dtype, device)
         elif (block := _block_below(value, shift := int(name == "label_ids"))) is not None:
             if block.data_ptr() not in blocks:
                 blocks[block.data_ptr()] = block.to(device, non_blocking=non_blocking)

@@ -18,7 +18,6 @@ FlashAttention's varlen interface.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 Starts = NDArray[np.bool_]
-FIELDS = "position_ids", "attention_mask", "label_mask", "cu_seqlens", "max_seqlen"
 
 
 def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
@@ -125,9 +123,8 @@ class DocumentOptions:
     @property
     def names(self) -> list[str]:
         """The names of the fields asked for."""
-        lengths = self.create_cu_seqlens
-        asked = self.reset_position_ids, self.reset_attention_mask, self.eod_mask_loss, lengths, lengths
-        return list(itertools.compress(FIELDS, asked))
+        two_tokens = np.ones((1, 2), dtype=np.bool_)
+        return list(self.fields(two_tokens, two_tokens))
 
     def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> dict[str, Any]:
         """The fields asked for, of rows [B, S + 1] whose first S tokens are inputs and whose last S are labels.

@@ -85,8 +85,6 @@ class Nanoset(Rows):
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = operator.index(train_split_num_samples)
-        if self.train_split_num_samples < 0:
-            raise ValueError(f"train_split_num_samples must not be negative, got {train_split_num_samples}")
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
@@ -97,7 +95,11 @@ class Nanoset(Rows):
             )
         self.order = order
         self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
-        self._gather = _gatherer(self._files)
+        self._gather: BucketGatherer | DirectGatherer | Gatherer
+        if any(isinstance(file.path, BucketPath) for file in self._files):
+            self._gather = BucketGatherer(self._files)
+        else:
+            self._gather = direct_gatherer(self._files) or Gatherer(self._files)
         self.block_factor = self._gather.block_factor
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
@@ -205,24 +207,22 @@ class Nanoset(Rows):
     @property
     def dataset_index(self) -> NDArray[np.int64]:
         """int64 [len]: the file that each position is read from. Computed at every access."""
-        return self.order[np.arange(len(self), dtype=np.int64)][0]
+        return self.order[:][0]
 
     @property
     def dataset_sample_index(self) -> NDArray[np.int64]:
         """int64 [len]: the sample within that file. Computed at every access."""
-        return self.order[np.arange(len(self), dtype=np.int64)][1]
+        return self.order[:][1]
 
     def summary(self) -> str:
-        """Total samples, total tokens, and what each file contributes; those of one name are shown with folders."""
-        counts = self.order.counts(len(self))
-        names = [file.path.name for file in self.files]
+        """Total samples, total tokens, and what each file contributes."""
         lines = [
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for file, name, count in zip(self.files, names, counts.tolist(), strict=True):
-            share, known = round(count / max(len(self), 1), 2), name if names.count(name) == 1 else file.path
-            lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
+        for file, count in zip(self.files, self.order.counts().tolist(), strict=True):
+            share = round(count / max(len(self), 1), 2)
+            lines.append(f"> Total number of samples from the {file.path.name} dataset: {count} ({share})")
         return "\n".join(lines)
 
     # ---- identity
@@ -263,10 +263,3 @@ def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -
         raise ValueError("dataset_paths must name at least one token file, got none")
     paths = [path if isinstance(path, Tokens) else located(path) for path in given]
     return side_by_side(lambda path: path if isinstance(path, Tokens) else open_tokens(path, token_dtype), paths)
-
-
-def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
-    """What reads rows out of these files."""
-    if any(isinstance(file.path, BucketPath) for file in files):
-        return BucketGatherer(files)
-    return direct_gatherer(files) or Gatherer(files)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.orders.base import fingerprint_of
+from nanoset_ref.orders.base import counted_from_0, fingerprint_of
 from nanoset_ref.tokens import Tokens
 
 
@@ -52,9 +52,8 @@ class SourceUse:
         path: the file. weight: its share in the plan, of a sum of 1.
         num_samples: samples in one epoch of it. read: samples read in the stretch.
         epochs: `read` in passes over the file.
-        distinct, repetitions: different samples read up to the end of the stretch, and how often the most-read one was.
-        unique: whether no sample may come twice (Megatron cuts new samples in every epoch; there, `repetitions` counts
-            epochs).
+        distinct, repetitions: different samples read up to the end of the stretch, and how often the most-read one was
+            (Megatron cuts new samples in every epoch; there, how many epochs).
         tokens: in the file (Megatron: in the stream of all epochs). tail_tokens: of these, in no sample; negative where
             padding fills the last one.
     """
@@ -66,7 +65,6 @@ class SourceUse:
     epochs: float
     distinct: int
     repetitions: int
-    unique: bool = False
     tokens: int
     tail_tokens: int
 
@@ -184,7 +182,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
             IndexError: a position outside [-len, len).
             ValueError: `out` has another shape, dtype or layout.
         """
-        positions = self.checked(positions)
+        positions = counted_from_0(positions, len(self))
         shape = len(positions), self.row_length
         if out is None:
             out = np.empty(shape, dtype=self.row_dtype)
@@ -200,15 +198,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         Raises:
             ValueError: a file whose document boundaries are not known.
         """
-        return self._starts(self.checked(positions))
-
-    def checked(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions with negative ones counted from the end; IndexError outside [-len, len)."""
-        positions, length = np.asarray(positions, dtype=np.int64), len(self)
-        wrong = positions[(positions < -length) | (positions >= length)]
-        if len(wrong):
-            raise IndexError(f"position {wrong[0]} is outside a dataset of {length} samples")
-        return positions % length if length else positions
+        return self._starts(counted_from_0(positions, len(self)))
 
     def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
         """Sample k, {"input_ids": [row_length]}. Negative k counts from the end; IndexError outside."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from nanoset_ref.orders.permutation import derive
 from nanoset_ref.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)
@@ -113,8 +114,7 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
     def __iter__(self) -> Iterator[Sequence[int]]:
         batches, dropped, padded, end = self.rest_of_epoch(self.consumed_train_samples)
         if dropped or padded:
-            what = "epoch of %d samples that ends at %d: %d dropped, %d padded at its end"
-            logger.info(what, self.num_samples, end, dropped, padded)
+            logger.info("at the end of this epoch, at %d, %d samples are dropped, %d padded", end, dropped, padded)
         for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
             size = min(self.global_batch_size, self.num_samples - start + padded)
@@ -193,9 +193,7 @@ class SkipBatchSampler(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
         skip, self.skip_samples = self.skip_samples, 0
-        if skip == 0:
-            yield from self.batch_sampler
-        elif hasattr(self.batch_sampler, "__getitem__"):
+        if hasattr(self.batch_sampler, "__getitem__"):
             yield from self.batch_sampler[skip:]
         else:
             yield from itertools.islice(self.batch_sampler, skip, None)
@@ -208,12 +206,8 @@ def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
     """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family
     for every run seed.
 
-    The run's seed is mixed (splitmix64's finaliser), the pair is added: a bijection for a fixed seed, so no two workers
-    can share one.
+    The run's seed is mixed, the pair is added: a bijection for a fixed seed, so no two workers can share one.
     """
     if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
         raise ValueError(f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}")
-    mixed = (seed + 0x9E3779B97F4A7C15) % 2**64
-    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
-    return ((mixed ^ mixed >> 31) + (dp_rank << 16) + worker_id) % 2**32
+    return (int(derive(np.uint64(seed % 2**64), 0)) + (dp_rank << 16) + worker_id) % 2**32

@@ -9,11 +9,10 @@ import torch
 from accelerate import Accelerator
 from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
-from torch.utils.data import DataLoader, default_collate
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import default_collate
 
 from nanoset_ref import blocks
-from nanoset_ref.collator import DataCollatorForCLM, DataCollatorWithLabels, TensorPointer
+from nanoset_ref.collator import DataCollatorWithLabels, TensorPointer
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
@@ -86,15 +85,6 @@ def test_it_keeps_the_resume_contract(numbered, monkeypatch, name, batches_per_b
         return build_nanoset_dataloader(nanoset, **place, **options, **{name: workers})
 
     check_resume_contract(factory, positions_of, 121, layout=layout, **contract, **(FEW if options else {}))
-
-
-def test_the_dataset_and_the_collator_serve_torchs_own_loaders(numbered):
-    """And torchdata's, whose state is kept by the sampler."""
-    nanoset, positions_of = numbered
-    for kind in (DataLoader, StatefulDataLoader):
-        sampler = ResumableBatchSampler(121, 8)
-        loader = kind(nanoset, batch_sampler=sampler, collate_fn=DataCollatorForCLM(2, 0, 0, 0))
-        assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
 
 
 def test_another_collator_gets_its_batches_one_by_one(numbered):
@@ -181,6 +171,8 @@ def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbere
     before = torch.get_rng_state()
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1):
         pass
+    for _ in NanosetDataLoader(nanoset, ResumableBatchSampler(121, 8), collate_fn=DataCollatorWithLabels(2)):
+        pass
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -229,5 +221,7 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, i
     assert list(plain) == [4] * 30
     middle = build_nanoset_dataloader(nanoset, collate_fn=len, output_pp_rank=2, current_pp_rank=1, **options)
     assert next(iter(middle))["input_ids"] == TensorPointer(0)
+    with pytest.raises(ValueError, match=r"samples must have 6 tokens, got \[3\]; dataset and collator need the same"):
+        next(iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options)))
     with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
         build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)

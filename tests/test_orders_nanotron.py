@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from nanoset_ref import plain
 from nanoset_ref.orders import NanotronOrder
-from nanoset_ref.orders.nanotron import blend
 
 REFUSED = {"c030", "c031", "c033", "c034"}  # negative, all-zero, and empty datasets upstream stumbles over
 
@@ -50,17 +49,6 @@ def test_equals_plain(datasets, weighted, num_samples, seed):
     epoch = plain.nanotron_order(lengths, weights, seed)
     order = NanotronOrder(lengths, weights, num_samples, seed)
     assert [order[k] for k in range(num_samples)] == [plain.nanotron_at(k, epoch) for k in range(num_samples)]
-
-
-def test_blend_equals_nanotrons_helper(cases, arrays):
-    for case in cases["helper_only_cases"]:
-        lengths = np.array(case["dataset_lengths"])
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        epoch = np.empty(case["n_samples"], dtype=np.uint32)
-        assert blend(lengths, np.array(case["raw_weights"]), starts[:-1], epoch) == -1
-        datasets = np.searchsorted(starts, epoch, side="right") - 1
-        np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_helper_dataset_index"].astype(np.int64))
-        np.testing.assert_array_equal(epoch - starts[datasets], arrays[f"{case['id']}_helper_dataset_sample_index"])
 
 
 def test_the_example_in_its_docstring_is_what_it_gives():

@@ -70,7 +70,7 @@ class MegatronCollator(Collator):
             # 3. what Megatron always delivers
             batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
             if counted.all():
-                batch["loss_mask"] = shared(torch.ones, counted.shape, torch.float32, "cpu")
+                batch["loss_mask"] = shared(counted.shape, torch.float32, "cpu")
             else:
                 batch["loss_mask"] = counted.astype(np.float32)
             batch["position_ids"] = self._positions.expand(counted.shape)

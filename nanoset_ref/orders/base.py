@@ -117,11 +117,8 @@ class Order(ABC):
         """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
         if isinstance(k, slice):
             return self.lookup(np.arange(*k.indices(self.num_samples)))
-        positions = np.asarray(k).astype(np.int64, casting="same_kind", copy=False)
-        outside = positions[(positions < -self.num_samples) | (positions >= self.num_samples)]
-        if outside.size:
-            raise IndexError(f"position {outside[0]} is outside an order of {self.num_samples} samples")
-        datasets, samples = self.lookup((positions + self.num_samples * (positions < 0)).ravel())
+        positions = counted_from_0(k, self.num_samples)
+        datasets, samples = self.lookup(positions.ravel())
         if positions.ndim == 0:
             return int(datasets[0]), int(samples[0])
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
@@ -175,7 +172,7 @@ class Order(ABC):
 
 
 class NumberedOrder(Order):
-    """Position k reads the instance ``numbers[k mod len(numbers)]``; `_build` makes the `numbers`, integers [n]."""
+    """Position k reads the instance ``numbers[k mod len(numbers)]``, integers [n] that `_build` makes."""
 
     numbers: NDArray[Any]
 
@@ -203,6 +200,15 @@ def _pairs(firsts, instances):
                 high = middle
         datasets[n], samples[n] = low, instance - firsts[low]
     return datasets, samples
+
+
+def counted_from_0(positions: Any, length: int) -> Int64Array:
+    """Integers of [-length, length) as int64 of the same shape, negative ones counted from the end; else IndexError."""
+    given = np.asarray(positions).astype(np.int64, casting="same_kind", copy=False)
+    outside = given[(given < -length) | (given >= length)]
+    if outside.size:
+        raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
+    return given + length * (given < 0)
 
 
 def fingerprint_of(facts: dict[str, Any]) -> str:

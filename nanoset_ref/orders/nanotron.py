@@ -48,18 +48,12 @@ class NanotronOrder(NumberedOrder):
     repeats = True
 
     def _build(self) -> None:
-        dtype = np.dtype(np.uint32 if self.samples_per_epoch <= 2**32 else np.uint64)
-        needed = self.samples_per_epoch * dtype.itemsize
-        available = physical_memory()
-        if needed > available:
-            raise MemoryError(
-                f'order="nanotron" stores one epoch: {self.samples_per_epoch:,} samples need {needed:,} bytes (this '
-                f'machine has {available:,}); order="stateless" stores nothing'
-            )
-        self.numbers = np.empty(self.samples_per_epoch, dtype=dtype)
-        stopped = blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
-        if stopped >= 0:
-            raise ValueError(f"dataset {stopped} has no samples but the blend has to read it; leave it out")
+        epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8
+        if epoch * itemsize > physical_memory():
+            stored = f"order='nanotron' stores one epoch: {epoch:,} samples need {epoch * itemsize:,} bytes"
+            raise MemoryError(f"{stored} (this machine has {physical_memory():,}); order='stateless' stores nothing")
+        self.numbers = np.empty(epoch, dtype=f"u{itemsize}")
+        blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
 
 
@@ -78,12 +72,11 @@ def furthest_behind(weights, taken, limits, t):
 
 @njit(cache=True)
 def blend(lengths, weights, firsts, epoch):
-    """Fill `epoch` with one blended epoch of instances; returns -1, or the empty dataset that would have to be read."""
+    """Fill `epoch` with one blended epoch of instances."""
     taken, limits = np.zeros(len(lengths)), np.full(len(lengths), np.inf)  # samples of each dataset, exact below 2**53
     for t in range(len(epoch)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:
-            return furthest
+            raise ValueError("the blend has to read a dataset that has no samples; leave it out")
         epoch[t] = firsts[furthest] + np.int64(taken[furthest]) % lengths[furthest]
         taken[furthest] += 1
-    return -1

@@ -54,7 +54,7 @@ class StatelessOrder(Order):
 
     Raises:
         ValueError: see `Order`; more than 2**48 positions; a source without samples but with a weight; a ledger of
-            another number of sources; a negative max_repetitions; a source that would be read more often than it may.
+            another number of sources; a source that would be read more often than it may.
     """
 
     name = "stateless"
@@ -69,15 +69,18 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
-        self._given = start, max_repetitions
+        self.start = Ledger(**start) if isinstance(start, Mapping) else start or Ledger(0, [0] * len(dataset_lengths))
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
+        if max_repetitions is not None:
+            counts = self.counts()  # by the end of the run
+            times = counts / np.maximum(self.dataset_lengths, 1)
+            for source in np.flatnonzero(~(times <= max_repetitions) & (counts > self._reads)):
+                found = f"dataset {source} would be read {times[source]:.2f} times"
+                way = "lower its weight or shorten the run"
+                raise ValueError(f"{found}, max_repetitions allows {max_repetitions}: {way}")
 
     def _build(self) -> None:
-        (start, max_repetitions), lengths = self._given, self.dataset_lengths
-        if start is None:
-            start = Ledger(0, [0] * len(lengths))
-        elif isinstance(start, Mapping):
-            start = Ledger(**start)
+        start, lengths = self.start, self.dataset_lengths
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
             raise ValueError(
                 f"a ledger counts from 0, each of the order's {len(lengths)} sources: keep dropped sources with "
@@ -89,7 +92,7 @@ class StatelessOrder(Order):
             )
         for source in np.flatnonzero((lengths == 0) & (self.dataset_weights > 0)):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
-        self.start, self._key = start, np.uint64(derive(self.random_seed, 0))
+        self._key = np.uint64(derive(self.random_seed, 0))
         if start.position:
             self.options = {"start": {"position": start.position, "reads": [*start.reads]}}
             self._key = np.uint64(derive(self._key, start.position))
@@ -103,15 +106,6 @@ class StatelessOrder(Order):
             rounded = np.rint(self.dataset_weights * WEIGHT_PARTS).astype(np.int64)
             parts, self._epoch = np.maximum(rounded, self.dataset_weights > 0), MAX_SAMPLES
         self._tree = build_tree(parts.tolist())
-        if max_repetitions is not None:  # what each source will have given by the end of the run
-            if not (np.asarray(max_repetitions) >= 0).all():
-                raise ValueError(f"max_repetitions must not be negative; got {max_repetitions}")
-            counts = self.counts()
-            times = counts / np.maximum(lengths, 1)
-            for source in np.flatnonzero((times > max_repetitions) & (counts > self._reads)):
-                found = f"dataset {source} would be read {times[source]:.2f} times"
-                way = "lower its weight or shorten the run"
-                raise ValueError(f"{found}, max_repetitions allows {max_repetitions}: {way}")
 
     def ledger(self, k: int) -> Ledger:
         """How far the run has read before position k."""

@@ -216,7 +216,6 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
     start, end = stretch.schedule.consumed_train_samples, len(stretch.dataset)
     stop, length = min(stretch.stop, end), stretch.dataset.sequence_length
     delivered = sum(source.read for source in sources)
-    once = sum(source.distinct for source in sources) == stop or not all(source.unique for source in sources)
     tails = [source.tail_tokens for source in sources]
     padded = -sum(tail for tail in tails if tail < 0)
     detail = (
@@ -225,5 +224,5 @@ def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
         f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that fill "
         f"no sample{f', {padded:,} are padding' if padded else ''}"
     )
-    holds = delivered == stop - start and once and all(-length < tail <= length for tail in tails)
+    holds = delivered == stop - start and all(-length < tail <= length for tail in tails)
     return Check("nothing is lost", holds, detail)
