@@ -61,13 +61,6 @@ class Twins(Numbers):
         yield line * 10 + 1
 
 
-class LateTwins(Twins):
-    """Two elements for each line, and nobody can tell before."""
-
-    def preprocess_line(self, line):
-        return (piece for piece in (line * 10, line * 10 + 1))
-
-
 class Scaled(Numbers):
     """factor * 0, factor * 1, ...; ready ones are larger by `plus`."""
 

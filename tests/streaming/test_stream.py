@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from ranks import Ranks
 from resume_contract import check_resume_contract
 from stream_parts import TOKENIZER, TokenStream, continue_stream, ids, number_tokenizer, write_text
-from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
-from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -31,6 +28,7 @@ from nanoset_ref.tokenise.encode import Encoder, TokenizerError
 from nanoset_ref.tokens import TokenFile
 
 EOS = 0
+OTHER = number_tokenizer(100)
 
 
 def tokens_of(lengths):
@@ -54,16 +52,17 @@ def paths(tmp_path_factory):
     return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)
 
 
-def spy(encoder):
-    """The list of texts that this encoder is given from now on."""
-    seen = []
+@pytest.fixture
+def encoded(monkeypatch):
+    """The list of texts that encoders are given from now on."""
+    seen, stream = [], Encoder.stream
 
     def noting(texts):
-        for text_ in texts:
-            seen.append(text_)
-            yield text_
+        for text in texts:
+            seen.append(text)
+            yield text
 
-    encoder.stream = lambda texts: Encoder.stream(encoder, noting(texts))
+    monkeypatch.setattr(Encoder, "stream", lambda encoder, texts: stream(encoder, noting(texts)))
     return seen
 
 
@@ -121,43 +120,32 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
     assert len(orders) == 16
     assert all(sorted(order) == list(range(50)) for order in orders)
     stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20)
-    first, second = ids(stream), ids(stream)
-    assert first != second
-    assert sorted(first) == sorted(second)
-    stream.seek(1)
-    assert ids(stream) == second
-
-
-def test_position_ids_begin_again_in_each_document(paths):
-    stream = TokenStream(paths, TOKENIZER, 7, position_ids=True, micro_batch_size=3)
-    for row in stream:
-        expected, position = [], 0
-        for token in row["input_ids"].tolist():
-            expected.append(position)
-            position = 0 if token == EOS else position + 1
-        assert row["position_ids"].tolist() == expected
-    collator = DataCollatorForCLM(7, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True))
-    batch = next(iter(TokenStreamDataLoader(stream, collator)))
-    assert batch["position_ids"].tolist() == [row["position_ids"].tolist()[:-1] for row in itertools.islice(stream, 3)]
+    loader = TokenStreamDataLoader(stream, ids)
+    epochs = [[row for batch in loader for row in batch] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1])
+    for number, rows in enumerate(epochs):
+        stream.seek(number)
+        assert ids(stream) == ids(stream) == rows
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
-def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, block_bytes):
+def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, encoded, block_bytes):
     monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
     whole = ids(TokenStream(paths, TOKENIZER, 4))
     texts = [document.text for document in open_text(paths).documents()]
     # the tokens up to the end of each document
     ends = list(itertools.accumulate(len(text.split()) + 1 for text in texts))
     begun = TokenStream(paths, TOKENIZER, 4)
-    cursors = [begun.state_dict()["cursors"]["0"] for _ in begun]
+    cursors = [begun.cursors["0"] for _ in begun]
     assert len({cursor["block"] for cursor in cursors}) > 5
     assert max(cursor["offset"] for cursor in cursors) > 30
     for row, cursor in enumerate(cursors):
         again = TokenStream(paths, TOKENIZER, 4)
         again.seek(0, row, cursors={"0": cursor})
-        seen = spy(again.encoder())
+        encoded.clear()
         assert ids(again) == whole[row:]
-        assert seen == texts[sum(end <= 4 * row for end in ends) :]
+        assert encoded == texts[sum(end <= 4 * row for end in ends) :]
     again.seek(0, 9, cursors={"0": cursors[20]})
     assert ids(again) == whole[9:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
@@ -175,11 +163,11 @@ def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, mon
     else:
         source.write_bytes({"gz": gzip, "zst": zstandard}[kind].compress(lines))
     for shuffle_buffer in (0, 5):
-        begun, again = (TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2))
+        begun = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
         taken = ids(begun, 33)
-        assert begun.state_dict()["cursors"]["0"]["block"] > 1
-        again.load_state_dict(begun.state_dict())
-        assert taken + ids(again) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
+        assert begun.cursors["0"]["block"] > 1
+        begun.seek(0, 33, cursors=begun.cursors)
+        assert taken + ids(begun) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
 
 
 # ---- resume
@@ -205,36 +193,22 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
     check_resume_contract(factory, positions_of, len(order), epochs=epochs, **options)
 
 
-@pytest.mark.parametrize(
-    ("workers", "options"),
-    [
-        (0, {}),
-        (3, {"shuffle_buffer": 11}),
-        (2, {"repeat": True}),
-        (0, {"shards": 3, "repeat": True}),
-        (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4}),
-    ],
-)
-def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
-    endless = options.get("repeat", False)
-
-    def loader(state=None):
-        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options)
-        new = StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
+@pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 11}, {"shards": 3}, {"shards": 3, "shuffle_buffer": 4}])
+def test_a_stream_without_end_continues_mid_document_and_mid_buffer(paths, options):
+    def loader(workers=0, state=None):
+        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, repeat=True, backend="hf", **options)
+        new = TokenStreamDataLoader(stream, ids, num_workers=workers)
         if state is not None:
             new.load_state_dict(json.loads(json.dumps(state)))
         return new
 
-    reference = loader()
-    whole = list(itertools.islice(reference, 40 if endless else None))
-    for stop in (1, 27 if endless else 4):  # in the first pass of the shards, and in the second one
-        first = loader()
+    whole = list(itertools.islice(loader(), 40))
+    for stop in (1, 27):  # in the first pass of the shards, and in the second one
+        first = loader(2)
         taken = list(itertools.islice(first, stop))
-        second = loader(first.state_dict())
+        second = loader(0, first.state_dict())
         taken += list(itertools.islice(second, 2))
-        third = loader(second.state_dict())
-        assert taken + list(itertools.islice(third, 40 - len(taken) if endless else None)) == whole
-    assert endless or list(third) == list(reference)  # the second epoch
+        assert taken + list(itertools.islice(loader(3, second.state_dict()), 38 - stop)) == whole
 
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
@@ -255,7 +229,7 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
     stream = TokenStream(paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True)
     assert ids(stream, 50) == expected[1:100:2]
-    assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
+    assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
 
 
 def test_repeat_begins_the_text_again(paths):
@@ -312,48 +286,35 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
 
 
 def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
-    """Text as every road takes it: a name of one path, and the column of the text."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "1 2 3"}\n{"body": "4 5"}\n')
-    assert ids(streaming.TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, 4, 5]]
+    text = open_text(path, column="body")
+    assert ids(streaming.TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, 4, 5]]
     assert caplog.text.count("nothing is put between documents") == 1
     caplog.clear()
-    assert ids(TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, EOS, 4]]
+    assert ids(TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, EOS, 4]]
     assert "between documents" not in caplog.text
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
 
 
-def test_foreign_states_are_refused(paths):
-    stream = TokenStream(paths, TOKENIZER, 4)
-    loader = TokenStreamDataLoader(stream)
-    for own in (stream, loader):
-        wrong = [{**own.state_dict(), "consumed_train_samples": number} for number in ("1", 2**63)]
-        for state in ({}, None, [], 1.5, *wrong):
-            with pytest.raises(ValueError, match="not a state"):
-                own.load_state_dict(state)
-    shuffled = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4))
-    shuffled.load_state_dict({**shuffled.state_dict(), "cursors": {"0": {"epoch": None}}})
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-        next(iter(shuffled))
-    for other, difference in (
-        (TokenStream(paths, TOKENIZER, 5), "sequence_length: saved 4, now 5"),
-        (TokenStream(paths, TOKENIZER, 4, dp_rank=0, dp_size=2), "dp_size: saved 1, now 2"),
-        (TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4)), "tokenizer"),
-    ):
-        with pytest.raises(PlanMismatch, match=difference):
-            other.load_state_dict((loader if isinstance(other, DataLoader) else stream).state_dict())
-
-
-@pytest.mark.parametrize("field", ["row", "offset", "document"])
-def test_a_damaged_place_is_refused(paths, field):
-    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
+def test_foreign_and_damaged_states_are_refused(paths):
+    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, shuffle_buffer=4))
     next(iter(loader))
     state = loader.state_dict()
-    state["cursors"]["0"][field] = -1
-    again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
-    with pytest.raises(ValueError, match=f"not a state of this kind.*'{field}': -1"):
-        again.load_state_dict(state)
+    wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
+    wrong += [
+        {**state, "cursors": {"0": {**state["cursors"]["0"], name: -1}}} for name in ("row", "offset", "document")
+    ]
+    for foreign in ({}, None, [], 1.5, *wrong):
+        with pytest.raises(ValueError, match="not a state of this kind"):
+            loader.load_state_dict(foreign)
+    loader.load_state_dict({**state, "cursors": {"0": {"epoch": None}}})
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        next(iter(loader))
+    for tokenizer, length, difference in ((TOKENIZER, 5, "sequence_length: saved 4, now 5"), (OTHER, 4, "tokenizer")):
+        with pytest.raises(PlanMismatch, match=difference):
+            TokenStreamDataLoader(TokenStream(paths, tokenizer, length, shuffle_buffer=4)).load_state_dict(state)
 
 
 def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
