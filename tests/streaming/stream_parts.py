@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
-from nanoset_ref.streaming import Adapter, IterableDataset, TokenStreamDataLoader
+from nanoset_ref.streaming import Adapter, IterableDataset
 
 TokenStream = partial(streaming.TokenStream, append_eod=True)
 
@@ -127,28 +126,15 @@ def tag_worker(elements):
     return (-1 if info is None else info.id, elements)
 
 
-def inputs_and_labels(rows):
-    tokens = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
-    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:].contiguous()}
-
-
 # ---- what a rank of a process group does
 
 
 def deal_and_resume(folder):
-    """Write what this rank reads of 97 numbers, from the start and from step 3."""
+    """Write what this rank reads of 97 numbers, from the start and from step 3, and of a text."""
     torch.distributed.init_process_group("gloo")
     seen = []
     for step in (0, 3):
         dataset = IterableDataset(hparams(3), Numbers(97), start_from_step=step)
         seen.append(list(DataLoader(dataset, 3, num_workers=4, collate_fn=list)))
+    seen.append(ids(TokenStream(Path(folder, "0.jsonl"), TOKENIZER, 3, backend="hf")))
     Path(folder, f"{torch.distributed.get_rank()}.json").write_text(json.dumps(seen))
-
-
-def continue_stream(folder, paths, state):
-    """Write what this rank reads behind `state`."""
-    torch.distributed.init_process_group("gloo")
-    stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=2, shuffle_buffer=8, backend="hf")
-    loader = TokenStreamDataLoader(stream, ids, num_workers=2)
-    loader.load_state_dict(state)
-    Path(folder, f"{torch.distributed.get_rank()}.json").write_text(json.dumps(list(loader)))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Ranks
 from resume_contract import check_resume_contract
-from stream_parts import ByEpoch, Indexed, Numbers, Twins, deal_and_resume, hparams, tag_worker
+from stream_parts import ByEpoch, Indexed, Numbers, Twins, deal_and_resume, hparams, tag_worker, write_text
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -255,9 +255,11 @@ def test_the_trainer_tells_the_rank_unless_it_is_given():
 
 
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
+    write_text(tmp_path, [30])
     Ranks(2, deal_and_resume, (str(tmp_path),), tmp_path / "log").wait()
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    for rank, (whole, resumed) in enumerate(results):
+    for rank, (whole, resumed, rows) in enumerate(results):
         assert whole == deliver([IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)], 4, 3)[0]
         assert resumed == whole[3:]
-    assert sorted(e for whole, _ in results for batch in whole for e in batch) == list(range(96))
+        assert [row[0] for row in rows] == list(range(1 + 3 * rank, 31, 6))
+    assert sorted(e for whole, *_ in results for batch in whole for e in batch) == list(range(96))

@@ -10,9 +10,8 @@ import torch
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranks import Ranks
 from resume_contract import check_resume_contract
-from stream_parts import TOKENIZER, TokenStream, continue_stream, ids, number_tokenizer, write_text
+from stream_parts import TOKENIZER, TokenStream, ids, number_tokenizer, write_text
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
@@ -315,16 +314,3 @@ def test_foreign_and_damaged_states_are_refused(paths):
     for tokenizer, length, difference in ((TOKENIZER, 5, "sequence_length: saved 4, now 5"), (OTHER, 4, "tokenizer")):
         with pytest.raises(PlanMismatch, match=difference):
             TokenStreamDataLoader(TokenStream(paths, tokenizer, length, shuffle_buffer=4)).load_state_dict(state)
-
-
-def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
-    one = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=5, shuffle_buffer=8), ids)
-    taken = [row for batch in itertools.islice(one, 3) for row in batch]
-    arguments = str(tmp_path), [str(path) for path in paths], json.loads(json.dumps(one.state_dict()))
-    Ranks(2, continue_stream, arguments, tmp_path / "log").wait()
-    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    rows = [[row for batch in batches for row in batch] for batches in results]
-    whole = ids(TokenStream(paths, TOKENIZER, 3, shuffle_buffer=8))
-    together = taken + [row for group in zip(*rows, strict=True) for row in group]
-    assert together == whole[: len(together)]
-    assert len(whole) - len(together) < 4

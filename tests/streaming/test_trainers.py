@@ -1,17 +1,15 @@
-"""The datasets under Lightning with two processes, and under the HF Trainer."""
+"""The datasets under Lightning, with two processes."""
 
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
+from stream_parts import Numbers
 from torch.utils.data import DataLoader
 
 from nanoset_ref.streaming import IterableDataset, MapDataset
@@ -108,33 +106,3 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     module.load_state_dict({"epoch": 2, "batches": 9})
     assert module.state_dict() == {"epoch": 2, "batches": 9}
     assert list(module.train_dataloader()) == [[36, 37, 38, 39], [40, 41, 42]]
-
-
-class Tiny(torch.nn.Module):
-    """Keeps what it was shown."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.seen = []
-
-    def forward(self, input_ids, labels):
-        self.seen.append(input_ids[:, 0].tolist())
-        return {"loss": (self.weight - labels.float().mean()).square().sum()}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_hf_trainer_reads_the_stream(tmp_path):
-    from transformers import Trainer, TrainingArguments
-
-    stream = TokenStream(write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8)
-    model = Tiny()
-    arguments = TrainingArguments(
-        str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2, use_cpu=True,
-        report_to=[], save_strategy="no", logging_strategy="no", dataloader_num_workers=2, disable_tqdm=True,
-        dataloader_pin_memory=False, remove_unused_columns=False,
-    )  # fmt: skip
-    Trainer(model, arguments, train_dataset=stream, data_collator=inputs_and_labels).train()
-    expected = DataLoader(stream, 2, collate_fn=inputs_and_labels)
-    stream.seek()
-    assert model.seen == [batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)]
