@@ -104,7 +104,7 @@ def memory(inputs: list[str], folder: Path) -> None:
             print(json.dumps({"text": document.text}), file=out)
     elements = [json.loads(line) for line in lines.read_text().splitlines()]
     print(f"{len(elements)} documents, {lines.stat().st_size / 1e6:.2f} MB of JSON lines")
-    variants = [("list of dicts", ""), ("MapDataset", "")]
+    variants = [("list of dicts", ""), ("MapDataset", ""), ("MapDataset, not in memory", "")]
     for compression in COMPRESSIONS:
         dictionary = CompressedDictionary(compression)
         dictionary.update(enumerate(elements))
@@ -135,8 +135,8 @@ def measure(variant: str, lines: str, dictionary: str) -> tuple[int, float]:
     if variant == "list of dicts":
         with open(lines) as file:
             dataset = [json.loads(line) for line in file]
-    elif variant == "MapDataset":
-        dataset = MapDataset(None, JSONLinesAdapter(None, lines))
+    elif variant.startswith("MapDataset"):
+        dataset = MapDataset(None, JSONLinesAdapter(None, lines), keep_in_memory=variant == "MapDataset")
     elif variant == "CompressedDictionary":
         dataset = CompressedDictionary.load(dictionary)
     else:

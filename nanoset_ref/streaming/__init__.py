@@ -1,6 +1,6 @@
 """Datasets that read and preprocess on the fly: map, compressed, stacked, iterable, and tokenised while streaming."""
 
-from nanoset_ref.streaming.adapters import Adapter, JSONLinesAdapter
+from nanoset_ref.streaming.adapters import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
 from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFormatError
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset
@@ -9,11 +9,14 @@ from nanoset_ref.streaming.stream import TokenStream, TokenStreamDataLoader
 
 __all__ = [
     "Adapter",
+    "CSVAdapter",
     "CompressedDataset",
     "CompressedDictionary",
     "CompressedFormatError",
+    "HuggingFaceAdapter",
     "IterableDataset",
     "JSONLinesAdapter",
+    "LinesAdapter",
     "MapDataset",
     "StackDataset",
     "StreamOptions",

@@ -1,24 +1,27 @@
 """Adapters: where elements come from, and what is done to each.
 
 `__iter__` reads and does no more; `preprocess_line` does the heavy work and runs in the DataLoader's workers. An
-adapter that also has `__len__` and `__getitem__` can seek: an IterableDataset then goes straight to the elements it
-needs, and a resume costs nothing.
+adapter that also has `__len__` and `__getitem__` can seek: datasets then go straight to the elements they need, and a
+resume costs nothing.
 
-`JSONLinesAdapter` can seek. One pass over the file (about a GB per second) finds where its lines begin and end, 16
-bytes each; afterwards a line is one slice of a memory map.
+`LinesAdapter`, `JSONLinesAdapter` and `CSVAdapter` can seek. One pass over the file (about a GB per second) finds where
+its records begin and end, 16 bytes each; afterwards a record is one slice of a memory map.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import mmap
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, require_regular
 from nanoset_ref.storage import identity
@@ -31,10 +34,6 @@ class Adapter(ABC):
 
     Args:
         hparams: anything your subclass wants to find as `self.hparams`.
-
-    For a table of the library `datasets`, `__iter__` returns `iter(dataset)`. A streaming one deals itself out to the
-    workers of a DataLoader, so elements would be dealt twice and most of them lost; read it with
-    `dataset.iter(batch_size=...)`, which does not.
     """
 
     def __init__(self, hparams: Any = None) -> None:
@@ -42,7 +41,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Any]:
-        """All raw elements of one epoch, in the same order every time and in every process."""
+        """All raw elements of one epoch, in the same order every time."""
 
     def preprocess_line(self, line: Any) -> Any:
         """One raw element made ready. Written with `yield`, it makes several elements of one."""
@@ -50,12 +49,12 @@ class Adapter(ABC):
 
 
 def can_index(adapter: Adapter) -> bool:
-    """Does the adapter have `adapter[i]` for the elements its `__iter__` yields?
+    """Does the adapter have `len` and `adapter[i]` for the elements its `__iter__` yields?
 
     A subclass that replaces `__iter__` alone (to filter, say) has taken leave of its parent's index.
     """
     homes = [vars(cls) for cls in type(adapter).__mro__ if {"__getitem__", "__iter__"} & vars(cls).keys()]
-    return "__getitem__" in homes[0]
+    return "__getitem__" in homes[0] and operator.length_hint(adapter, -1) >= 0  # -1: its `len` is a TypeError
 
 
 class FileMap:
@@ -82,8 +81,8 @@ class FileMap:
         return FileMap, (self.path, self.opened)
 
 
-class JSONLinesAdapter(Adapter):
-    """The lines of a UTF-8 text file, each a JSON value; empty lines are none. `preprocess_line` parses them.
+class LinesAdapter(Adapter):
+    """The lines of a UTF-8 text file, without their line ends.
 
     Args:
         hparams: as in Adapter.
@@ -91,25 +90,30 @@ class JSONLinesAdapter(Adapter):
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: on reading a line that is not UTF-8, on preprocessing one that is not JSON.
+        UnicodeDecodeError: on reading a line that is not UTF-8.
     """
+
+    keeps_blank_lines = True
+    quote: str | None = None  # a line end between two of these does not end a record
 
     def __init__(self, hparams: Any, filepath: PathLike) -> None:
         super().__init__(hparams)
         self._file = FileMap(filepath)
         self.filepath = self._file.path
         data = np.frombuffer(self._file.bytes, np.uint8)
-        # a mask of the whole file would be as large as the file
-        pieces = range(0, len(data), PIECE_BYTES)
-        line_ends = [begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord("\n")) for begin in pieces]
-        ends = np.concatenate([*line_ends, [len(data)]])
-        mark = codecs.BOM_UTF8 if self._file.bytes[:3] == codecs.BOM_UTF8 else b""
-        begins = np.insert(ends[:-1] + 1, 0, len(mark))
+        ends = _places(data, "\n")
+        if self.quote:
+            quotes_before = np.searchsorted(_places(data, self.quote), ends)
+            ends = ends[quotes_before % 2 == 0]
+        first = len(codecs.BOM_UTF8) if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
+        begins = np.insert(ends + 1, 0, first)
+        ends = np.append(ends, len(data))
         # "\r\n" is a line end too
         longer = ends > begins
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
-        self._bounds = np.stack([begins, ends], axis=1)[begins < ends]  # where each line begins and ends
+        kept = begins < (len(data) if self.keeps_blank_lines else ends)
+        self._bounds = np.stack([begins, ends], axis=1)[kept]  # where each record begins and ends
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -123,6 +127,111 @@ class JSONLinesAdapter(Adapter):
 
     def preprocess_line(self, line: str) -> Any:
         try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
+            return self.parse(line)
+        except (ValueError, RecursionError, csv.Error) as error:
             raise ValueError(f"{self.filepath}: {line[:80]!r} cannot be read: {error}") from None
+
+    def parse(self, line: str) -> Any:
+        """What a line stands for."""
+        return line
+
+
+class JSONLinesAdapter(LinesAdapter):
+    """A JSON value per line; empty lines are none. The parsing happens in `preprocess_line`.
+
+    Raises:
+        ValueError: on preprocessing a line that is not JSON.
+    """
+
+    keeps_blank_lines = False
+
+    def parse(self, line: str) -> Any:
+        return json.loads(line)
+
+
+class CSVAdapter(LinesAdapter):
+    """Records of separated fields; a quoted field may hold line ends. The parsing happens in `preprocess_line`.
+
+    Args:
+        hparams: as in Adapter.
+        filepath: the file, not compressed.
+        delimiter: between fields; "\\t" for TSV.
+        quotechar: around fields; None where the file has no quoting and a quote is a character like others.
+        header: the first record names the columns, and records become dicts; else they are lists of str.
+
+    A quote belongs around a field, not into the middle of one that has none around it.
+
+    Raises:
+        ValueError: a file without its header; on preprocessing, a record with more or fewer fields than the header.
+    """
+
+    keeps_blank_lines = False
+
+    def __init__(
+        self,
+        hparams: Any,
+        filepath: PathLike,
+        *,
+        delimiter: str = ",",
+        quotechar: str | None = '"',
+        header: bool = True,
+    ) -> None:
+        self.quote = quotechar
+        super().__init__(hparams, filepath)
+        quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
+        self.format: dict[str, Any] = {"delimiter": delimiter, "quotechar": quotechar, "quoting": quoting}
+        self.columns: list[str] | None = None
+        if header:
+            if not len(self):
+                raise ValueError(f"{self.filepath}: an empty file has no header; pass header=False if it has none")
+            self.columns = self.preprocess_line(self[0])
+            self._bounds = self._bounds[1:]
+
+    def parse(self, line: str) -> Any:
+        fields = next(csv.reader([line], **self.format))
+        if self.columns is None:
+            return fields
+        if len(fields) != len(self.columns):
+            raise ValueError(f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}")
+        return dict(zip(self.columns, fields, strict=True))
+
+
+class HuggingFaceAdapter(Adapter):
+    """The rows of a `datasets.Dataset`, which can seek, or of a `datasets.IterableDataset`, which cannot.
+
+    Args:
+        hparams: as in Adapter.
+        dataset: what `datasets.load_dataset(..., split=...)` returns, with or without streaming=True.
+
+    A streaming dataset deals its files out to DataLoader workers on its own accord, which would take elements away from
+    the dealing done here; it is read through its `iter(batch_size=...)`, which does not.
+    """
+
+    def __init__(self, hparams: Any, dataset: Any) -> None:
+        super().__init__(hparams)
+        if not hasattr(dataset, "column_names"):
+            raise TypeError(f"dataset must be a datasets.Dataset or IterableDataset, got {type(dataset).__name__}")
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # TypeError for a streaming dataset
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        for columns in self.dataset.iter(batch_size=256):
+            for row in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, row, strict=True))
+
+    def set_epoch(self, epoch: int) -> None:
+        """A shuffled streaming dataset shuffles anew in every epoch."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+
+
+def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
+    """Where an ASCII character occurs, found piece by piece: a mask of the whole file would be as large as the file."""
+    begins = range(0, len(data), PIECE_BYTES)
+    found = [begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord(character)) for begin in begins]
+    return np.concatenate([np.empty(0, np.int64), *found])

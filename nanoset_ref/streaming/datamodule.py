@@ -30,7 +30,7 @@ class SuperDataModule(LightningDataModule):
     Args:
         hparams: with `batch_size`; also looked at, if there: `iterable` (False), `num_workers` (0), `pin_memory`
             (False), `prefetch_factor`.
-        train_adapter, valid_adapter, test_adapter: one Adapter each, or None.
+        train_adapter, valid_adapter, test_adapter, predict_adapter: one Adapter each, or None.
         collate_fn: elements to a batch.
 
     With a map dataset training is shuffled, and Lightning adds its DistributedSampler; an iterable dataset deals itself
@@ -46,12 +46,14 @@ class SuperDataModule(LightningDataModule):
         train_adapter: Adapter | None = None,
         valid_adapter: Adapter | None = None,
         test_adapter: Adapter | None = None,
+        predict_adapter: Adapter | None = None,
         collate_fn: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
         super().__init__()
         required(hparams, "batch_size")
         self.hyperparameters = hparams  # `hparams` itself is Lightning's
-        self.train_adapter, self.valid_adapter, self.test_adapter = train_adapter, valid_adapter, test_adapter
+        self.train_adapter, self.valid_adapter = train_adapter, valid_adapter
+        self.test_adapter, self.predict_adapter = test_adapter, predict_adapter
         self.collate_fn = collate_fn
         self._start = {"epoch": 0, "batches": 0}
 
@@ -63,6 +65,9 @@ class SuperDataModule(LightningDataModule):
 
     def test_dataloader(self) -> Any:
         return self._loader("test")
+
+    def predict_dataloader(self) -> Any:
+        return self._loader("predict")
 
     def state_dict(self) -> State:
         """{"epoch", "batches"}: where training stands, in batches of one rank; goes into Lightning's checkpoint."""

@@ -21,6 +21,7 @@ and B: `start_from_step` continues a run that had the same ones.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
@@ -30,22 +31,13 @@ from typing import Any
 
 import torch
 
-from nanoset_ref.schedule import Schedule
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.resumable import (
-    State,
-    at_least,
-    check_state,
-    dp_rank_and_size,
-    required,
-    worker_and_workers,
-)
+from nanoset_ref.streaming.resumable import Resumable, State, at_least, required, worker_and_workers
 
-MAX_WORKERS = 1024
 logger = logging.getLogger(__name__)
 
 
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Resumable):
     """The elements of an adapter for this rank and this worker, preprocessed on the way.
 
     Args:
@@ -61,8 +53,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a generator function makes
     several elements of one line; to skip such elements they have to be made, and from the step on at which the first of
     several workers has no more, `start_from_step` is not exact (it warns). `state_dict` and `load_state_dict` are exact
-    there too, in a plain loop and through torchdata's StatefulDataLoader, which saves those of all workers; a state is
-    the same on every rank.
+    there too, in a plain loop and through torchdata's StatefulDataLoader; the state is the same on every rank.
 
     Raises:
         ValueError: hparams without a name or with a value below 1, a negative step or epoch, a state of another layout.
@@ -79,62 +70,32 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         dp_rank: int | None = None,
         dp_size: int | None = None,
     ) -> None:
+        super().__init__(required(hparams, "batch_size"), dp_rank, dp_size, trainer)
         self.hparams, self.adapter = hparams, adapter
-        self.micro_batch_size = required(hparams, "batch_size")
-        self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
         self.start_from_epoch = at_least(0, "start_from_epoch", start_from_epoch)
         steps = at_least(0, "start_from_step", start_from_step or 0)
         # batches that this rank has had in the first epoch: T above
         self._batches_done = steps * required(hparams, "accumulate_grad_batches") if steps else 0
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
-        # Workers are copies that live for one epoch, so the epoch that each of them begins next is in shared memory.
-        self._epochs = torch.full([MAX_WORKERS], start_from_epoch).share_memory_()
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self._place: State = {}  # where the present `for` stands; `_read` moves it along
-        self._loaded: State = {}  # where the next `for` continues
+        self.restart(start_from_epoch)
 
     @property
     def dropped(self) -> int:
         """How many elements at the end of an epoch no rank gets; known when a worker has come to the end."""
         return int(self._dropped)
 
-    def __iter__(self) -> Iterator[Any]:
-        # not a generator: an epoch begins here, not at its first element
-        self._place, self._loaded = self._loaded or self._next_place(), {}
-        worker, _ = worker_and_workers()
-        self._epochs[worker] = self._place["epoch"] + 1
-        return self._read(self._place)
-
-    def state_dict(self) -> State:
-        """Where this process stands (with workers: this worker); JSON-serialisable, and the same on every rank."""
-        return dict(self._loaded or self._place or self._next_place())
-
-    def load_state_dict(self, state: State) -> None:
-        """Let the next `for` continue at a `state_dict`, with as many ranks and workers and the same batch size.
-
-        Raises:
-            PlanMismatch: the state belongs to another layout.
-            ValueError: not a state of such a dataset.
-        """
-        self._loaded = check_state(state, self._next_place())
-
-    def _next_place(self) -> State:
-        """Where this worker begins its next epoch: the part it reads, the next line of the part, and how many of the
-        elements from that line on are done.
-        """
-        worker, workers = worker_and_workers()
-        epoch = int(self._epochs[worker])
+    def first_place(self, epoch: int, worker: int, workers: int) -> State:
+        # the next line of the part, and how many of the elements from that line on are done
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers
         batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
         elements = batches * self.micro_batch_size
-        # a line is an element, or a few: then those that are done have to be made to be skipped
-        line, within = (0, elements) if self._expands else (elements, 0)
-        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
-        return {"epoch": epoch, "part": part, "line": line, "within": within, "plan": layout}
+        if self._expands:
+            return {"part": part, "line": 0, "within": elements}
+        return {"part": part, "line": elements, "within": 0}  # a line is an element: the others need not be read
 
-    def _read(self, place: State) -> Iterator[Any]:
-        """The elements from a place on; moves the place along."""
+    def read(self, place: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(place["epoch"])
         for line in self._lines(place):
@@ -159,7 +120,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         They come in rounds of one element for each worker of each rank, as a micro-batch of that many rows would. In
         the end, lines of the place that were not there count as elements that are done.
         """
-        rounds = Schedule(dp_size=self.dp_size, micro_batch_size=worker_and_workers()[1])
+        rounds = dataclasses.replace(self.schedule, micro_batch_size=worker_and_workers()[1])
         size, line = rounds.micro_step_size, place["line"]
         adapter: Any = self.adapter
         own, last = (rounds.share(0, size, rank)[place["part"]] for rank in (self.dp_rank, self.dp_size - 1))

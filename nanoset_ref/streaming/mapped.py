@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.streaming.adapters import Adapter
+from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
@@ -39,12 +39,27 @@ class MapDataset(_ListLike):
         adapter: read completely here.
         trainer: not needed here; taken because every dataset takes one.
         do_preprocessing: False returns raw elements.
+        keep_in_memory: False asks the adapter for each element instead, which needs an adapter that can index.
+
+    Raises:
+        ValueError: keep_in_memory=False with an adapter that cannot index.
     """
 
-    def __init__(self, hparams: Any, adapter: Adapter, trainer: Any = None, do_preprocessing: bool = True) -> None:
+    def __init__(
+        self,
+        hparams: Any,
+        adapter: Adapter,
+        trainer: Any = None,
+        do_preprocessing: bool = True,
+        *,
+        keep_in_memory: bool = True,
+    ) -> None:
+        if not keep_in_memory and not can_index(adapter):
+            kind = type(adapter).__name__
+            raise ValueError(f"keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; {kind} has none")
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
-        self._lines = list(adapter)
+        self._lines: Any = list(adapter) if keep_in_memory else adapter
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -1,18 +1,102 @@
-"""What streaming datasets share: who reads, which numbers are allowed, and the only judge of saved states."""
+"""What streaming datasets share: who reads what, and one way to save and continue an epoch.
+
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. Where an epoch stands is a *place*, a dict of
+JSON values that the subclass moves along while it reads. A state is a place with the plan it belongs to, and
+`check_state` is the only judge of states, of datasets and of loaders.
+
+With workers, each worker process has a place of its own; torchdata's StatefulDataLoader saves and restores all of them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
 
+import torch
 from torch import distributed
 from torch.utils.data import get_worker_info
 
 from nanoset_ref.dataloader import check_plan
+from nanoset_ref.schedule import Schedule
 
+MAX_WORKERS = 1024
 NO_COUNT = re.compile(r"-|\d{19}")  # below 0, or beyond what a run can read
 State = dict[str, Any]
+
+
+class Resumable(torch.utils.data.IterableDataset[Any]):
+    """Counts the epochs of every worker, and continues one of them from a state.
+
+    A DataLoader starts its workers anew in every epoch from the dataset in the main process, which never iterates
+    itself: a plain counter would be 0 in each of them forever. Shared memory therefore keeps the epoch that each worker
+    begins next, one cell per worker id.
+
+    Args:
+        micro_batch_size: elements per batch of one rank; a DataLoader must use the same.
+        dp_rank, dp_size, trainer: see `dp_rank_and_size`.
+
+    Attributes:
+        schedule: how ranks share elements.
+        plan: what a state must agree with.
+    """
+
+    def __init__(
+        self,
+        micro_batch_size: int,
+        dp_rank: int | None = None,
+        dp_size: int | None = None,
+        trainer: Any = None,
+    ) -> None:
+        self.micro_batch_size = micro_batch_size
+        self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
+        self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
+        self.plan: State = {}
+        self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
+        self._place: State = {}  # where the present `for` stands
+        self._loaded: State = {}  # where the next `for` continues
+
+    def restart(self, epoch: int) -> None:
+        """Let every worker begin `epoch` next."""
+        self._epochs.fill_(epoch)
+        self._place, self._loaded = {}, {}
+
+    def first_place(self, epoch: int, worker: int, workers: int) -> State:
+        """Where one of `workers` workers begins an epoch."""
+        raise NotImplementedError
+
+    def read(self, place: State) -> Iterator[Any]:
+        """The elements from a place on; moves the place along."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        # not a generator: an epoch begins here, not at its first element
+        self._place, self._loaded = self._loaded or self._next_place(), {}
+        worker, _ = worker_and_workers()
+        self._epochs[worker] = self._place["epoch"] + 1
+        return self.read(self._place)
+
+    def state_dict(self) -> State:
+        """Where this process stands (with workers: this worker); JSON-serialisable, and the same on every rank."""
+        return dict(self._loaded or self._place or self._next_place())
+
+    def load_state_dict(self, state: State) -> None:
+        """Let the next `for` continue at a `state_dict`, with as many ranks and workers and the same micro-batch size.
+
+        In another layout a TokenStream continues from a count (see `TokenStream.seek`).
+
+        Raises:
+            PlanMismatch: the state belongs to another plan or layout.
+            ValueError: not a state of such a dataset.
+        """
+        self._loaded = check_state(state, self._next_place())
+
+    def _next_place(self) -> State:
+        worker, workers = worker_and_workers()
+        epoch = int(self._epochs[worker])
+        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
+        return {"epoch": epoch, **self.first_place(epoch, worker, workers), "plan": self.plan | layout}
 
 
 def check_state(state: Any, expected: State) -> State:

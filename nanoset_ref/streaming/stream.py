@@ -16,7 +16,8 @@ share positions as `nanoset_ref.schedule` says. This holds for any number of ran
    most M rows again. Without a cursor the text is encoded from its beginning, with the same result.
 
 Every batch of a TokenStreamDataLoader brings along the cursors of its worker, so a resume with any number of ranks,
-workers and any micro-batch size goes on at once.
+workers and any micro-batch size goes on at once. torchdata's StatefulDataLoader works with a TokenStream as well; it
+keeps a state per worker instead and needs as many ranks and workers as before.
 """
 
 from __future__ import annotations
@@ -32,21 +33,22 @@ from typing import Any
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nanoset_ref.files import PathLike
-from nanoset_ref.schedule import Schedule, worker_item
+from nanoset_ref.schedule import worker_item
 from nanoset_ref.streaming.packed import Cursor, StreamOptions, shuffled_rows
-from nanoset_ref.streaming.resumable import State, at_least, check_state, dp_rank_and_size, worker_and_workers
+from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
 PROBE_DOCUMENTS = 64
-NOT_IN_PLAN = ("micro_batch_size", "backend")  # they change neither the ids nor their order
+Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
+NOT_IN_PLAN = ("micro_batch_size", "backend")  # they change neither the ids nor their order
 
 
-class TokenStream(IterableDataset[Row]):
+class TokenStream(Resumable):
     """Packed rows of sequence_length + 1 tokens, for one rank.
 
     Args:
@@ -58,8 +60,7 @@ class TokenStream(IterableDataset[Row]):
             fields of `StreamOptions`, which explains them.
 
     Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch that are too few for all ranks are left out. Workers
-    encode on one thread each: they are the parallelism. Every `for` begins where `seek` was last told to, at first at
-    the beginning of epoch 0; the next epoch is `seek(1)`. A TokenStreamDataLoader does that by itself.
+    encode on one thread each: they are the parallelism. Position ids are the collator's (`documents` with an eod_id).
 
     Raises:
         ValueError: an argument out of its range; while reading, a text too short for one row or with too few blocks.
@@ -78,8 +79,7 @@ class TokenStream(IterableDataset[Row]):
         **options: Any,
     ) -> None:
         self.options = StreamOptions(sequence_length=sequence_length, **options)
-        self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size)
-        self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=self.options.micro_batch_size)
+        super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
         self.source = text if isinstance(text, TextSource) else open_text(text)
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         vocabulary = sorted(self.tokenizer.get_vocab().items())
@@ -98,7 +98,7 @@ class TokenStream(IterableDataset[Row]):
         epoch_began_at: int = 0,
         cursors: Mapping[str, dict[str, int]] | None = None,
     ) -> None:
-        """Let every `for` from now on begin at a count, with any number of ranks and workers.
+        """Let the next `for` begin at a count, with any number of ranks and workers.
 
         Args:
             epoch: from 0.
@@ -112,32 +112,37 @@ class TokenStream(IterableDataset[Row]):
             "consumed_train_samples": at_least(epoch_began_at, "consumed_train_samples", consumed_train_samples),
             "cursors": dict(cursors or {}),
         }
-        self.cursors = self.start["cursors"]
+        self.restart(epoch)
 
-    def __iter__(self) -> Iterator[Row]:
-        epoch, self.cursors = self.start["epoch"], self.start["cursors"]
-        begin = self.start["consumed_train_samples"] - self.start["epoch_began_at"]
+    def first_place(self, epoch: int, worker: int, workers: int) -> State:
+        # `taken` counts the rows that this worker has made since the count
+        start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
+        return {**start, "epoch": epoch, "taken": 0}
+
+    def read(self, place: State) -> Iterator[Row]:
+        begin = place["consumed_train_samples"] - place["epoch_began_at"]
         encoder = self._encoder()
         worker, workers = worker_and_workers()
         shards: dict[int, Iterator[Any]] = {}
-        for taken in count():
-            item = worker_item(taken, worker, workers, self.options.micro_batch_size)
+        for taken in count(place["taken"]):
+            item = worker_item(taken, worker, workers, self.micro_batch_size)
             position, last_of_group = (
                 self.schedule.position_at(begin, rank, item) for rank in (self.dp_rank, self.dp_size - 1)
             )
             index, number = divmod(position, self.options.shards)
             if number not in shards:
-                cursor = Cursor(**{"epoch": epoch} | self.cursors.get(str(number), {}))
+                cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
                 cursor = Cursor(*map(operator.index, cursor))  # a TypeError where a damaged state has no integers
                 if cursor.row > index:
-                    cursor = Cursor(epoch=epoch)
+                    cursor = Cursor(epoch=place["epoch"])
                 shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
             found = _row_at(index, shards[number])
             alone = self.options.repeat or position == last_of_group
             if found is None or not (alone or _row_at(last_of_group, shards[number])):
                 return  # the last group of ranks is not complete
             _, cursor_of_window, ids = found
-            self.cursors = {**self.cursors, str(number): cursor_of_window}
+            place["taken"] = taken + 1
+            place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
             yield {"input_ids": ids}
 
     def _encoder(self) -> Encoder:
@@ -172,7 +177,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
         self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any] = default_collate, **options: Any
     ) -> None:
         options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
-        super().__init__(stream, stream.options.micro_batch_size, persistent_workers=False, **options)
+        super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
         self.stream, self._start = stream, dict(stream.start)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -182,8 +187,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
             start["consumed_train_samples"] += self.stream.schedule.micro_step_size
             start["cursors"] = start["cursors"] | cursors
             yield batch
-        consumed = start["consumed_train_samples"]
-        self._start = {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
+        self._start = next_epoch(start)
 
     def state_dict(self) -> State:
         """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: good on every rank, JSON.
@@ -204,14 +208,20 @@ class TokenStreamDataLoader(DataLoader[Any]):
         del self._start["plan"]
 
 
+def next_epoch(start: State) -> State:
+    """Where the epoch begins that follows the one of `start`."""
+    consumed = start["consumed_train_samples"]
+    return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
+
+
 def _row_at(index: int, rows: Iterator[Any]) -> Any:
     """Row `index` of a shard, which lies ahead, with all that comes with it; None after the last one."""
     return next((found for found in rows if found[0] == index), None)
 
 
-def _with_cursors(stream: TokenStream, collate_fn: Callable[[list[Row]], Any], rows: Any) -> tuple[Any, State]:
+def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
     """A batch, and where the stream of this process stands after it.
 
     A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
-    return collate_fn(rows), stream.cursors
+    return collate_fn(rows), stream.state_dict()["cursors"]

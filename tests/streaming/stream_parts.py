@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
@@ -124,6 +125,11 @@ def tag_worker(elements):
     """(worker id, elements)"""
     info = torch.utils.data.get_worker_info()
     return (-1 if info is None else info.id, elements)
+
+
+def inputs_and_labels(rows):
+    tokens = torch.from_numpy(np.stack([row["input_ids"] for row in rows]))
+    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:].contiguous()}
 
 
 # ---- what a rank of a process group does

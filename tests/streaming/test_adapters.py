@@ -1,67 +1,110 @@
 """Adapters: what they read, and that an index answers as the iteration does."""
 
-import json
+import csv
+import io
 import pickle
 
+import datasets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.streaming import Adapter, JSONLinesAdapter, adapters
+from nanoset_ref.streaming import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
 from nanoset_ref.streaming.adapters import can_index
 
 
-@settings(deadline=None, max_examples=100)
-@given(
-    st.lists(st.sampled_from(["", "1", '"à 😀"', '{"a": [1, 2]}']), max_size=6),
-    st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(["", "\ufeff"]),
-    st.booleans(),
+def write(tmp_path, text):
+    path = tmp_path / "file.txt"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def ready(adapter):
+    return [adapter.preprocess_line(line) for line in adapter]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a\nb\n", ["a", "b"]),
+        ("a\r\n\r\nb\n\n", ["a", "", "b", ""]),
+        ("\ufeffà\n😀", ["à", "😀"]),
+    ],
 )
-def test_lines_are_found_by_index_as_in_order_and_parsed_late(tmp_path_factory, lines, line_end, mark, closed):
-    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
-    path.write_bytes((mark + line_end.join(lines) + line_end * closed).encode())
-    expected = [line for line in lines if line]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(adapters, "PIECE_BYTES", 5)
-        adapter = JSONLinesAdapter(None, path)
-    assert list(adapter) == expected == [adapter[k] for k in range(len(adapter))]
-    assert list(map(adapter.preprocess_line, adapter)) == list(map(json.loads, expected))
+def test_lines(tmp_path, text, lines):
+    adapter = LinesAdapter(None, write(tmp_path, text))
+    assert list(adapter) == lines == [adapter[i] for i in range(len(adapter))]
     assert can_index(adapter)
 
 
-def test_a_broken_line_is_an_error_with_its_file_when_it_is_preprocessed(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"a": 1}\nbroken\n' + "[" * 100_000)
-    adapter = JSONLinesAdapter(None, path)
-    assert adapter.preprocess_line(adapter[-3]) == {"a": 1}
-    for line, message in ((adapter[1], "a.jsonl: 'broken' cannot be read: Expecting"), (adapter[2], "recursion depth")):
-        with pytest.raises(ValueError, match=message):
-            adapter.preprocess_line(line)
-    with pytest.raises(FileNotFoundError):
-        JSONLinesAdapter(None, tmp_path / "none.jsonl")
+def test_json_lines_are_parsed_late_and_blank_lines_are_none(tmp_path):
+    adapter = JSONLinesAdapter(None, write(tmp_path, '{"a": 1}\n\n{"a": 2}\nbroken\n'))
+    assert list(adapter) == ['{"a": 1}', '{"a": 2}', "broken"]
+    assert adapter.preprocess_line(adapter[-2]) == {"a": 2}
+    with pytest.raises(ValueError, match="'broken' cannot be read: Expecting value"):
+        ready(adapter)
 
 
-def test_line_adapters_can_be_sent_to_other_processes_while_the_file_is_the_same(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("1\n2\n")
-    adapter = JSONLinesAdapter({"a": 1}, path)
-    sent = pickle.dumps(adapter)
-    again = pickle.loads(sent)
+FIELDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(FIELDS, min_size=2, max_size=2), max_size=6), st.sampled_from(",\t;"))
+def test_csv_records_are_what_the_csv_module_reads(tmp_path_factory, rows, delimiter):
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter).writerows([["first", "second\nname"], *rows])
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(out.getvalue().encode())
+    assert ready(CSVAdapter(None, path, delimiter=delimiter, header=False)) == [["first", "second\nname"], *rows]
+    adapter = CSVAdapter(None, path, delimiter=delimiter)
+    assert ready(adapter) == [{"first": a, "second\nname": b} for a, b in rows]
+    assert len(adapter) == len(rows)
+
+
+def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
+    path = write(tmp_path, 'a\tb\n5" pipe\tx\n')
+    assert ready(CSVAdapter(None, path, delimiter="\t", quotechar=None)) == [{"a": '5" pipe', "b": "x"}]
+    with pytest.raises(ValueError, match=r"3 fields for the 2 columns \['a', 'b'\]"):
+        ready(CSVAdapter(None, write(tmp_path, "a,b\n1,2,3\n")))
+    with pytest.raises(ValueError, match="pass header=False"):
+        CSVAdapter(None, write(tmp_path, ""))
+    with pytest.raises(ValueError, match="cannot be read"):
+        ready(CSVAdapter(None, write(tmp_path, "a,b\n" + "x" * 200_000 + ",2\n")))
+
+
+def test_line_adapters_can_be_sent_to_other_processes(tmp_path):
+    adapter = JSONLinesAdapter({"a": 1}, write(tmp_path, "1\n2\n"))
+    again = pickle.loads(pickle.dumps(adapter))
     assert (list(again), again.hparams) == (["1", "2"], {"a": 1})
-    path.write_text("longer\n")
-    with pytest.raises(ValueError, match=r"a\.jsonl was replaced"):
+    sent = pickle.dumps(adapter)
+    write(tmp_path, "longer\n")
+    with pytest.raises(ValueError, match="was replaced"):
         pickle.loads(sent)
+    with pytest.raises(FileNotFoundError):
+        LinesAdapter(None, tmp_path / "none.txt")
+
+
+def test_hugging_face_datasets_map_and_streaming():
+    rows = [{"text": f"t{k}", "n": k} for k in range(300)]
+    mapped = HuggingFaceAdapter(None, datasets.Dataset.from_list(rows))
+    assert list(mapped) == rows
+    assert (can_index(mapped), len(mapped), mapped[7]) == (True, 300, rows[7])
+    streamed = HuggingFaceAdapter(None, datasets.Dataset.from_list(rows).to_iterable_dataset())
+    assert list(streamed) == rows
+    assert not can_index(streamed)
+    with pytest.raises(TypeError, match=r"datasets\.Dataset or"):
+        HuggingFaceAdapter(None, rows)
 
 
 def test_a_subclass_with_its_own_iteration_has_no_index(tmp_path):
-    class Filtered(JSONLinesAdapter):
+    class Filtered(LinesAdapter):
         def __iter__(self):
-            return (line for line in super().__iter__() if line != "0")
+            return (line for line in super().__iter__() if line)
 
-    path = tmp_path / "a.jsonl"
-    path.write_text("1\n0\n2\n")
-    assert list(Filtered(None, path)) == ["1", "2"]
+    path = write(tmp_path, "a\n\nb\n")
+    assert list(Filtered(None, path)) == ["a", "b"]
     assert not can_index(Filtered(None, path))
     with pytest.raises(TypeError, match="abstract"):
         Adapter()

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 from unittest import mock
 
+import datasets
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import plain
 from nanoset_ref.dataloader import PlanMismatch
-from nanoset_ref.streaming import IterableDataset
+from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, JSONLinesAdapter
 
 CASES = [f"t{number:02}" for number in range(16)]
 
@@ -225,6 +226,16 @@ def test_it_keeps_the_resume_contract(workers, make, options):
 
 
 # ---- arguments, ranks
+
+
+def test_every_source_is_dealt_alike(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {k}}}\n' for k in range(31)))
+    rows = datasets.Dataset.from_dict({"n": list(range(31))})
+    adapters = JSONLinesAdapter(None, tmp_path / "a.jsonl"), HuggingFaceAdapter(None, rows)
+    for adapter in (*adapters, HuggingFaceAdapter(None, rows.to_iterable_dataset(num_shards=3))):
+        dataset = IterableDataset(hparams(), adapter, dp_rank=1, dp_size=2)
+        loader = DataLoader(dataset, 1, num_workers=2, collate_fn=list)
+        assert [element["n"] for (element,) in loader] == list(range(1, 30, 2))
 
 
 def test_wrong_arguments_say_what_is_right():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from resume_contract import check_resume_contract
-from stream_parts import Scaled
+from stream_parts import Indexed, Scaled
 from torch.utils.data import DataLoader
 
 from nanoset_ref.dataloader import NanosetDataLoader
@@ -39,6 +39,12 @@ def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
     assert (dataset[1:-1], dataset[::-2]) == ([1, 2, 3, 4], [5, 3, 1])
     batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
     assert batches == [stack[:4], stack[4:]] == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
+
+
+def test_not_in_memory_asks_an_adapter_that_can_index():
+    assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
+        MapDataset(None, Scaled(4), keep_in_memory=False)
 
 
 @pytest.mark.parametrize("kind", ["map", "compressed", "stack"])

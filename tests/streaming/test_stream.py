@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from stream_parts import TOKENIZER, TokenStream, ids, number_tokenizer, write_text
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
 from nanoset_ref.collator import DataCollatorForCLM
 from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -119,13 +121,22 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
     assert len(orders) == 16
     assert all(sorted(order) == list(range(50)) for order in orders)
     stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=20)
-    loader = TokenStreamDataLoader(stream, ids)
-    epochs = [[row for batch in loader for row in batch] for _ in range(2)]
-    assert epochs[0] != epochs[1]
-    assert sorted(epochs[0]) == sorted(epochs[1])
-    for number, rows in enumerate(epochs):
-        stream.seek(number)
-        assert ids(stream) == ids(stream) == rows
+    first, second = ids(stream), ids(stream)
+    assert first != second
+    assert sorted(first) == sorted(second)
+    stream.seek(1)
+    assert ids(stream) == second
+
+
+def test_position_ids_come_from_the_collator_and_begin_again_in_each_document(paths):
+    collator = DataCollatorForCLM(7, 0, 0, 0, documents=DocumentOptions(eod_id=EOS, reset_position_ids=True))
+    for batch in TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 7, micro_batch_size=3), collator, num_workers=1):
+        for row, positions in zip(batch["input_ids"].tolist(), batch["position_ids"].tolist(), strict=True):
+            expected, position = [], 0
+            for token in row:
+                expected.append(position)
+                position = 0 if token == EOS else position + 1
+            assert positions == expected
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
@@ -136,7 +147,7 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
     # the tokens up to the end of each document
     ends = list(itertools.accumulate(len(text.split()) + 1 for text in texts))
     begun = TokenStream(paths, TOKENIZER, 4)
-    cursors = [begun.cursors["0"] for _ in begun]
+    cursors = [begun.state_dict()["cursors"]["0"] for _ in begun]
     assert len({cursor["block"] for cursor in cursors}) > 5
     assert max(cursor["offset"] for cursor in cursors) > 30
     for row, cursor in enumerate(cursors):
@@ -162,11 +173,11 @@ def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, mon
     else:
         source.write_bytes({"gz": gzip, "zst": zstandard}[kind].compress(lines))
     for shuffle_buffer in (0, 5):
-        begun = TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        begun, again = (TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2))
         taken = ids(begun, 33)
-        assert begun.cursors["0"]["block"] > 1
-        begun.seek(0, 33, cursors=begun.cursors)
-        assert taken + ids(begun) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
+        assert begun.state_dict()["cursors"]["0"]["block"] > 1
+        again.load_state_dict(begun.state_dict())
+        assert taken + ids(again) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
 
 
 # ---- resume
@@ -192,22 +203,36 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
     check_resume_contract(factory, positions_of, len(order), epochs=epochs, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 11}, {"shards": 3}, {"shards": 3, "shuffle_buffer": 4}])
-def test_a_stream_without_end_continues_mid_document_and_mid_buffer(paths, options):
-    def loader(workers=0, state=None):
-        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, repeat=True, backend="hf", **options)
-        new = TokenStreamDataLoader(stream, ids, num_workers=workers)
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (0, {}),
+        (3, {"shuffle_buffer": 11}),
+        (2, {"repeat": True}),
+        (0, {"shards": 3, "repeat": True}),
+        (2, {"shards": 3, "repeat": True, "shuffle_buffer": 4}),
+    ],
+)
+def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, workers, options):
+    endless = options.get("repeat", False)
+
+    def loader(state=None):
+        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options)
+        new = StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
         if state is not None:
             new.load_state_dict(json.loads(json.dumps(state)))
         return new
 
-    whole = list(itertools.islice(loader(), 40))
-    for stop in (1, 27):  # in the first pass of the shards, and in the second one
-        first = loader(2)
+    reference = loader()
+    whole = list(itertools.islice(reference, 40 if endless else None))
+    for stop in (1, 27 if endless else 4):  # in the first pass of the shards, and in the second one
+        first = loader()
         taken = list(itertools.islice(first, stop))
-        second = loader(0, first.state_dict())
+        second = loader(first.state_dict())
         taken += list(itertools.islice(second, 2))
-        assert taken + list(itertools.islice(loader(3, second.state_dict()), 38 - stop)) == whole
+        third = loader(second.state_dict())
+        assert taken + list(itertools.islice(third, 40 - len(taken) if endless else None)) == whole
+    assert endless or list(third) == list(reference)  # the second epoch
 
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
@@ -228,7 +253,7 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
         assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
     stream = TokenStream(paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True)
     assert ids(stream, 50) == expected[1:100:2]
-    assert set(stream.cursors) == {"1", "3"}  # a rank reads its own shards only
+    assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
 
 
 def test_repeat_begins_the_text_again(paths):
@@ -287,7 +312,7 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
 def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "1 2 3"}\n{"body": "4 5"}\n')
-    text = open_text(path, column="body")
+    text = open_text(str(path), column="body")
     assert ids(streaming.TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, 4, 5]]
     assert caplog.text.count("nothing is put between documents") == 1
     caplog.clear()
@@ -298,19 +323,24 @@ def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
 
 
 def test_foreign_and_damaged_states_are_refused(paths):
-    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, shuffle_buffer=4))
+    stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4)
+    loader = TokenStreamDataLoader(stream)
     next(iter(loader))
-    state = loader.state_dict()
-    wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
-    wrong += [
-        {**state, "cursors": {"0": {**state["cursors"]["0"], name: -1}}} for name in ("row", "offset", "document")
-    ]
-    for foreign in ({}, None, [], 1.5, *wrong):
-        with pytest.raises(ValueError, match="not a state of this kind"):
-            loader.load_state_dict(foreign)
-    loader.load_state_dict({**state, "cursors": {"0": {"epoch": None}}})
+    for own in (stream, loader):
+        state = own.state_dict()
+        wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
+        cursor = loader.state_dict()["cursors"]["0"]
+        wrong += [{**state, "cursors": {"0": {**cursor, field: -1}}} for field in ("row", "offset", "document")]
+        for foreign in ({}, None, [], 1.5, *wrong):
+            with pytest.raises(ValueError, match="not a state of this kind"):
+                own.load_state_dict(foreign)
+    for other, saved, difference in (
+        (TokenStream(paths, TOKENIZER, 5, shuffle_buffer=4), stream, "sequence_length: saved 4, now 5"),
+        (TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4, dp_rank=0, dp_size=2), stream, "dp_size: saved 1, now 2"),
+        (TokenStreamDataLoader(TokenStream(paths, OTHER, 4, shuffle_buffer=4)), loader, "tokenizer"),
+    ):
+        with pytest.raises(PlanMismatch, match=difference):
+            other.load_state_dict(saved.state_dict())
+    loader.load_state_dict({**loader.state_dict(), "cursors": {"0": {"epoch": None}}})
     with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
         next(iter(loader))
-    for tokenizer, length, difference in ((TOKENIZER, 5, "sequence_length: saved 4, now 5"), (OTHER, 4, "tokenizer")):
-        with pytest.raises(PlanMismatch, match=difference):
-            TokenStreamDataLoader(TokenStream(paths, tokenizer, length, shuffle_buffer=4)).load_state_dict(state)

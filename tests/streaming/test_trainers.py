@@ -1,15 +1,17 @@
-"""The datasets under Lightning, with two processes."""
+"""The datasets under Lightning with two processes, and under the HF Trainer."""
 
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from stream_parts import Numbers
+import torch
+from stream_parts import TOKENIZER, Numbers, TokenStream, inputs_and_labels, write_text
 from torch.utils.data import DataLoader
 
 from nanoset_ref.streaming import IterableDataset, MapDataset
@@ -88,11 +90,12 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     from nanoset_ref.streaming.datamodule import SuperDataModule
 
     sizes = SimpleNamespace(batch_size=4, num_workers=0)
-    module = SuperDataModule(sizes, Numbers(43), Numbers(7), Numbers(5), collate_fn=list)
+    module = SuperDataModule(sizes, Numbers(43), *map(Numbers, (7, 5, 3)), collate_fn=list)
     shuffled = [number for batch in module.train_dataloader() for number in batch]
     assert sorted(shuffled) == list(range(43)) != shuffled
     assert list(module.val_dataloader()) == [[0, 1, 2, 3], [4, 5, 6]]
     assert list(module.test_dataloader()) == [[0, 1, 2, 3], [4]]
+    assert list(module.predict_dataloader()) == [[0, 1, 2]]
     assert isinstance(module.train_dataloader().dataset, MapDataset)
     with pytest.raises(ValueError, match="has no train_adapter"):
         SuperDataModule(sizes).train_dataloader()
@@ -106,3 +109,33 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     module.load_state_dict({"epoch": 2, "batches": 9})
     assert module.state_dict() == {"epoch": 2, "batches": 9}
     assert list(module.train_dataloader()) == [[36, 37, 38, 39], [40, 41, 42]]
+
+
+class Tiny(torch.nn.Module):
+    """Keeps what it was shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.seen = []
+
+    def forward(self, input_ids, labels):
+        self.seen.append(input_ids[:, 0].tolist())
+        return {"loss": (self.weight - labels.float().mean()).square().sum()}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hf_trainer_reads_the_stream(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    stream = TokenStream(write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8)
+    model = Tiny()
+    arguments = TrainingArguments(
+        str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2, use_cpu=True,
+        report_to=[], save_strategy="no", logging_strategy="no", dataloader_num_workers=2, disable_tqdm=True,
+        dataloader_pin_memory=False, remove_unused_columns=False,
+    )  # fmt: skip
+    Trainer(model, arguments, train_dataset=stream, data_collator=inputs_and_labels).train()
+    expected = DataLoader(stream, 2, collate_fn=inputs_and_labels)
+    stream.seek()
+    assert model.seen == [batch["input_ids"][:, 0].tolist() for batch in islice(expected, 10)]
