@@ -44,7 +44,7 @@ class Adapter(ABC):
         """All raw elements of one epoch, in the same order every time."""
 
     def preprocess_line(self, line: Any) -> Any:
-        """One raw element made ready. A generator stands for several elements."""
+        """One raw element made ready. Written with `yield`, it makes several elements of one."""
         return line
 
 

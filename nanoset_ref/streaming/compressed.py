@@ -23,6 +23,7 @@ import lzma
 import operator
 import struct
 import zlib
+from array import array
 from bisect import bisect_left
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +32,6 @@ from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
@@ -230,21 +229,25 @@ class CompressedFile(Mapping[int, bytes]):
 
     def __init__(self, filepath: PathLike) -> None:
         self._file, self.path = FileMap(filepath), filepath
-        length = int.from_bytes(self._file.bytes[:4], "little")
+        data = self._file.bytes
+        length = int.from_bytes(data[:4], "little")
         try:
-            header = json.loads(self._file.bytes[4 : 4 + min(length, MAX_HEADER_BYTES)])
+            header = json.loads(data[4 : 4 + min(length, MAX_HEADER_BYTES)])
             self.compression = _known(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
-        data = np.frombuffer(self._file.bytes, np.uint8)
-        starts = _record_starts(data, 4 + length)
-        if starts[-1] != len(data):
-            raise CompressedFormatError(f"{filepath}: the record at byte {starts[-1]} is damaged or cut off")
-        keys = data[starts[:-1, None] + np.arange(4, 8)].view("<i4")[:, 0]
+        keys, starts, at = array("i"), array("q"), 4 + length
+        while at != len(data):
+            length, key = RECORD.unpack(data[at : at + RECORD.size].ljust(RECORD.size, b"\0"))
+            if length < 4 or at + 4 + length > len(data):
+                raise CompressedFormatError(f"{filepath}: the record at byte {at} is damaged or cut off")
+            keys.append(key)
+            starts.append(at)
+            at += 4 + length
         _refuse_repeated(keys, filepath)
         # by key: memory is 12 bytes per value
         order = np.argsort(keys)
-        self._keys, self._starts = keys[order], starts[order]
+        self._keys, self._starts = np.array(keys)[order], np.array(starts)[order]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -259,19 +262,6 @@ class CompressedFile(Mapping[int, bytes]):
         start = int(self._starts[place])
         length, _ = RECORD.unpack_from(self._file.bytes, start)
         return self._file.bytes[start + RECORD.size : start + 4 + length]
-
-
-@njit(cache=True)
-def _record_starts(data: NDArray[np.uint8], at: int) -> NDArray[np.int64]:
-    """Where each record begins, and after them where the first damaged one does: the end of a file that is whole."""
-    starts = [at]
-    while at + 8 <= len(data):
-        length = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
-        if length < 4 or at + 4 + length > len(data):
-            break
-        at += 4 + length
-        starts.append(at)
-    return np.array(starts)
 
 
 def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]) -> None:

@@ -28,10 +28,9 @@ class SuperDataModule(LightningDataModule):
     """Adapters in, DataLoaders out.
 
     Args:
-        hparams: with `batch_size`; also looked at, if there: `val_batch_size`, `test_batch_size`, `predict_batch_size`
-            (batch_size by default), `iterable` (False), `num_workers` (0), `pin_memory` (False), `prefetch_factor`.
-        train_adapter, valid_adapter, predict_adapter: one Adapter each, or None.
-        test_adapter: one Adapter or a list of them.
+        hparams: with `batch_size`; also looked at, if there: `iterable` (False), `num_workers` (0), `pin_memory`
+            (False), `prefetch_factor`.
+        train_adapter, valid_adapter, test_adapter, predict_adapter: one Adapter each, or None.
         collate_fn: elements to a batch.
 
     With a map dataset training is shuffled, and Lightning adds its DistributedSampler; an iterable dataset deals itself
@@ -46,7 +45,7 @@ class SuperDataModule(LightningDataModule):
         hparams: Any,
         train_adapter: Adapter | None = None,
         valid_adapter: Adapter | None = None,
-        test_adapter: Adapter | list[Adapter] | None = None,
+        test_adapter: Adapter | None = None,
         predict_adapter: Adapter | None = None,
         collate_fn: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
@@ -58,18 +57,17 @@ class SuperDataModule(LightningDataModule):
         self.collate_fn = collate_fn
         self._start = {"epoch": 0, "batches": 0}
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        return self._loader("train", self.train_adapter, "batch_size", **self._start)
+    def train_dataloader(self) -> Any:
+        return self._loader("train", **self._start)
 
-    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
-        return [] if self.valid_adapter is None else self._loader("valid", self.valid_adapter, "val_batch_size")
+    def val_dataloader(self) -> Any:
+        return [] if self.valid_adapter is None else self._loader("valid")
 
-    def test_dataloader(self) -> list[DataLoader[Any]]:
-        adapters = self.test_adapter if isinstance(self.test_adapter, list) else [self.test_adapter]
-        return [self._loader("test", adapter, "test_batch_size") for adapter in adapters]
+    def test_dataloader(self) -> Any:
+        return self._loader("test")
 
-    def predict_dataloader(self) -> DataLoader[Any]:
-        return self._loader("predict", self.predict_adapter, "predict_batch_size")
+    def predict_dataloader(self) -> Any:
+        return self._loader("predict")
 
     def state_dict(self) -> State:
         """{"epoch", "batches"}: where training stands, in batches of one rank; goes into Lightning's checkpoint."""
@@ -85,16 +83,17 @@ class SuperDataModule(LightningDataModule):
     def load_state_dict(self, state_dict: State) -> None:
         self._start = check_state(state_dict, self._start)
 
-    def _loader(self, name: str, adapter: Adapter | None, size: str, epoch: int = 0, batches: int = 0) -> Any:
+    def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:
+        adapter = getattr(self, f"{name}_adapter")
         if adapter is None:
             raise ValueError(f"SuperDataModule has no {name}_adapter; pass one to use this loader")
         hparams = self.hyperparameters
-        batch_size = getattr(hparams, size, hparams.batch_size)
-        options = {name: getattr(hparams, name) for name in LOADER_OPTIONS if hasattr(hparams, name)}
+        options = {key: getattr(hparams, key) for key in LOADER_OPTIONS if hasattr(hparams, key)}
         if getattr(hparams, "iterable", False):
             # one batch per step: the count is one of batches
-            per_batch = SimpleNamespace(batch_size=batch_size, accumulate_grad_batches=1)
-            stream = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
-            return DataLoader(stream, batch_size, collate_fn=self.collate_fn, **options)
-        dataset = MapDataset(hparams, adapter, self.trainer)
-        return DataLoader(dataset, batch_size, name == "train", collate_fn=self.collate_fn, **options)
+            per_batch = SimpleNamespace(batch_size=hparams.batch_size, accumulate_grad_batches=1)
+            dataset: Any = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
+        else:
+            dataset = MapDataset(hparams, adapter, self.trainer)
+            options["shuffle"] = name == "train"
+        return DataLoader(dataset, hparams.batch_size, collate_fn=self.collate_fn, **options)

@@ -27,7 +27,6 @@ import logging
 from collections.abc import Iterator
 from itertools import count, islice
 from operator import itemgetter
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -100,19 +99,12 @@ class IterableDataset(Resumable):
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(place["epoch"])
         for line in self._lines(place):
-            element = self.adapter.preprocess_line(line)
-            if not isinstance(element, GeneratorType):
-                place["line"] += 1
-                yield element
-                continue
-            if self._batches_done and place["epoch"] == self.start_from_epoch and not self._expands:
-                name = type(self.adapter).__name__
-                raise ValueError(f"start_from_step counts lines here; write {name}.preprocess_line with yield")
+            made = self.adapter.preprocess_line(line)
             number = 0
-            for number, piece in enumerate(element, 1):
+            for number, element in enumerate(made if self._expands else [made], 1):
                 if number > place["within"]:
                     place["within"] = number
-                    yield piece
+                    yield element
             place["line"] += 1
             place["within"] -= number
         if place["within"] >= self.micro_batch_size:  # the last batch counted as done was never there

@@ -6,6 +6,7 @@ All three behave like lists: negative indices and slices work, an index outside 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,18 @@ from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
-class _ListLike(Dataset[Any]):
-    """A Dataset that answers every index a list answers; a subclass gives `_length` and `_at(place)`."""
+class _ListLike(Dataset[Any], ABC):
+    """A Dataset that answers every index a list answers; a subclass gives `__len__` and `_at(place)`."""
 
-    _length: int
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def _at(self, place: int) -> Any:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return self._length
+    @abstractmethod
+    def _at(self, place: int) -> Any: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self._at(place) for place in range(self._length)[index]]
-        if not -self._length <= index < self._length:
-            raise IndexError(f"index {index} is outside {self!r}")
-        return self._at(index % self._length)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} elements)"
+        places = range(len(self))[index]
+        return [self._at(place) for place in places] if isinstance(places, range) else self._at(places)
 
 
 class MapDataset(_ListLike):
@@ -67,7 +60,9 @@ class MapDataset(_ListLike):
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
         self._lines: Any = list(adapter) if keep_in_memory else adapter
-        self._length = len(self._lines)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def _at(self, place: int) -> Any:
         line = self._lines[place]
@@ -91,8 +86,10 @@ class CompressedDataset(_ListLike):
         if not isinstance(source, CompressedDictionary):
             source = CompressedDictionary.open(source)
         self.hparams, self.dictionary = hparams, source
-        self._length = len(source)
-        self._keys = np.sort(np.fromiter(source, np.int32, self._length))
+        self._keys = np.sort(np.fromiter(source, np.int32, len(source)))
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def _at(self, place: int) -> Any:
         return self.dictionary[int(self._keys[place])]
@@ -102,21 +99,19 @@ class StackDataset(_ListLike):
     """`zip` for datasets: index i gives the tuple of their i-th elements; as long as the shortest.
 
     Args:
-        datasets: each with `len` and an index. A warning says so when their lengths differ.
-
-    Raises:
-        ValueError: no dataset.
+        datasets: at least one, each with `len` and an index. A warning says so when their lengths differ.
     """
 
     def __init__(self, *datasets: Any) -> None:
-        if not datasets:
-            raise ValueError("StackDataset needs at least one dataset")
         self.datasets = datasets
         lengths = [len(dataset) for dataset in datasets]
         self._length = min(lengths)
         if self._length < max(lengths):
             message = f"the datasets have the lengths {lengths}; the stack has the shortest, {self._length}"
             warnings.warn(message, stacklevel=2)
+
+    def __len__(self) -> int:
+        return self._length
 
     def _at(self, place: int) -> tuple[Any, ...]:
         return tuple(dataset[place] for dataset in self.datasets)

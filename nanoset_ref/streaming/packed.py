@@ -21,18 +21,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref import documents
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.streaming.resumable import State, at_least
 from nanoset_ref.text import Block, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encoder
-
-Row = dict[str, NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,6 @@ class StreamOptions:
             a text end at different times, so more than one of them can only repeat.
         shuffle_buffer: M, in rows; 0: no shuffle.
         seed: of the shuffle.
-        position_ids: rows come with "position_ids", from 0 in each document.
         append_eod: put the EOS id after each document; off by default, as in preprocessing, which says why.
         add_special_tokens, backend: see Encoder.
 
@@ -61,7 +57,6 @@ class StreamOptions:
     repeat: bool = False
     shuffle_buffer: int = 0
     seed: int = 1234
-    position_ids: bool = False
     append_eod: bool = False
     add_special_tokens: bool = False
     backend: Backend = "auto"
@@ -89,18 +84,14 @@ class Cursor(NamedTuple):
 
 def packed_rows(
     blocks: Iterable[Block], encoder: Encoder, options: StreamOptions, start: Cursor
-) -> Iterator[tuple[Cursor, Row]]:
-    """The rows of some blocks of text, each with its cursor.
+) -> Iterator[tuple[Cursor, NDArray[np.int32]]]:
+    """The rows of some blocks of text, int32 [S + 1], each after its cursor.
 
     Args:
         blocks: in order; only those from `start` on are read.
         encoder: sets the EOS after each document (append_eod).
         options: of the stream.
         start: the first row.
-
-    Yields:
-        rows {"input_ids": int32 [S + 1]}; with position ids also "position_ids": int64 [S + 1], from 0 in each document
-        and at the beginning of the row.
     """
     length = options.sequence_length
     sent: list[tuple[int, int]] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
@@ -120,11 +111,8 @@ def packed_rows(
         tokens = np.append(tokens, ids.astype(np.int32))
         while at + length < len(tokens):
             document = np.searchsorted(begins, at, "right") - 1
-            row = {"input_ids": tokens[at : at + length + 1].copy()}
-            if options.position_ids:
-                starts = documents.starts_at_boundaries(begins, np.array([at]), length + 1)
-                row["position_ids"] = documents.position_ids(starts)[0]
-            yield Cursor(next(numbers), start.epoch, *sent[document], at - int(begins[document])), row
+            cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(begins[document]))
+            yield cursor, tokens[at : at + length + 1].copy()
             at += length
         # let go of what lies before the next row
         document = np.searchsorted(begins, at, "right") - 1
@@ -134,7 +122,7 @@ def packed_rows(
 
 def shuffled_rows(
     text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
-) -> Iterator[tuple[int, State, Row]]:
+) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
     """The rows of one shard as they are given out: how many came before, the cursor of the window, the row.
 
     Args:

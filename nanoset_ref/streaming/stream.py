@@ -32,36 +32,35 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.collator import Collator
 from nanoset_ref.files import PathLike
-from nanoset_ref.rows import SampleBlock
 from nanoset_ref.schedule import worker_item
-from nanoset_ref.streaming.packed import Cursor, Row, StreamOptions, shuffled_rows
+from nanoset_ref.streaming.packed import Cursor, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
 PROBE_DOCUMENTS = 64
 Collate = Callable[[Any], Any]
-NOT_IN_PLAN = ("micro_batch_size", "position_ids", "backend")  # they change neither the ids nor their order
+Row = dict[str, NDArray[np.int32]]
+NOT_IN_PLAN = ("micro_batch_size", "backend")  # they change neither the ids nor their order
 
 
 class TokenStream(Resumable):
     """Packed rows of sequence_length + 1 tokens, for one rank.
 
     Args:
-        text: a TextSource, or whatever `open_text` takes (a .jsonl file, a folder, a list, the name of a dataset, ...).
+        text: a TextSource, or a file, folder, dataset, ... for `open_text`, which takes a column and a split as well.
         tokenizer: a transformers tokenizer, or what `load_tokenizer` takes.
         sequence_length: S, in tokens.
-        column: of the text; a TextSource knows its own.
         dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
-        **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, position_ids, append_eod, add_special_tokens,
-            backend: the fields of `StreamOptions`, which explains them.
+        **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, append_eod, add_special_tokens, backend: the
+            fields of `StreamOptions`, which explains them.
 
-    Yields {"input_ids": int32 [S + 1]} (and "position_ids": int64 [S + 1]). The last rows of an epoch that are too few
-    for all ranks are left out. Workers encode on one thread each: they are the parallelism.
+    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch that are too few for all ranks are left out. Workers
+    encode on one thread each: they are the parallelism. Position ids are the collator's (`documents` with an eod_id).
 
     Raises:
         ValueError: an argument out of its range; while reading, a text too short for one row or with too few blocks.
@@ -75,25 +74,21 @@ class TokenStream(Resumable):
         tokenizer: Any,
         sequence_length: int,
         *,
-        column: str = "text",
         dp_rank: int | None = None,
         dp_size: int | None = None,
         **options: Any,
     ) -> None:
         self.options = StreamOptions(sequence_length=sequence_length, **options)
         super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
-        self.source = text if isinstance(text, TextSource) else open_text(text, column=column)
+        self.source = text if isinstance(text, TextSource) else open_text(text)
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         vocabulary = sorted(self.tokenizer.get_vocab().items())
         self.plan = {
             "text": [[os.path.basename(part.path), part.num_bytes] for part in self.source.parts],
             "column": self.source.column,
             "tokenizer": xxhash.xxh3_64_hexdigest(repr(vocabulary).encode()),
-            **dataclasses.asdict(self.options),
+            **{name: value for name, value in dataclasses.asdict(self.options).items() if name not in NOT_IN_PLAN},
         }
-        for name in NOT_IN_PLAN:
-            del self.plan[name]
-        self._encoders: dict[int, Encoder] = {}
         self.seek()
 
     def seek(
@@ -126,6 +121,7 @@ class TokenStream(Resumable):
 
     def read(self, place: State) -> Iterator[Row]:
         begin = place["consumed_train_samples"] - place["epoch_began_at"]
+        encoder = self._encoder()
         worker, workers = worker_and_workers()
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
@@ -139,37 +135,30 @@ class TokenStream(Resumable):
                 cursor = Cursor(*map(operator.index, cursor))  # a TypeError where a damaged state has no integers
                 if cursor.row > index:
                     cursor = Cursor(epoch=place["epoch"])
-                shards[number] = shuffled_rows(self.source, self.encoder(), self.options, number, cursor)
+                shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
             found = _row_at(index, shards[number])
             alone = self.options.repeat or position == last_of_group
             if found is None or not (alone or _row_at(last_of_group, shards[number])):
                 return  # the last group of ranks is not complete
-            _, cursor_of_window, row = found
+            _, cursor_of_window, ids = found
             place["taken"] = taken + 1
             place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
-            yield row
+            yield {"input_ids": ids}
 
-    def encoder(self) -> Encoder:
-        """This process's encoder. A parent's threads do not survive a fork: a worker makes its own, without any."""
-        process = os.getpid()
-        if process not in self._encoders:
-            if get_worker_info() is not None:
-                os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
-            options = self.options
-            encoder = Encoder(
-                self.tokenizer,
-                backend=options.backend,
-                append_eod=options.append_eod,
-                add_special_tokens=options.add_special_tokens,
-                probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
-            )
-            if self.dp_rank == worker_and_workers()[0] == 0:
-                encoder.warn_without_separator()
-            self._encoders = {process: encoder}
-        return self._encoders[process]
-
-    def __getstate__(self) -> State:
-        return {**vars(self), "_encoders": {}}
+    def _encoder(self) -> Encoder:
+        """An encoder of this process: a parent's threads do not survive a fork. A worker's has none."""
+        if get_worker_info() is not None:
+            os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
+        encoder = Encoder(
+            self.tokenizer,
+            backend=self.options.backend,
+            append_eod=self.options.append_eod,
+            add_special_tokens=self.options.add_special_tokens,
+            probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
+        )
+        if self.dp_rank == worker_and_workers()[0] == 0:
+            encoder.warn_without_separator()
+        return encoder
 
 
 class TokenStreamDataLoader(DataLoader[Any]):
@@ -177,8 +166,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
 
     Args:
         stream: its micro_batch_size is the batch size.
-        collate_fn: rows to a batch, in the worker. A DataCollatorForCLM, or any other `Collator`, learns from a stream
-            with position_ids where documents begin, and adds the fields that its `documents` asks for.
+        collate_fn: rows to a batch, in the worker, for example a DataCollatorForCLM.
         **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not persistent_workers:
             they would keep their place when an epoch begins.
 
@@ -236,7 +224,4 @@ def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[
 
     A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
-    if stream.options.position_ids and isinstance(collate_fn, Collator):
-        ids, positions = (np.stack([row[name] for row in rows]) for name in ("input_ids", "position_ids"))
-        rows = SampleBlock(ids, lambda: positions == 0)
     return collate_fn(rows), stream.state_dict()["cursors"]

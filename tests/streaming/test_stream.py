@@ -10,10 +10,8 @@ import torch
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranks import Ranks
 from resume_contract import check_resume_contract
-from stream_parts import TOKENIZER, TokenStream, continue_stream, ids, number_tokenizer, write_text
-from torch.utils.data import DataLoader
+from stream_parts import TOKENIZER, TokenStream, ids, number_tokenizer, write_text
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
@@ -31,6 +29,7 @@ from nanoset_ref.tokenise.encode import Encoder, TokenizerError
 from nanoset_ref.tokens import TokenFile
 
 EOS = 0
+OTHER = number_tokenizer(100)
 
 
 def tokens_of(lengths):
@@ -54,16 +53,17 @@ def paths(tmp_path_factory):
     return write_text(tmp_path_factory.mktemp("text"), LENGTHS, files=6)
 
 
-def spy(encoder):
-    """The list of texts that this encoder is given from now on."""
-    seen = []
+@pytest.fixture
+def encoded(monkeypatch):
+    """The list of texts that encoders are given from now on."""
+    seen, stream = [], Encoder.stream
 
     def noting(texts):
-        for text_ in texts:
-            seen.append(text_)
-            yield text_
+        for text in texts:
+            seen.append(text)
+            yield text
 
-    encoder.stream = lambda texts: Encoder.stream(encoder, noting(texts))
+    monkeypatch.setattr(Encoder, "stream", lambda encoder, texts: stream(encoder, noting(texts)))
     return seen
 
 
@@ -128,21 +128,19 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
     assert ids(stream) == second
 
 
-def test_position_ids_begin_again_in_each_document(paths):
-    stream = TokenStream(paths, TOKENIZER, 7, position_ids=True, micro_batch_size=3)
-    for row in stream:
-        expected, position = [], 0
-        for token in row["input_ids"].tolist():
-            expected.append(position)
-            position = 0 if token == EOS else position + 1
-        assert row["position_ids"].tolist() == expected
-    collator = DataCollatorForCLM(7, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True))
-    batch = next(iter(TokenStreamDataLoader(stream, collator)))
-    assert batch["position_ids"].tolist() == [row["position_ids"].tolist()[:-1] for row in itertools.islice(stream, 3)]
+def test_position_ids_come_from_the_collator_and_begin_again_in_each_document(paths):
+    collator = DataCollatorForCLM(7, 0, 0, 0, documents=DocumentOptions(eod_id=EOS, reset_position_ids=True))
+    for batch in TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 7, micro_batch_size=3), collator, num_workers=1):
+        for row, positions in zip(batch["input_ids"].tolist(), batch["position_ids"].tolist(), strict=True):
+            expected, position = [], 0
+            for token in row:
+                expected.append(position)
+                position = 0 if token == EOS else position + 1
+            assert positions == expected
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
-def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, block_bytes):
+def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, encoded, block_bytes):
     monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
     whole = ids(TokenStream(paths, TOKENIZER, 4))
     texts = [document.text for document in open_text(paths).documents()]
@@ -155,9 +153,9 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
     for row, cursor in enumerate(cursors):
         again = TokenStream(paths, TOKENIZER, 4)
         again.seek(0, row, cursors={"0": cursor})
-        seen = spy(again.encoder())
+        encoded.clear()
         assert ids(again) == whole[row:]
-        assert seen == texts[sum(end <= 4 * row for end in ends) :]
+        assert encoded == texts[sum(end <= 4 * row for end in ends) :]
     again.seek(0, 9, cursors={"0": cursors[20]})
     assert ids(again) == whole[9:]  # a cursor behind the place that is wanted is of no use, and does no harm
 
@@ -312,58 +310,37 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
 
 
 def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
-    """Text as every road takes it: a name of one path, and the column of the text."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "1 2 3"}\n{"body": "4 5"}\n')
-    assert ids(streaming.TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, 4, 5]]
+    text = open_text(str(path), column="body")
+    assert ids(streaming.TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, 4, 5]]
     assert caplog.text.count("nothing is put between documents") == 1
     caplog.clear()
-    assert ids(TokenStream(str(path), TOKENIZER, 4, column="body")) == [[1, 2, 3, EOS, 4]]
+    assert ids(TokenStream(text, TOKENIZER, 4)) == [[1, 2, 3, EOS, 4]]
     assert "between documents" not in caplog.text
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
 
 
-def test_foreign_states_are_refused(paths):
-    stream = TokenStream(paths, TOKENIZER, 4)
+def test_foreign_and_damaged_states_are_refused(paths):
+    stream = TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4)
     loader = TokenStreamDataLoader(stream)
+    next(iter(loader))
     for own in (stream, loader):
-        wrong = [{**own.state_dict(), "consumed_train_samples": number} for number in ("1", 2**63)]
-        for state in ({}, None, [], 1.5, *wrong):
-            with pytest.raises(ValueError, match="not a state"):
-                own.load_state_dict(state)
-    shuffled = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4))
-    shuffled.load_state_dict({**shuffled.state_dict(), "cursors": {"0": {"epoch": None}}})
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-        next(iter(shuffled))
-    for other, difference in (
-        (TokenStream(paths, TOKENIZER, 5), "sequence_length: saved 4, now 5"),
-        (TokenStream(paths, TOKENIZER, 4, dp_rank=0, dp_size=2), "dp_size: saved 1, now 2"),
-        (TokenStreamDataLoader(TokenStream(paths, number_tokenizer(100), 4)), "tokenizer"),
+        state = own.state_dict()
+        wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
+        cursor = loader.state_dict()["cursors"]["0"]
+        wrong += [{**state, "cursors": {"0": {**cursor, field: -1}}} for field in ("row", "offset", "document")]
+        for foreign in ({}, None, [], 1.5, *wrong):
+            with pytest.raises(ValueError, match="not a state of this kind"):
+                own.load_state_dict(foreign)
+    for other, saved, difference in (
+        (TokenStream(paths, TOKENIZER, 5, shuffle_buffer=4), stream, "sequence_length: saved 4, now 5"),
+        (TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4, dp_rank=0, dp_size=2), stream, "dp_size: saved 1, now 2"),
+        (TokenStreamDataLoader(TokenStream(paths, OTHER, 4, shuffle_buffer=4)), loader, "tokenizer"),
     ):
         with pytest.raises(PlanMismatch, match=difference):
-            other.load_state_dict((loader if isinstance(other, DataLoader) else stream).state_dict())
-
-
-@pytest.mark.parametrize("field", ["row", "offset", "document"])
-def test_a_damaged_place_is_refused(paths, field):
-    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
-    next(iter(loader))
-    state = loader.state_dict()
-    state["cursors"]["0"][field] = -1
-    again = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4, micro_batch_size=2))
-    with pytest.raises(ValueError, match=f"not a state of this kind.*'{field}': -1"):
-        again.load_state_dict(state)
-
-
-def test_two_real_ranks_continue_what_one_began(paths, tmp_path):
-    one = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=5, shuffle_buffer=8), ids)
-    taken = [row for batch in itertools.islice(one, 3) for row in batch]
-    arguments = str(tmp_path), [str(path) for path in paths], json.loads(json.dumps(one.state_dict()))
-    Ranks(2, continue_stream, arguments, tmp_path / "log").wait()
-    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    rows = [[row for batch in batches for row in batch] for batches in results]
-    whole = ids(TokenStream(paths, TOKENIZER, 3, shuffle_buffer=8))
-    together = taken + [row for group in zip(*rows, strict=True) for row in group]
-    assert together == whole[: len(together)]
-    assert len(whole) - len(together) < 4
+            other.load_state_dict(saved.state_dict())
+    loader.load_state_dict({**loader.state_dict(), "cursors": {"0": {"epoch": None}}})
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        next(iter(loader))

@@ -89,14 +89,16 @@ def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
 def test_the_data_module_makes_map_and_iterable_loaders():
     from nanoset_ref.streaming.datamodule import SuperDataModule
 
-    sizes = SimpleNamespace(batch_size=4, val_batch_size=5, num_workers=0)
-    module = SuperDataModule(sizes, Numbers(43), Numbers(43), [Numbers(43), Numbers(43)], collate_fn=list)
-    assert sorted(number for batch in module.train_dataloader() for number in batch) == list(range(43))
-    assert next(iter(module.val_dataloader())) == [0, 1, 2, 3, 4]
-    assert [next(iter(loader)) for loader in module.test_dataloader()] == [[0, 1, 2, 3]] * 2
+    sizes = SimpleNamespace(batch_size=4, num_workers=0)
+    module = SuperDataModule(sizes, Numbers(43), *map(Numbers, (7, 5, 3)), collate_fn=list)
+    shuffled = [number for batch in module.train_dataloader() for number in batch]
+    assert sorted(shuffled) == list(range(43)) != shuffled
+    assert list(module.val_dataloader()) == [[0, 1, 2, 3], [4, 5, 6]]
+    assert list(module.test_dataloader()) == [[0, 1, 2, 3], [4]]
+    assert list(module.predict_dataloader()) == [[0, 1, 2]]
     assert isinstance(module.train_dataloader().dataset, MapDataset)
-    with pytest.raises(ValueError, match="has no predict_adapter"):
-        module.predict_dataloader()
+    with pytest.raises(ValueError, match="has no train_adapter"):
+        SuperDataModule(sizes).train_dataloader()
     with pytest.raises(ValueError, match=r"hparams\.batch_size must be"):
         SuperDataModule(SimpleNamespace())
     assert SuperDataModule(sizes).val_dataloader() == []
