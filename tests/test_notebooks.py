@@ -5,6 +5,7 @@ nbval compares outputs but passes a notebook that has none; what it cannot see i
 
 import json
 import re
+import symtable
 from pathlib import Path
 
 import nbclient
@@ -142,12 +143,30 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def names(cell: dict) -> tuple[set[str], set[str]]:
+    """The names a cell makes or changes, by `name.method()` or `name[...] = ...` on a line too, and those it reads."""
+    text = re.sub(r"^%.*", "", source(cell), flags=re.MULTILINE)
+    tables = [top := symtable.symtable(text, "a cell", "exec")]
+    for table in tables:
+        tables += table.get_children()
+    made = {it.get_name() for it in top.get_symbols() if it.is_assigned() or it.is_imported()}
+    read = {it.get_name() for table in tables for it in table.get_symbols() if table is top or it.is_global()}
+    return made | {*re.findall(r"^ *(\w+)[.\[]", text, flags=re.MULTILINE)}, read
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_exercises_can_be_solved(path: Path, elsewhere: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     exercises = [cell for cell in notebook.cells if "exercise" in tags(cell)]
     for cell, solution in zip(exercises, solutions(path), strict=True):
         cell.source = solution + cell.source[cell.source.index("check(") :]
+    needed = set()
+    for cell in reversed(code_cells(notebook)):  # nbval runs them all; here, those that an exercise asks for
+        made, read = names(cell)
+        if cell in exercises or made & needed:
+            needed |= read
+        else:
+            cell.source = ""
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(elsewhere)}}).execute()
     for cell in exercises:
         assert printed(cell)
