@@ -49,21 +49,17 @@ def code_cells(notebook: dict) -> list[dict]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def prose(notebook: dict) -> str:
-    return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+def test_the_notebooks_are_numbered() -> None:
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{number:02}_" for number in range(1, len(NOTEBOOKS) + 1)]
 
 
-def test_there_are_notebooks_and_each_has_a_number_of_its_own() -> None:
-    numbers = [path.name[:3] for path in NOTEBOOKS]
-    assert numbers[0] == "01_"
-    assert all(re.fullmatch(r"\d\d_", number) for number in numbers)
-    assert len(set(numbers)) == len(numbers)
-
-
-def test_every_cell_was_run_in_order_from_a_fresh_kernel_without_an_error(notebook: dict) -> None:
+def test_every_cell_was_run_in_order_from_a_fresh_default_kernel_without_an_error(notebook: dict) -> None:
     cells = code_cells(notebook)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    assert not [cell for cell in notebook["cells"] if "execution" in cell["metadata"]]
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
 
 
 def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
@@ -125,10 +121,8 @@ def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(n
 
 
 def test_it_says_who_says_so_and_how_to_go_on(notebook: dict) -> None:
-    text = prose(notebook)
-    assert all(
-        heading in text for heading in ("## Exercises", "## Summary", "## References", "## Where the code lives")
-    )
+    text = "\n".join(source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    assert all(f"## {heading}" in text for heading in ("Exercises", "Summary", "References", "Where the code lives"))
     references = text.split("## References")[1].split("\n## ")[0]
     assert 3 <= len(re.findall(r"https://", references)) <= 8
 
@@ -171,9 +165,3 @@ def test_its_exercises_can_be_solved(path: Path, elsewhere: Path) -> None:
     for cell in exercises:
         assert printed(cell)
         assert set(printed(cell)) == {"right"}, source(cell)
-
-
-def test_it_names_the_default_kernel_and_no_machine(notebook: dict) -> None:
-    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    assert not [cell for cell in notebook["cells"] if "execution" in cell["metadata"]]

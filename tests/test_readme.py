@@ -90,24 +90,3 @@ def test_the_tables_are_those_of_the_committed_results() -> None:
     assert tables.filled(README) == README, "python -m benchmarks.tables writes them"
     assert re.findall(r"^<!-- benchmarks: (\w+) -->$", README, flags=re.M) == [*tables.TABLES]
     assert re.search(r"^\| Nanotron \|( 1\.0 \|){6}$", README, flags=re.M)
-
-
-def test_a_table_shows_medians_of_ratios_within_rounds_without_workers_and_with() -> None:
-    rates = {
-        "512": {
-            "nanotron": [1.0, 2.0, 4.0],
-            "grain": [3.0, 2.0, 40.0],
-            "grain, 2 workers": [9.0] * 3,
-            "memcpy": [40.0] * 3,
-        },
-        "2048": {"nanotron": [2.0] * 3, "grain": [3.0] * 3, "nanotron, 2 workers": [4.0] * 3, "memcpy": [40.0] * 3},
-    }
-    rates["512"] |= {"nanotron, 2 workers": [6.0] * 3, "grain, 2 workers": [9.0] * 3}
-    head, _, *rows = tables.two_columns(rates, "nanotron", 1).splitlines()
-    assert head == "| | sequence length 512 | 2,048 | 2 workers: 512 | 2,048 |"
-    assert rows == [
-        "| *the limit: copying memory* | 20.0 | 20.0 |  |  |",
-        "| grain | 3.0 | 1.5 | 1.5 |  |",
-        "| Nanotron | 1.0 | 1.0 | 1.0 | 1.0 |",
-    ]
-    assert tables.two_columns(rates, "memcpy", 3).splitlines()[3] == "| grain | 0.075 | 0.075 | 0.225 |  |"
