@@ -73,7 +73,7 @@ PICTURES: dict[str, list[Any]] = {
     "batches.shift": [["Nora", " walked", " home", ".", " The", " owl"], "six", "input_ids|label_ids|␣walked|six"],
     "batches.samples": [{"got": TWO, "gave": [*TWO, TWO[0]]}, "lost", [7], "got|7\n␣owl|0\ndef|lost"],
     "sharding.pipeline": [[FIRST, POINTERS, LAST], "flow", "→ rank 3|int32 [4, 8]|label_mask|activations|layers|flow"],
-    "blocks.reading_ahead": [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2, "worker 1|batches: 4\nasked for"],
+    "reading.reading_ahead": [[1, 2, 4, 8, 16, 32, 64], 5, 31, 2, "worker 1|batches: 4\nasked for"],
     "sharding.readers": [RANKS, "fair", "parts, 4 GPUs|28|page|fair"],
     "sharding.machine": [LAYOUTS, ["input_ids\n[0, 2]", ""] * 4, "two readers", "pp rank 1|dp rank 1|two readers"],
     "resume.times_read": [{"x": [0, 1, 2, 1] * 6}, {4: "k"}, [("s3", "k")] * 24, "lost", "x|s3|lost|6 never, 6 again"],

@@ -1,6 +1,6 @@
 """Pictures of reading: what GPUs eat and places serve, the steps of a batch, rates, memory, start-up and resume.
 
-All but the first draw results that `benchmarks` has written as JSON.
+Most draw results that `benchmarks` has written as JSON.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
+from figures.cells import Cell, picture
+from figures.draw import COLOURS, GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
 WORKERS = ", 2 workers"
+STATES = {"delivered": COLOURS[2], "asked for": COLOURS[0], "later": "white"}
 MARKS: dict[str, dict[str, Any]] = {
     "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
     "measured": {"marker": "o", "ms": 9, "color": OTHERS},
@@ -54,6 +56,25 @@ def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure
 
 def _colours(names: Iterable[str]) -> list[str]:
     return [OURS if name.startswith("nanoset_ref") else OTHERS for name in names]
+
+
+def reading_ahead(sizes: Sequence[int], delivered: int, asked: int, num_workers: int) -> Figure:
+    """The first blocks of a run, one column each, in the row of the worker that reads them.
+
+    Args:
+        sizes: batches in each block.
+        delivered: batches that the training loop has got.
+        asked: batches in the blocks that the workers have been asked for.
+        num_workers: rows.
+    """
+    rows: dict[str, list[Cell]] = {f"worker {worker}": [] for worker in range(num_workers)}
+    first = 0
+    for block, size in enumerate(sizes):
+        end = first + size
+        state = "delivered" if end <= delivered else "asked for" if end <= asked else "later"
+        rows[f"worker {block % num_workers}"].append(Cell(block, f"batches: {size}\n{state}", STATES[state]))
+        first = end
+    return picture(rows, 0.55, size=9.5)[0]
 
 
 def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
