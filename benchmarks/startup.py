@@ -37,9 +37,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler
 
+from benchmarks.order_build import upstream_helper
 from benchmarks.record import command, interleaved, machine, save
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
@@ -101,21 +101,6 @@ def startup_ways() -> dict[str, Way]:
         "torch.randperm": torch.randperm,
         "grain": grain_startup,
     }
-
-
-@njit
-def upstream_helper(n_samples, weights, dataset_sizes):
-    """The documented rule as upstream writes it: an array of errors per step, 64 bits for each index."""
-    dataset_index = np.empty((n_samples,), dtype=np.uint64)
-    dataset_sample_index = np.empty((n_samples,), dtype=np.int64)
-    taken = np.zeros((len(weights),), dtype=np.int64)
-    for t in range(n_samples):
-        errors = weights * max(t, 1.0) - taken
-        furthest = np.argmax(errors)
-        dataset_index[t] = furthest
-        dataset_sample_index[t] = taken[furthest] % dataset_sizes[furthest]
-        taken[furthest] += 1
-    return dataset_index, dataset_sample_index
 
 
 def nanotron(n: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,7 +20,6 @@ COLOURS = ("#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0", "#efdf7f", "#d9d9d9", "#f
 SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
 INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"
 
-Content = TypeVar("Content")
 Lines = Mapping[str, Sequence[Any]]  # by name, the arguments of `Axes.plot`: (y,) or (x, y)
 
 
@@ -31,8 +30,8 @@ def canvas(height: float) -> tuple[Figure, Axes]:
 
 
 def panels(
-    contents: Mapping[str, Content], height: float, rows: int = 1, headline: str = "", **options: Any
-) -> tuple[Figure, list[tuple[Axes, Content]]]:
+    contents: Mapping[str, Any], height: float, rows: int = 1, headline: str = "", **options: Any
+) -> tuple[Figure, list[tuple[Axes, Any]]]:
     """A figure of so many inches of height with one panel per title; options of `Figure.subplots`."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     if headline:
