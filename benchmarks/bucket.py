@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.record import command, machine, save
+from benchmarks.record import bucket, bytes_sent, command, machine, save
 
 BATCH, AT_ONCE, THREADS = 8, 2048, 64
 WARM = 600  # batches: the first blocks are short
-SERVER = Path(__file__).parent.parent / "tests" / "bucket_server.py"
 CANDIDATES = ("nanoset_ref", "the limit")
 
 
@@ -65,18 +63,14 @@ def main() -> None:
                 file.write(np.random.default_rng(0).integers(0, 50_000, 1_000_000, dtype=np.uint16).tobytes())
         np.random.default_rng(0).integers(0, 4096, 20_000_000, dtype=np.uint16).tofile(Path(folder, "b.npy"))
         for latency in options.latencies:
-            served = [sys.executable, str(SERVER), folder, str(latency / 1000)]
-            with subprocess.Popen(served, stdout=subprocess.PIPE, text=True) as server:
-                assert server.stdout
-                url = f"http://127.0.0.1:{int(server.stdout.readline())}/a.npy"
-                found = {length: rounds_of(url, length, options) for length in options.lengths}
+            with bucket(Path(folder), latency) as url:
+                found = {length: rounds_of(f"{url}/a.npy", length, options) for length in options.lengths}
                 result["by_latency"][f"{latency} ms"] = found
                 if options.steps:
-                    places = {"bucket": url.replace("a.npy", "b.npy"), "disk": f"{folder}/b.npy"}
+                    places = {"bucket": f"{url}/b.npy", "disk": f"{folder}/b.npy"}
                     runs = {name: training(place, options.steps) for name, place in places.items()}
                     result.setdefault("training", {})[f"{latency} ms"] = runs
                     print(f"training, {latency} ms", json.dumps(runs))
-                server.kill()
     save(result, options.output)
 
 
@@ -98,19 +92,20 @@ def rounds_of(url: str, length: int, options: argparse.Namespace) -> dict[str, A
 
 def measure(name: str, url: str, length: int, seconds: float) -> dict[str, float]:
     """The figures of one candidate."""
+    root, _, _ = url.rpartition("/")
     firsts, batches = ours(url, length) if name == "nanoset_ref" else limit(url, length)
     for _ in range(WARM):
         next(batches)
     process, count = psutil.Process(), 0
     before, busy, begun = process.memory_info().rss, time.process_time(), time.perf_counter()
-    sent = bytes_sent(url)
+    sent = bytes_sent(root)
     while (passed := time.perf_counter() - begun) < seconds:
         count += len(next(batches))
     tokens = count * length
     return {
         "million_tokens_per_second": tokens / passed / 1e6,
         "cpu_seconds_per_million_tokens": (time.process_time() - busy) / tokens * 1e6,
-        "bytes_sent_per_byte": (bytes_sent(url) - sent) / (2 * count * (length + 1)),
+        "bytes_sent_per_byte": (bytes_sent(root) - sent) / (2 * count * (length + 1)),
         "mib_before": before / 2**20,
         "mib_after": process.memory_info().rss / 2**20,
         **firsts,
@@ -136,12 +131,6 @@ def training(tokens: str, steps: int) -> dict[str, float]:
     seconds = [8 * 128 / line["tokens_per_second"] for line in lines[1:]]
     waited = sum(line["data_wait"] * taken for line, taken in zip(lines[1:], seconds, strict=True))
     return {"share_waiting": round(waited / sum(seconds), 5), "ms_per_step": round(1e3 * statistics.median(seconds), 2)}
-
-
-def bytes_sent(url: str) -> int:
-    """By the server in answers to GET, those included that are on their way to the next batches."""
-    with urllib.request.urlopen(url.replace("a.npy", "sent")) as answer:
-        return int(answer.read())
 
 
 def ours(url: str, length: int) -> tuple[dict[str, float], Any]:

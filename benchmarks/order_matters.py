@@ -17,9 +17,8 @@ ids is trained for each text, and every tenth document of a source is held out.
 3. A seed fixes the initial weights and the order, so that arms are compared seed by seed.
 4. The loss on held-out samples of each source is measured after equal numbers of tokens.
 
-A run takes three to ten seconds of one core, and there are 250 of them with five seeds. Each is appended to a log when
-it ends, and a command that was stopped goes on after it. `--size full` takes a larger model, longer samples and more
-text: an estimated two hours on two cores.
+A run takes three to ten seconds of one core, and there are 250 of them with five seeds. `--size full` takes a larger
+model, longer samples and more text: an estimated two hours on two cores.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import cache
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +45,7 @@ from benchmarks.small_text import REAL, documents_of, held_out_rows, prepare_tex
 from nanoset_ref import Nanoset
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One model to be trained: what it is called, and where its text lies."""
 
     size: str
@@ -56,10 +53,6 @@ class Run:
     experiment: str
     arm: str
     seed: int
-
-    @property
-    def name(self) -> list[Any]:
-        return [self.size, self.text, self.experiment, self.arm, self.seed]
 
 
 @cache
@@ -91,40 +84,18 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
 
 
 def finish(folder: Path, run: Run) -> dict[str, Any]:
-    """Train one model; its result, as it is logged."""
+    """Train one model; its result."""
     begun = time.process_time()
     data, held_out, arm = nanoset_of(folder, run)
     result = train(data, held_out, SIZES[run.size], run.seed, arm.decay)
-    return {"run": run.name, **result, "cpu_seconds": round(time.process_time() - begun, 1)}
+    return {"run": list(run), **result, "cpu_seconds": round(time.process_time() - begun, 1)}
 
 
-def logged(log: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Finished runs by name. A line that a killed command left unfinished does not count."""
-    found = {}
-    for line in log.read_text().splitlines() if log.exists() else []:
-        try:
-            run = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        found[tuple(run["run"])] = run
-    return found
-
-
-def finished(folder: Path, runs: Sequence[Run], log: Path, processes: int) -> Iterator[dict[str, Any]]:
-    """The results of all runs: those in the log as they are, the others trained and logged."""
-    known = logged(log)
-    yield from (known[tuple(run.name)] for run in runs if tuple(run.name) in known)
-    todo = [run for run in runs if tuple(run.name) not in known]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", buffering=1) as file:
-        if processes == 1:
-            results: Iterable[dict[str, Any]] = (finish(folder, run) for run in todo)
-        else:
-            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
-            results = (done.result() for done in as_completed([pool.submit(finish, folder, run) for run in todo]))
-        for result in results:
-            file.write(json.dumps(result) + "\n")
-            yield result
+def finished(folder: Path, runs: Sequence[Run], processes: int) -> Iterator[dict[str, Any]]:
+    """The results of all runs, in their order."""
+    if processes == 1:
+        return map(partial(finish, folder), runs)
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn")).map(partial(finish, folder), runs)
 
 
 # ---- what came out
@@ -194,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--real", type=Path, help="a folder with WikiText-2 and tinyshakespeare as .jsonl")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=Path("data/order_matters"), help="for token files and the log")
+    parser.add_argument("--folder", type=Path, default=Path("data/order_matters"), help="for token files")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args(arguments)
     texts = {}
@@ -210,12 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for experiment in options.experiments
         for arm in arms_of(options.folder, text, experiment, options.size, seed)
     ]
-    log, results = options.folder / "runs.jsonl", []
-    for result in finished(options.folder, runs, log, options.processes):
+    results = []
+    for result in finished(options.folder, runs, options.processes):
         results.append(result)
         print(f"{len(results)} of {len(runs)}: {result['run']}, {result['cpu_seconds']} s", flush=True)
-    places = {tuple(run.name): place for place, run in enumerate(runs)}
-    results.sort(key=lambda result: places[tuple(result["run"])])
     print(report(results))
     if options.output:
         again = command("order_matters").replace(str(options.real), "FOLDER")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,23 @@ def allowed_mib() -> int:
             if file.exists() and (limit := file.read_text().strip()).isdigit():
                 limits.append(int(limit))
     return min(limits) >> 20
+
+
+@contextlib.contextmanager
+def bucket(folder: Path, latency: int) -> Iterator[str]:
+    """The address of a server (tests/bucket_server.py) of a folder's files that answers so many milliseconds late."""
+    server = Path(__file__).parent.parent / "tests" / "bucket_server.py"
+    words = [sys.executable, str(server), str(folder), str(latency / 1000)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        process.kill()
+
+
+def bytes_sent(url: str) -> int:
+    """By that server in answers to GET, those included that are on their way."""
+    with urllib.request.urlopen(f"{url}/sent") as answer:
+        return int(answer.read())
 
 
 def save(result: dict[str, Any], path: Path | None) -> None:

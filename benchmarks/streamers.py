@@ -38,7 +38,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -47,10 +46,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import CHUNK, PEERS, VOCABULARY, Tokens
-from benchmarks.record import command, machine, save
+from benchmarks.record import bucket, bytes_sent, command, machine, save
 
 LENGTH, BATCH, FOLLOWING, FIRST = 2048, 8, 64, 256
-SERVER = Path(__file__).parent.parent / "tests" / "bucket_server.py"
 OTHERS = ("litdata", "litdata, 2 workers", "mosaicml", "mosaicml, 2 workers")
 CANDIDATES = ("nanoset_ref", "nanoset_ref, cached", *OTHERS)
 SHARES = (0, 50, 90)  # percent of an epoch
@@ -77,14 +75,10 @@ def main() -> None:
         tokens = Tokens(folder, options.megabytes << 19)
         for name in ("litdata", "mosaicml"):
             PEERS[name](tokens, LENGTH, BATCH, 0)  # makes its copy of the tokens
-        served = [sys.executable, str(SERVER), temporary, str(options.latency / 1000)]
-        with subprocess.Popen(served, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout
-            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        with bucket(Path(temporary), options.latency) as url:
             for name in options.only:
                 result["streamers"][name] = found = in_child(name, url, tokens)
                 print(name, json.dumps(found, indent=1), flush=True)
-            server.kill()
     save(result, options.output)
 
 
@@ -150,13 +144,13 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
     states: dict[int, Any] = {}
     digests: list[str] = []
     rows: list[np.ndarray[Any, Any]] = []
-    begun, before = time.perf_counter(), sent(url)
+    begun, before = time.perf_counter(), bytes_sent(url)
     for count, batch in enumerate(loader, 1):
         digests.append(digest(ids(batch)))
         if count <= FIRST // BATCH:
             rows.append(np.array(ids(batch)[:, :8], dtype="<u2"))
         if count == 256:
-            found["fetched_per_byte_first_256_batches"] = (sent(url) - before) / (2 * BATCH * LENGTH * count)
+            found["fetched_per_byte_first_256_batches"] = (bytes_sent(url) - before) / (2 * BATCH * LENGTH * count)
         for share in SHARES[1:]:
             if count == batches * share // 100:
                 states[share] = loader.state_dict()
@@ -165,7 +159,7 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
     taken = time.perf_counter() - begun
     used = 2 * BATCH * LENGTH * count
     found |= {"batches": count, "million_tokens_per_second": used / 2 / taken / 1e6}
-    found["fetched_per_byte_of_the_epoch"] = (sent(url) - before) / used
+    found["fetched_per_byte_of_the_epoch"] = (bytes_sent(url) - before) / used
     found["disk_mib"] = sum(path.stat().st_size for path in (folder / "pieces").rglob("*") if path.is_file()) / 2**20
     found["places"] = places(np.concatenate(rows), num_tokens)
     del loader
@@ -204,12 +198,6 @@ def places(begins: np.ndarray[Any, Any], num_tokens: int) -> int:
         for start in range(0, num_tokens - 8, stride)
     }
     return len({known[row.tobytes()] * 256 // num_tokens for row in begins})
-
-
-def sent(url: str) -> int:
-    """Bytes by the server in answers to GET."""
-    with urllib.request.urlopen(f"{url}/sent") as answer:
-        return int(answer.read())
 
 
 if __name__ == "__main__":

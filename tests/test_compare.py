@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -62,9 +61,3 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(tmp_path: Path, 
     with pytest.raises(SystemExit, match="^megatron index fails: old tree, ImportError: this is broken$"):
         compare.main()
     assert shown(capsys.readouterr().out) == {"nanotron build 8"}
-
-
-def test_it_is_a_command() -> None:
-    command = [sys.executable, "-m", "benchmarks.compare", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "OLD_TREE is another checkout" in done.stdout

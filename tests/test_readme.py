@@ -11,10 +11,34 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
+from nanoset_ref.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ROADS = (ROOT / "docs" / "roads.md").read_text(encoding="utf-8")
+
+
+class Shell:
+    """Runs blocks of commands in sh, where `nanoset-ref` hands its words to this process, which need not start anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.words, self.code, command = (folder / name for name in ("words", "code", "nanoset-ref"))
+        os.mkfifo(self.words)
+        os.mkfifo(self.code)
+        command.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{self.words}\nread code <{self.code}\nexit $code\n")
+        command.chmod(0o755)
+        path = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self.environment = os.environ | {"PATH": os.pathsep.join(path)}
+
+    def run(self, block: str) -> None:
+        ending = f"trap ': >{self.words}' EXIT\n"  # no words: the block has ended
+        shell = subprocess.Popen(["sh", "-e", "-c", ending + block], env=self.environment)
+        try:
+            while words := self.words.read_text():
+                self.code.write_text(f"{main(words.split(chr(0))[:-1])}\n")
+            assert shell.wait() == 0, block
+        finally:
+            shell.kill()
 
 
 @pytest.mark.parametrize(
@@ -25,18 +49,16 @@ ROADS = (ROOT / "docs" / "roads.md").read_text(encoding="utf-8")
     ],
 )
 def test_commands_and_code_do_what_the_page_shows(
-    page: str, kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, kinds: list[str], tmp_path: Path, tmp_path_factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    names: dict = {}
+    shell, names = Shell(tmp_path_factory.mktemp("bin")), {}
     printed = ""
     checked = []
     for kind, block in re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.M | re.S):
         checked.append(kind)
         if kind == "sh" and not block.startswith("make "):
-            result = subprocess.run(["sh", "-e", "-c", block], capture_output=True, text=True)
-            assert result.returncode == 0, result.stderr
+            shell.run(block)
         elif kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 exec(block, names)
@@ -68,24 +90,3 @@ def test_the_tables_are_those_of_the_committed_results() -> None:
     assert tables.filled(README) == README, "python -m benchmarks.tables writes them"
     assert re.findall(r"^<!-- benchmarks: (\w+) -->$", README, flags=re.M) == [*tables.TABLES]
     assert re.search(r"^\| Nanotron \|( 1\.0 \|){6}$", README, flags=re.M)
-
-
-def test_a_table_shows_medians_of_ratios_within_rounds_without_workers_and_with() -> None:
-    rates = {
-        "512": {
-            "nanotron": [1.0, 2.0, 4.0],
-            "grain": [3.0, 2.0, 40.0],
-            "grain, 2 workers": [9.0] * 3,
-            "memcpy": [40.0] * 3,
-        },
-        "2048": {"nanotron": [2.0] * 3, "grain": [3.0] * 3, "nanotron, 2 workers": [4.0] * 3, "memcpy": [40.0] * 3},
-    }
-    rates["512"] |= {"nanotron, 2 workers": [6.0] * 3, "grain, 2 workers": [9.0] * 3}
-    head, _, *rows = tables.two_columns(rates, "nanotron", 1).splitlines()
-    assert head == "| | sequence length 512 | 2,048 | 2 workers: 512 | 2,048 |"
-    assert rows == [
-        "| *the limit: copying memory* | 20.0 | 20.0 |  |  |",
-        "| grain | 3.0 | 1.5 | 1.5 |  |",
-        "| Nanotron | 1.0 | 1.0 | 1.0 | 1.0 |",
-    ]
-    assert tables.two_columns(rates, "memcpy", 3).splitlines()[3] == "| grain | 0.075 | 0.075 | 0.225 |  |"

@@ -13,7 +13,7 @@ def runs(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
     """The losses of runs over steps, smoothed over ten; a run's name stands at the end of its line."""
     smooth = {name: [np.convolve(values, np.ones(10) / 10, "valid")] for name, values in losses.items()}
     labels = {"xlabel": "step", "ylabel": "loss, nats per token"}
-    figure = curves({title: smooth}, 2.9, colours=LINES, legend=None, ylim=(-0.3, None), **labels)
+    figure = curves({title: smooth}, 2.9, colours=LINES, ylim=(-0.3, None), **labels)
     for line in figure.axes[0].lines:
         figure.axes[0].text(*line.get_xydata()[-1], f"  {line.get_label()}", color=line.get_color(), va="center")
     return figure
@@ -51,6 +51,4 @@ def samples(rows: Mapping[str, Sequence[tuple[int, str, str]]], title: str, lost
         ]
         for name, cells in rows.items()
     }
-    figure, axes = picture(drawn, 0.6, room=0.4)
-    axes.set_title(title)
-    return figure
+    return picture(drawn, 0.6, room=0.4, title=title)[0]

@@ -65,14 +65,15 @@ def fill(axes: Axes, rows: Mapping[str, Sequence[Cell]], **options: Any) -> None
     """Draw rows of cells into a panel, their names at the left, no frame; options of `draw_row`."""
     for row, cells in enumerate(rows.values()):
         draw_row(axes, cells, row, **options)
-    axes.set(xlim=(-0.05, _length(rows)), ylim=(len(rows) - 1 + HEIGHT + 0.05, -0.05), xticks=[])
+    length = max(cell.left + cell.width for cells in rows.values() for cell in cells)
+    axes.set(xlim=(-0.05, length), ylim=(len(rows) - 1 + HEIGHT + 0.05, -0.05), xticks=[])
     axes.set_yticks([row + HEIGHT / 2 for row in range(len(rows))], list(rows))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
 
 def picture(
-    rows: Mapping[str, Sequence[Cell]], inches: float, room: float = 0.2, **options: Any
+    rows: Mapping[str, Sequence[Cell]], inches: float, room: float = 0.2, title: str = "", **options: Any
 ) -> tuple[Figure, Axes]:
     """A figure of rows of cells.
 
@@ -80,10 +81,12 @@ def picture(
         rows: by name, the cells of each.
         inches: from one row to the next.
         room: inches for what stands above and below the rows.
+        title: above the rows.
         options: of `draw_row`.
     """
     figure, axes = canvas(inches * len(rows) + room)
     fill(axes, rows, **options)
+    axes.set_title(title)
     return figure, axes
 
 
@@ -93,7 +96,3 @@ def heads(axes: Axes, texts: Mapping[float, str], name: str = "", **font: Any) -
     axes.set_xticks(list(texts), list(texts.values()), **font)
     axes.set_xlabel(name, loc="left")
     axes.xaxis.set_label_position("top")
-
-
-def _length(rows: Mapping[str, Sequence[Cell]]) -> float:
-    return max(cell.left + cell.width for cells in rows.values() for cell in cells)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, fill
-from figures.draw import IDLE, INK, LINES, RED, SOURCES, canvas, draw_lines, half_framed, panels, printable
+from figures.draw import IDLE, INK, LINES, RED, SOURCES, canvas, draw_lines, panels, printable
 
 FILLS, STROKES = zip(*SOURCES.values(), strict=True)
 
@@ -31,7 +31,7 @@ def forgetting(runs: Mapping[str, tuple[Sequence[int], ArrayLike]], names: Seque
                 axes.axvspan(first, step, color=FILLS[source], alpha=0.35, lw=0)
         measured = np.linspace(0, step, len(np.asarray(losses)))
         draw_lines(axes, {name: (measured, loss) for name, loss in zip(names, np.transpose(losses))}, STROKES)
-        half_framed(axes, xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
+        axes.set(xlabel="training step", xlim=(0, step * (1 + 0.16 * len(runs))))
         height = 0.0
         for source in np.argsort(np.asarray(losses)[-1]):
             height = max(height + 0.4, np.asarray(losses)[-1][source])
@@ -90,7 +90,7 @@ def lost_share(row_lengths: Sequence[int], lost: Mapping[str, Sequence[float]], 
         axes.text(row_lengths[-1] * 1.15, 100 * shares[-1], name, color=colour, va="center")
     axes.set_xscale("log", base=2)
     axes.set_xticks(row_lengths, [f"{length:,}" for length in row_lengths])
-    half_framed(axes, title=title, xlabel="tokens per row", ylabel="tokens lost, %", ylim=(-3, 100))
+    axes.set(title=title, xlabel="tokens per row", ylabel="tokens lost, %", ylim=(-3, 100))
     axes.set_xlim(right=row_lengths[-1] * 5)
     return figure
 
@@ -110,7 +110,7 @@ def mixture_over_time(runs: Mapping[str, ArrayLike], names: Sequence[str], sampl
         shares = [(stretches == subset).mean(axis=1) for subset in range(len(names))]
         for share, top, colour in zip(shares, np.cumsum(shares, axis=0), FILLS, strict=True):
             axes.bar(np.arange(count) + 0.5, share, 1, bottom=top - share, color=colour, edgecolor="white", lw=0.3)
-        half_framed(axes, xlabel=f"bars of {samples_per_bar} rows", xlim=(0, count), ylim=(0, 1), xticks=(0, count))
+        axes.set(xlabel=f"bars of {samples_per_bar} rows", xlim=(0, count), ylim=(0, 1), xticks=(0, count))
     for top, share, name in zip(np.cumsum(shares, axis=0), shares, names, strict=True):
         axes.text(count / 2, (top - share / 2).mean(), name, ha="center", va="center", weight="bold")
     figure.axes[0].set_ylabel("share of the rows")

@@ -1,15 +1,15 @@
-"""What the pictures share: colours, panels, lines, stacked bars and keys."""
+"""What the pictures share: colours, panels and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Patch
+from matplotlib.patches import FancyArrowPatch
 
 WIDTH = 7.5  # inches of every picture: the text column
 DPI = 200
@@ -20,7 +20,6 @@ COLOURS = ("#9ccbee", "#f6b57a", "#83cdb1", "#d3b5e0", "#efdf7f", "#d9d9d9", "#f
 SOURCES = dict(zip(("stories", "arithmetic", "programs"), zip(COLOURS, LINES), strict=False))  # fill and line of each
 INK, GREY, IDLE, RED = "#222222", "#5f5f5f", "#efefef", "#b3261e"
 
-Content = TypeVar("Content")
 Lines = Mapping[str, Sequence[Any]]  # by name, the arguments of `Axes.plot`: (y,) or (x, y)
 
 
@@ -31,20 +30,16 @@ def canvas(height: float) -> tuple[Figure, Axes]:
 
 
 def panels(
-    contents: Mapping[str, Content], height: float, rows: int = 1, **options: Any
-) -> tuple[Figure, list[tuple[Axes, Content]]]:
+    contents: Mapping[str, Any], height: float, rows: int = 1, headline: str = "", **options: Any
+) -> tuple[Figure, list[tuple[Axes, Any]]]:
     """A figure of so many inches of height with one panel per title; options of `Figure.subplots`."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    if headline:
+        figure.suptitle(headline, x=0.005, ha="left", size=12, weight="bold")
     places = np.ravel(figure.subplots(rows, len(contents) // rows, **options)).tolist()
     for axes, title in zip(places, contents, strict=True):
         axes.set_title(title)
     return figure, list(zip(places, contents.values(), strict=True))
-
-
-def half_framed(axes: Axes, **settings: Any) -> None:
-    """Only the left and the lower edge; settings of `Axes.set`."""
-    axes.set(**settings)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_lines(axes: Axes, lines: Lines, colours: Sequence[str] = COLOURS, **style: Any) -> None:
@@ -59,7 +54,6 @@ def curves(
     *,
     colours: Sequence[str] = COLOURS,
     style: Mapping[str, Any] | None = None,
-    legend: str | None = "best",
     share: bool = True,
     **settings: Any,
 ) -> Figure:
@@ -70,40 +64,17 @@ def curves(
         height: inches of the figure.
         colours: of the lines of a panel, in turn.
         style: of `Axes.plot`, for all lines.
-        legend: its place in the last panel.
         share: one vertical axis for all panels.
         settings: of `Axes.set`, for all panels.
     """
     figure, places = panels(contents, height, sharey=share)
     for axes, lines in places:
         draw_lines(axes, lines, colours, **style or {})
-        half_framed(axes, **settings)
+        axes.set(**settings)
         axes.grid(alpha=0.3)
         if share:
             axes.label_outer()
-    if legend:
-        axes.legend(loc=legend, frameon=False, fontsize=10)
     return figure
-
-
-def stacked(axes: Axes, bars: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], unit: str) -> None:
-    """One horizontal bar per name, made of coloured parts, with its sum at the end."""
-    for name, parts in bars.items():
-        left = 0.0
-        for part, size in parts.items():
-            axes.barh(name, size, left=left, color=colours[part], edgecolor=INK, lw=0.5, height=0.7)
-            left += size
-        axes.text(left, name, f"  {left:,.0f} {unit}", va="center")
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    half_framed(axes)
-
-
-def key(figure: Figure, colours: Mapping[str, str] | None = None, loc: str = "lower center", columns: int = 8) -> None:
-    """What colours mean, and what the first panel has labelled, at an edge of the figure."""
-    handles = [Patch(facecolor=colour, edgecolor=INK, label=name) for name, colour in (colours or {}).items()]
-    handles += figure.axes[0].get_legend_handles_labels()[0]
-    figure.legend(handles=handles, loc=f"outside {loc}", ncols=columns, frameon=False, fontsize=10)
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK) -> None:

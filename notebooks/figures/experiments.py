@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from figures.draw import GREY, INK, LINES, RED, half_framed, panels
+from figures.draw import GREY, INK, LINES, RED, panels
 
 Bands = Mapping[str, tuple[Sequence[float], ArrayLike]]  # by name: x [points], values [seeds, points]
 
@@ -25,8 +25,7 @@ def bands(
         ylabel: of the first panel.
         options: of `Axes.set`, for all panels.
     """
-    figure, places = panels(contents, 3.4, sharey=True)
-    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    figure, places = panels(contents, 3.4, sharey=True, headline=title)
     names = list(dict.fromkeys(name for lines in contents.values() for name in lines))
     colours = dict(zip(names, (INK, RED), strict=False))
     for axes, lines in places:
@@ -34,7 +33,7 @@ def bands(
             seeds = np.asarray(values, dtype=float)
             axes.fill_between(x, seeds.min(axis=0), seeds.max(axis=0), color=colours[name], alpha=0.25, lw=0)
             axes.plot(x, seeds.mean(axis=0), color=colours[name], lw=2)
-        half_framed(axes, **{"xlabel": "thousand tokens read", **options})
+        axes.set(**{"xlabel": "thousand tokens read", **options})
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     places[0][0].set_ylabel(ylabel)
@@ -63,8 +62,7 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
         reference: what the differences are taken from.
     """
     ways = list(next(iter(contents.values())))
-    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharey=True)
-    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    figure, places = panels(contents, 0.31 * len(ways) + 1.3, sharey=True, headline=title)
     figure.supxlabel(f"extra nats per token, compared with {reference}", size="medium")
     for axes, found in places:
         for row, way in enumerate(ways):
@@ -77,6 +75,6 @@ def differences(contents: Mapping[str, Mapping[str, Sequence[float]]], title: st
             axes.annotate(text, (side, row), shift, textcoords="offset points", ha=align, va="center", color=colour)
         axes.axvline(0, color=GREY, lw=1)
         axes.margins(x=0.35)
-        half_framed(axes, yticks=range(len(ways)), yticklabels=ways)
+        axes.set(yticks=range(len(ways)), yticklabels=ways)
     places[0][0].set_ylim(len(ways) - 0.4, -0.6)
     return figure

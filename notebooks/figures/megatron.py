@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, draw_row, fill, side_by_side
-from figures.draw import GREY, LINES, RED, SOURCES, canvas, curves, half_framed, panels, printable
+from figures.draw import GREY, LINES, RED, SOURCES, canvas, curves, panels, printable
 
 Kind = int | str  # a document of the stories, the name of a source, or a colour
 Rows = Mapping[str, Sequence[tuple[Any, Kind, float]]]  # by name, the (text, what colours it, width) of each cell
@@ -106,7 +106,7 @@ def shuffles(contents: Mapping[str, ArrayLike], asked: int, samples_per_epoch: f
         axes.scatter(np.arange(asked, end), samples[asked:], s=5, color="#cccccc")
         axes.axvline(asked - 0.5, color=LINES[1], lw=1.5)
         axes.axhline(samples_per_epoch, color=GREY, lw=1, ls="--")
-        half_framed(axes, xlabel="position k", xlim=(0, end), ylim=(0, end))
+        axes.set(xlabel="position k", xlim=(0, end), ylim=(0, end))
     first = figure.axes[0]  # what is kept apart leaves room for words
     first.text(1.03 * asked, 0.3 * end, "the run ends here;\ngrey is never read", color=LINES[1])
     first.text(0.02 * end, 1.03 * samples_per_epoch, "epoch 2 begins", color=GREY)
@@ -140,7 +140,7 @@ def mask_losses(contents: Mapping[str, Mapping[str, Sequence[float]]], ranges: S
         ranges: the names of the places.
     """
     lines = {title: {name: [values] for name, values in losses.items()} for title, losses in contents.items()}
-    figure = curves(lines, 3.4, colours=LINES, legend=None, share=False)
+    figure = curves(lines, 3.4, colours=LINES, share=False)
     for axes, losses in zip(figure.axes, contents.values(), strict=True):
         sides = ("bottom", max, 0.08), ("top", min, -0.08)
         for (name, values), colour, (side, outermost, gap) in zip(losses.items(), LINES, sides, strict=False):

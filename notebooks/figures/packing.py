@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.cells import Cell, fill, picture
-from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, half_framed, panels, printable
+from figures.draw import COLOURS, IDLE, INK, LINES, RED, draw_lines, panels, printable
 
 PADDING, LOST = -1, -2  # in the place of a document's number
 WAYS = dict(zip(("wrap", "pad", "best fit", "cut"), LINES, strict=True))
@@ -54,7 +54,7 @@ def counts(row_lengths: Sequence[int], contents: Mapping[str, Sequence[Mapping[s
     for place, (axes, shares) in enumerate(places):
         lines = {name: (row_lengths, 100 * np.asarray(values)) for name, values in shares.items()}
         draw_lines(axes, lines, [WAYS[way] for way in shares], marker="o", ms=4)
-        half_framed(axes, ylim=(-4, 104))
+        axes.set(ylim=(-4, 104))
         axes.grid(alpha=0.3)
         axes.set_xscale("log", base=2)
         axes.set_xticks(row_lengths[::3], [f"{length:,}" for length in row_lengths[::3]])
@@ -86,6 +86,4 @@ def tree(counts: Sequence[int], looks: Sequence[int], found: int, title: str) ->
             cell = Cell((node - low) * width, text, colour, width)
             rows.setdefault(f"sum of {width}" if width > 1 else "rows", []).append(cell)
     rows["with room for"] = [Cell(room, str(room), edge={"lw": 0}) for room in range(leaves)]
-    figure, axes = picture(rows, 0.33, 0.35)
-    axes.set_title(title)
-    return figure
+    return picture(rows, 0.33, 0.35, title=title)[0]

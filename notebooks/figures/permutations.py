@@ -17,7 +17,7 @@ def clouds(runs: Sequence[tuple[str, ArrayLike]], xlabel: str = "position", ylab
     """Sample against position, one panel per shuffle: structure would show as lines or gaps."""
     contents = {title: {"": [places]} for title, places in runs}
     style = {"ls": "none", "marker": ".", "ms": 2}
-    return curves(contents, 3, colours=LINES, style=style, legend=None, xlabel=xlabel, ylabel=ylabel)
+    return curves(contents, 3, colours=LINES, style=style, xlabel=xlabel, ylabel=ylabel)
 
 
 def rounds(stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title: str) -> Figure:
@@ -28,8 +28,7 @@ def rounds(stages: Sequence[tuple[str, ArrayLike]], traced: Sequence[int], title
         traced: up to two numbers with a dot on each, and a line from where it was before, on all boards but the last.
         title: of the picture.
     """
-    figure, boards = panels(dict(stages), 4.8, rows=len(stages) // 4)
-    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    figure, boards = panels(dict(stages), 4.8, rows=len(stages) // 4, headline=title)
     before: dict[int, Any] = {}
     for axes, board in boards:
         axes.imshow(board, cmap="viridis", interpolation="nearest")
@@ -64,9 +63,11 @@ def sharing(tree: Any, items: Mapping[int, int], names: Sequence[str]) -> Figure
         return width
 
     place(tree, 0, 0)
-    figure, axes = picture({f"level {level}": row for level, row in levels.items()}, 0.4, room=0.5, gap=0.3)
-    axes.set_title("A window goes down the tree, rounded wherever it parts")
-    return figure
+    rows, title = (
+        {f"level {n}": row for n, row in levels.items()},
+        "A window goes down the tree, rounded wherever it parts",
+    )
+    return picture(rows, 0.4, room=0.5, title=title, gap=0.3)[0]
 
 
 def windows(stages: Mapping[str, tuple[Sequence[int], Sequence[Any]]]) -> Figure:
@@ -81,7 +82,7 @@ def windows(stages: Mapping[str, tuple[Sequence[int], Sequence[Any]]]) -> Figure
 def deviations(series: Mapping[str, ArrayLike], labels: Mapping[str, tuple[float, float]], title: str) -> Figure:
     """Samples of one source read so far, less its share, along the run: [N] for each way, named at (position, y)."""
     lines, texts = {name: [it] for name, it in series.items()}, {"xlabel": "position", "ylabel": "samples too many"}
-    figure = curves({title: lines}, 3, colours=LINES, style={"lw": 1.2}, legend=None, **texts)
+    figure = curves({title: lines}, 3, colours=LINES, style={"lw": 1.2}, **texts)
     for (name, place), colour in zip(labels.items(), LINES, strict=False):
         figure.axes[0].text(*place, name, color=colour, weight="bold")
     return figure

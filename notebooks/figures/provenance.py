@@ -59,9 +59,7 @@ def difference(files: Mapping[str, tuple[int, int, int, int]], title: str) -> Fi
         rows[f"{source}: as saved"] = [*gone, *side_by_side([same], room=room)]
         parts = [same, (f"{again:,}\nread again", COLOURS[4], again), (f"{fresh:,}\nnew", "white", fresh)]
         rows[f"{source}: new plan"] = side_by_side(parts, room=room)
-    figure, axes = picture(rows, 0.45, 0.5)
-    axes.set_title(title)
-    return figure
+    return picture(rows, 0.45, 0.5, title=title)[0]
 
 
 def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[str], change: int) -> Figure:
@@ -74,7 +72,8 @@ def passes(contents: Sequence[tuple[str, Sequence[ArrayLike]]], names: Sequence[
     """
     lines = {title: {name: [share] for name, share in zip(names, shares, strict=True)} for title, shares in contents}
     labels = {"xlabel": "position in the run", "ylabel": "share of the file read", "ylim": (0, 1.05)}
-    figure = curves(lines, 2.9, colours=LINES, legend="lower right", **labels)
+    figure = curves(lines, 2.9, colours=LINES, **labels)
+    figure.axes[-1].legend(loc="lower right", frameon=False, fontsize=10)
     for axes in figure.axes:
         axes.axvline(change, color=INK, ls="--", lw=0.8)
         axes.text(change, 0.02, " new weights")

@@ -1,6 +1,7 @@
 """Pictures of the main road: from text to a batch, and what the order does to the loss."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,9 +42,8 @@ def text_to_batch(
     for source, pieces in files.items():
         document, tokens = 0, []
         for piece in pieces:
-            tokens.append(
-                (printable(piece.strip(" ")), "#c8c8c8" if piece == "EOS" else _shade(source, document), CELL)
-            )
+            colour = "#c8c8c8" if piece == "EOS" else _shade(source, document)
+            tokens.append((printable(piece.strip(" ")), colour, CELL))
             document += piece == "EOS"
         last = (len(pieces) - 1) // sequence_length * sequence_length
         for begin in range(0, last, sequence_length):
@@ -62,16 +62,21 @@ def text_to_batch(
         t, begin = np.linspace(0, 1, 50), end + CELL
         bend = ends[sample] + (slot - ends[sample]) * (3 * t**2 - 2 * t**3)
         axes.plot(begin + (ORDER - begin) * t, bend, color=line, lw=2.2 if used else 1, alpha=1 if used else 0.5)
-    y = _head(axes, 0, y + 0.1, f"4  The first batch: the first {batch_size} of the order")
-    middle = y + (1.1 * batch_size - 0.1) * LINE
-    for slot in slots[:batch_size]:
+    _first_batch(axes, y + 0.1, end, {slot: rows[sample] for slot, sample in zip(slots[:batch_size], order)})
+    return figure
+
+
+def _first_batch(axes: Axes, top: float, end: float, samples: Mapping[float, Sequence[tuple[str, Any, float]]]) -> None:
+    """The inputs and labels of samples, by their height in the order, where lines to the batch begin."""
+    y = _head(axes, 0, top, f"4  The first batch: the first {len(samples)} of the order")
+    middle = y + (1.1 * len(samples) - 0.1) * LINE
+    for slot in samples:
         axes.plot([END - 0.13, END, END], [slot, slot, middle], INK, lw=1)
     arrow(axes, (END, middle), (end, middle))
     axes.text(end + 0.3, middle - 0.04, "each label is the token\nafter the input above it", size=9)
-    for k, sample in enumerate(order[:batch_size]):
-        y = _row(axes, side_by_side(rows[sample][:-1], LEFT), y, f"{k}:  inputs")
-        y = _row(axes, side_by_side(rows[sample][1:], LEFT), y, "labels") + 0.2 * LINE
-    return figure
+    for k, tokens in enumerate(samples.values()):
+        y = _row(axes, side_by_side(tokens[:-1], LEFT), y, f"{k}:  inputs")
+        y = _row(axes, side_by_side(tokens[1:], LEFT), y, "labels") + 0.2 * LINE
 
 
 def _head(axes: Axes, left: float, top: float, text: str) -> float:

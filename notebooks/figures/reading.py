@@ -1,6 +1,6 @@
 """Pictures of reading: what GPUs eat and places serve, the steps of a batch, rates, memory, start-up and resume.
 
-All but the first draw results that `benchmarks` has written as JSON.
+Most draw results that `benchmarks` has written as JSON.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from figures.draw import GREY, IDLE, INK, LINES, Lines, canvas, curves, half_framed, panels
+from figures.cells import Cell, picture
+from figures.draw import COLOURS, GREY, IDLE, INK, LINES, Lines, canvas, curves, panels
 
 OURS, OTHERS = LINES[1], LINES[0]
 WORKERS = ", 2 workers"
+STATES = {"delivered": COLOURS[2], "asked for": COLOURS[0], "later": "white"}
 MARKS: dict[str, dict[str, Any]] = {
     "eaten": {"marker": "s", "ms": 8, "color": LINES[2]},
     "measured": {"marker": "o", "ms": 9, "color": OTHERS},
@@ -47,13 +49,32 @@ def steps(microseconds: Mapping[str, Mapping[str, float]], title: str) -> Figure
     costs = {f"{reader}: {step}": cost for reader, parts in microseconds.items() for step, cost in parts.items()}
     figure, axes = canvas(0.27 * len(costs) + 0.7)
     axes.bar_label(axes.barh([*costs], [*costs.values()], 0.7, color=_colours(costs)), fmt="{:,.1f}", padding=3)
-    half_framed(axes, xlabel="microseconds per batch of 8", title=title)
+    axes.set(xlabel="microseconds per batch of 8", title=title)
     axes.invert_yaxis()
     return figure
 
 
 def _colours(names: Iterable[str]) -> list[str]:
     return [OURS if name.startswith("nanoset_ref") else OTHERS for name in names]
+
+
+def reading_ahead(sizes: Sequence[int], delivered: int, asked: int, num_workers: int) -> Figure:
+    """The first blocks of a run, one column each, in the row of the worker that reads them.
+
+    Args:
+        sizes: batches in each block.
+        delivered: batches that the training loop has got.
+        asked: batches in the blocks that the workers have been asked for.
+        num_workers: rows.
+    """
+    rows: dict[str, list[Cell]] = {f"worker {worker}": [] for worker in range(num_workers)}
+    first = 0
+    for block, size in enumerate(sizes):
+        end = first + size
+        state = "delivered" if end <= delivered else "asked for" if end <= asked else "later"
+        rows[f"worker {block % num_workers}"].append(Cell(block, f"batches: {size}\n{state}", STATES[state]))
+        first = end
+    return picture(rows, 0.55, size=9.5)[0]
 
 
 def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title: str) -> Figure:
@@ -69,8 +90,7 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
     first = next(iter(titled.values()))
     names = sorted(first.keys() - {limit}, key=lambda name: np.median(first[name]))
     rows = {name: row for row, name in enumerate(name for name in names if not name.endswith(WORKERS))}
-    figure, places = panels(titled, 0.27 * len(rows) + 1.1, sharey=True)
-    figure.suptitle(title, x=0.005, ha="left", size=12, weight="bold")
+    figure, places = panels(titled, 0.27 * len(rows) + 1.1, sharey=True, headline=title)
     for axes, candidates in places:
         for name, colour in zip(names, _colours(names), strict=True):
             low, middle, high = np.quantile(candidates[name], [0.25, 0.5, 0.75])
@@ -82,7 +102,7 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
                 axes.text(0.75 * min(low, most), row, f"{middle:,.0f}", ha="right", va="center", size=9, color=colour)
         axes.axvline(np.median(candidates[limit]), color=GREY, lw=2)
         axes.text(0.8 * np.median(candidates[limit]), 0, limit, ha="right", va="center", color=GREY)
-        half_framed(axes, xscale="log", xlabel="million tokens per second", xlim=(0.2, 6000))
+        axes.set(xscale="log", xlabel="million tokens per second", xlim=(0.2, 6000))
         axes.set_yticks([*rows.values()], [*rows])
     return figure
 
@@ -90,7 +110,7 @@ def rates(tokens: Mapping[str, Mapping[str, Sequence[float]]], limit: str, title
 def memory(ways: Mapping[str, Lines], allowed: float) -> Figure:
     """MiB resident against seconds while a huge file is read, a panel per way; lines are named in the first."""
     limits, labels = {"ylim": (0, 1.2 * allowed)}, {"xlabel": "seconds", "ylabel": "MiB resident"}
-    figure = curves(ways, 2.7, colours=LINES, legend=None, **limits, **labels)
+    figure = curves(ways, 2.7, colours=LINES, **limits, **labels)
     for axes in figure.axes:
         axes.axhline(allowed, color=INK, lw=0.8, ls="--")
     figure.axes[0].text(0, allowed, " the memory allowed", va="bottom")

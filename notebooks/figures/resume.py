@@ -6,7 +6,7 @@ from itertools import pairwise
 from matplotlib.figure import Figure
 
 from figures.cells import GAP, HEIGHT, Cell, heads, picture
-from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas, half_framed
+from figures.draw import COLOURS, GREY, INK, LINES, RED, Lines, canvas
 
 LOST = {"edgecolor": RED, "ls": "--", "lw": 1.1}
 AGAIN = "#b8b8b8"
@@ -107,6 +107,6 @@ def losses(runs: Lines, stages: Mapping[str, tuple[int, int]], events: Mapping[i
     for step, text in events.items():
         axes.axvline(step + 0.5, 0, 0.9, color=RED, ls="--", lw=1)
         axes.text(step + 0.9, 0.04, text, size=9, color=RED, transform=upright)
-    half_framed(axes, xlabel="step", ylabel="training loss", xlim=(0, x[-1] * 1.15))
+    axes.set(xlabel="step", ylabel="training loss", xlim=(0, x[-1] * 1.15))
     axes.set_title(title, loc="left", size=11)
     return figure

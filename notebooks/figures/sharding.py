@@ -22,9 +22,8 @@ def readers(rows: Mapping[str, Sequence[tuple[int, bool]]], title: str) -> Figur
         name: [Cell(k, str(r), colour_of(r) if now else "white", edge={"lw": now}) for k, (r, now) in enumerate(cells)]
         for name, cells in rows.items()
     }
-    figure, axes = picture(drawn, 0.37, room=0.75)
+    figure, axes = picture(drawn, 0.37, room=0.75, title=title)
     heads(axes, {k + 0.47: str(k) for k in range(0, 32, 4)}, "page", size=9)
-    axes.set_title(title)
     return figure
 
 
@@ -40,13 +39,12 @@ def pipeline(ranks: Sequence[Mapping[str, str]], title: str) -> Figure:
     rows = {
         name: [_entry(left, name, rank[name]) for left, rank in zip(places, ranks, strict=True)] for name in ranks[0]
     }
-    figure, axes = picture(rows, 0.6, height=0.7)
+    figure, axes = picture(rows, 0.6, height=0.7, title=title)
     for left in places[:-1]:
         arrow(axes, (left + 1, 2.37), (left + 1.75, 2.37))
         axes.text(left + 1.35, 2.28, "activations", ha="center", size=9, color=GREY)
     arrow(axes, (0.47, 1.7), (0.47, 2))
     arrow(axes, (places[-1] + 0.47, 3), (places[-1] + 0.47, 2.7))
-    axes.set_title(title)
     axes.set_yticks([row + 0.35 for row in range(5)], list(rows))
     return figure
 
@@ -72,7 +70,6 @@ def machine(layouts: Sequence[Any], reads: Sequence[str], title: str) -> Figure:
         words = rf"$\bf{{GPU\ {rank}}}$" + f" · tp rank {layout.tp_rank}\n{text or 'no data'}"
         colour, edge = (FILLS[text[:5]], "-") if text else (IDLE, ":")
         rows[f"pp rank {layout.pp_rank}"].append(Cell(left, words, colour, edge={"ls": edge}))
-    figure, axes = picture(rows, 0.72, room=0.6)
+    figure, axes = picture(rows, 0.72, room=0.6, title=title)
     heads(axes, {dp_rank * (tp + 0.3) + tp / 2: f"dp rank {dp_rank}" for dp_rank in range(dp)}, size=10)
-    axes.set_title(title)
     return figure

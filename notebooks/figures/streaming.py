@@ -8,12 +8,13 @@ from textwrap import wrap
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from figures.cells import HEIGHT, Cell, draw_row, fill, heads, picture
-from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, key, panels, printable
+from figures.draw import COLOURS, IDLE, INK, RED, SOURCES, canvas, panels, printable
 
-NAMES, FILLS = list(SOURCES), [fill for fill, _ in SOURCES.values()]
+FILLS = [fill for fill, _ in SOURCES.values()]
 HEADLINE = {"x": 0.01, "ha": "left", "weight": "bold"}
 TIMES = [("never", RED), ("once", "white"), ("twice", COLOURS[4])]
 
@@ -59,8 +60,8 @@ def collective(steps: Sequence[int], title: str) -> Figure:
     together = min(steps)
     ends = [Cell(together, "has left", "none", 1, {"lw": 0}), Cell(together, "waits for all ranks", COLOURS[4])]
     both = [Cell(step, f"step {step}", COLOURS[5]) for step in range(together)]
-    figure, axes = picture({f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}, 0.33)
-    axes.set_title(title)
+    rows = {f"rank {rank}": [*both, ends[own > together]] for rank, own in enumerate(steps)}
+    figure, axes = picture(rows, 0.33, title=title)
     axes.vlines(np.arange(together) + 0.47, HEIGHT, len(steps) - 1, color=INK, lw=1.2, zorder=0)
     return figure
 
@@ -79,9 +80,7 @@ def packed_rows(rows: Sequence[Sequence[tuple[str, str]]], title: str) -> Figure
             shared = (column == 0 and number > 0) or (column == len(row) - 1 and number + 1 < len(rows))
             style = {"weight": "bold" if piece == "EOS" else "normal"}
             line.append(Cell(column, printable(piece), SOURCES[source][0], 1, {"lw": 2.2 if shared else 0.6}, style))
-    figure, axes = picture(drawn, 0.3, room=0.35)
-    axes.set_title(title)
-    return figure
+    return picture(drawn, 0.3, room=0.35, title=title)[0]
 
 
 def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figure:
@@ -101,7 +100,8 @@ def mixtures(sources: Mapping[str, ArrayLike], height: int, title: str) -> Figur
         axes.label_outer()
     axes.set_xlabel("position in the run")
     figure.suptitle(title, **HEADLINE)
-    key(figure, dict(zip(NAMES, FILLS, strict=True)))
+    patches = [Patch(facecolor=fill, edgecolor=INK, label=name) for name, fill in zip(SOURCES, FILLS, strict=True)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=8, frameon=False, fontsize=10)
     return figure
 
 
@@ -116,9 +116,8 @@ def handed_over(rows: Mapping[str, Mapping[int, tuple[str, str]]], title: str) -
         name: [Cell(k, text, SOURCES.get(source, [IDLE])[0]) for k, (text, source) in row.items()]
         for name, row in rows.items()
     }
-    figure, axes = picture(drawn, 0.36, room=0.75)
+    figure, axes = picture(drawn, 0.36, room=0.75, title=title)
     heads(axes, {k + 0.47: str(k) for k in sorted({*chain.from_iterable(rows.values())})}, "position", size=9)
-    axes.set_title(title)
     return figure
 
 
