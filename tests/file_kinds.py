@@ -30,9 +30,9 @@ def read_tokens(name, folder):
 
 
 def read_pair(folder):
-    """The sequences, mapped and not."""
+    """The sequences."""
     verify(folder / "t.bin")
-    return [[ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)]
+    return [ids.tolist() for ids in MMapIndexedDataset(folder / "t")]
 
 
 def read_compressed(folder):

@@ -137,7 +137,7 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
         What was found, in one line.
 
     Raises:
-        FileNotFoundError, TokenFileError, IndexedDatasetError: what does not hold.
+        FileNotFoundError, TokenFileError: what does not hold.
     """
     if not isinstance(file, Tokens):
         file = open_tokens(file)

@@ -25,7 +25,7 @@ from nanoset_ref.documents import Starts
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
-from nanoset_ref.megatron.mappings import blend_by_weight, blend_everything, build_mappings, plan_epochs
+from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 
@@ -78,11 +78,7 @@ class PartRows(Rows):
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
-            if corpus.mmap:
-                copy_pieces(corpus.tokens, pieces, out)
-                continue
-            for row, begin, end, column in pieces.tolist():
-                out[row, column : column + end - begin] = corpus.read(begin, end)
+            copy_pieces(corpus.tokens, pieces, out)
 
     def _starts(self, positions: Positions) -> Starts:
         """Where sequences begin, which to Megatron's shuffle are documents."""
@@ -161,7 +157,7 @@ class MegatronNanoset(PartRows):
 
     Raises:
         ValueError: a number of samples is asked of a split without tokens (asked for one epoch, it has 0 samples and a
-            warning says so; a blend refuses it); an empty corpus; ids that are not integers.
+            warning says so; a blend refuses it).
     """
 
     corpus: MMapIndexedDataset
@@ -173,8 +169,6 @@ class MegatronNanoset(PartRows):
 
     def __post_init__(self) -> None:
         corpus, config, lengths = self.corpus, self.config, self.corpus.sequence_lengths
-        holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
-        require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))
@@ -197,12 +191,8 @@ class MegatronNanoset(PartRows):
         self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
 
     def _build_index(self) -> Arrays:
-        lengths, seed, extra = (
-            self.corpus.sequence_lengths,
-            self.config.random_seed,
-            self.row_length > self.sequence_length,
-        )
-        split = lengths, self.first, self.stop, self.epochs
+        split = self.corpus.sequence_lengths, self.first, self.stop, self.epochs
+        seed, extra = self.config.random_seed, self.config.add_extra_token_to_sequence
         return [*build_mappings(*split, self.sequence_length, seed, extra_token=extra).values()]
 
     def routes(self, positions: Positions) -> Iterable[Route]:
@@ -259,9 +249,10 @@ class BlendedNanoset(PartRows):
             )
         self.shares = self.weights if self.size is None else normalise(self.weights)
         description = {"index": "blend", "weights": self.shares, "size": self.size}
-        names = "dataset_index", "dataset_sample_index", "counts"
+        names = "dataset_index", "dataset_sample_index"
         arrays = cached(config.path_to_cache, description, names, self._build_index)
-        self.dataset_index, self.dataset_sample_index, self.counts = arrays
+        self.dataset_index, self.dataset_sample_index = arrays
+        self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
         for dataset, takes in zip(self.datasets, self.counts, strict=True):
             require(
                 takes <= len(dataset),
@@ -270,7 +261,9 @@ class BlendedNanoset(PartRows):
             )
 
     def _build_index(self) -> Arrays:
-        return blend_everything(self.shares) if self.size is None else blend_by_weight(self.shares, self.size)
+        if self.size is None:
+            return blend_samples(np.array(normalise(self.weights)), np.array(self.weights), sum(self.weights))
+        return blend_samples(np.array(self.shares), np.full(len(self.shares), self.size), self.size)
 
     def routes(self, positions: Positions) -> Iterable[Route]:
         sources, samples = self.dataset_index[positions], self.dataset_sample_index[positions]

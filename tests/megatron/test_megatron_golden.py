@@ -18,8 +18,7 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
-    blend_by_weight,
-    blend_everything,
+    blend_samples,
     merge_corpora,
 )
 from nanoset_ref.megatron.nanoset_config import SPLITS, parse_split
@@ -69,11 +68,10 @@ def texts(dataset: MegatronNanoset | BlendedNanoset) -> np.ndarray[Any, np.dtype
 # ---- files
 
 
-@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpora_are_read(name: str, mmap: bool) -> None:
+def test_corpora_are_read(name: str) -> None:
     expected = CORPORA[name]
-    corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
+    corpus = MMapIndexedDataset(HERE / "corpora" / name)
     assert corpus.dtype.name == expected["dtype"]
     counts = [expected[f"num_{what}"] for what in ("sequences", "documents", "tokens")]
     assert [len(corpus), corpus.num_documents, corpus.num_tokens] == counts
@@ -82,7 +80,7 @@ def test_corpora_are_read(name: str, mmap: bool) -> None:
     assert corpus.document_indices.tolist() == expected["document_indices"]
     assert corpus[0][:32].tolist() == expected["sequence_0"]
     last = expected["get_last_offset"]
-    assert corpus.get(last["idx"], last["offset"])[:64].tolist() == last["tokens"]
+    assert corpus[last["idx"]][last["offset"] :][:64].tolist() == last["tokens"]
 
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "documents" in CORPORA[name]])
@@ -95,7 +93,6 @@ def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
             ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
             start += size
             builder.add_document(ids, lengths)
-        builder.finalize(tmp_path / "c.idx")
     assert hashlib.sha256((tmp_path / "c.bin").read_bytes()).hexdigest() == case["bin_sha256"]
     assert hashlib.sha256((tmp_path / "c.idx").read_bytes()).hexdigest() == case["idx_sha256"]
 
@@ -110,14 +107,13 @@ def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
 # ---- indexes and samples of one corpus
 
 
-@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("case_id", INDEX)
-def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
+def test_indexes_and_all_samples(case_id: str) -> None:
     case = INDEX[case_id]
     arrays = np.load(HERE / "gpt_index.npz")
     expected_splits = {entry["split"]: entry for entry in case["splits"]}
     assert [bounds and list(bounds) for bounds in parse_split(case["split"])] == case["split_matrix"]
-    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True):
+    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case)).build(), strict=True):
         if dataset is None:
             assert split not in expected_splits
             continue
@@ -171,10 +167,13 @@ def test_blending_helpers(case_id: str) -> None:
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
     if "sizes" in case:
-        found = blend_everything(case["sizes"])
+        limits, size = np.array(case["sizes"]), sum(case["sizes"])
+        shares = limits / size
     else:
-        found = blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
-    for name, array in zip(("dataset_index", "dataset_sample_index"), found[:2], strict=True):
+        shares, size = np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"]
+        limits = np.full(len(shares), size)
+    found = blend_samples(shares, limits, size)
+    for name, array in zip(("dataset_index", "dataset_sample_index"), found, strict=True):
         expected = arrays[f"{case_id}/{name}"]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
