@@ -46,7 +46,7 @@ def test_golden_reads_of_datatrove(golden):
     for read in reads:
         options, length = read["args"], read["seq_len"]
         positions, eos = options.pop("return_positions", False), options.pop("positions_from_eos_token_id", None)
-        files = datatrove_files(golden / "datatrove" / read["folder"], recursive=False, **options)
+        files = datatrove_files(golden / "datatrove" / read["folder"], **options)
         assert [file.path.name for file in files] == read["file_order"]
         lengths = [file.num_samples(length) for file in files]
         assert lengths == read["file_lens"] and sum(lengths) == read["len"]
@@ -77,7 +77,7 @@ def golden_cases(golden):
 
 def test_golden_samples_of_nanotron(golden):
     for case, dataset, arrays in golden_cases(golden):
-        order = dataset.order.order
+        order = dataset.order.folders
         assert order.dataset_lengths.tolist() == case["dataset_lengths"]
         assert len(dataset) == case["len"]
         datasets, samples = order[np.arange(len(dataset))]
@@ -111,16 +111,12 @@ def test_golden_batches_of_nanotron(golden):
                 assert sha256(values, values[0].dtype) == expected
 
 
-def test_windows_disjoint_or_overlapping(tmp_path):
+def test_rows_share_no_token(tmp_path):
     path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
-    for windows, expected in (
-        ("disjoint", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 19]]),
-        ("overlapping", [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12], [12, 13, 14, 15, 16]]),
-    ):
-        dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
-        samples = sorted((dataset[k] for k in range(4)), key=lambda sample: sample["input_ids"][0])
-        assert [sample["input_ids"].tolist() for sample in samples] == expected
-    assert [sample["positions"].tolist() for sample in samples[1:3]] == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
+    dataset = DatatroveNanoset(tmp_path, None, 4, 4)
+    samples = sorted((dataset[k] for k in range(4)), key=lambda sample: sample["input_ids"][0])
+    assert [sample["input_ids"].tolist() for sample in samples] == np.arange(20).reshape(4, 5).tolist()
+    assert [sample["positions"].tolist() for sample in samples[1:3]] == [[0, 1, 0, 1, 2], [0, 1, 2, 3, 4]]
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
@@ -132,9 +128,8 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
     assert sorted(dataset[k]["input_ids"].tolist() for k in range(6)) == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
 
 
-@pytest.mark.parametrize("order", ["nanotron", "stateless"])
-def test_an_order_over_folders_is_an_order_over_their_files(order):
-    inner = build_order(order, [7, 0, 5], [0.4, 0.0, 0.6] if order == "stateless" else None, 40, 3)
+def test_an_order_over_folders_is_an_order_over_their_files():
+    inner = build_order("nanotron", [7, 0, 5], None, 40, 3)
     lengths = [[3, 0, 4], [0], [1, 4]]
     folders = FolderOrder(inner, lengths)
     first_file, before = [0, 3, 4], [[0, 3, 3], [0], [0, 1]]
@@ -176,10 +171,7 @@ def test_broken_folders_are_named(golden, tmp_path):
         DatatroveFile(path, token_size=3)
 
 
-def test_files_are_sorted_as_texts_and_a_nanoset_reads_none_below(tmp_path):
-    for name in ("a/0.ds", "a-1/0.ds", "a.b/0.ds", "a.ds"):
+def test_a_nanoset_reads_none_below_a_folder(tmp_path):
+    for name in ("a/0.ds", "a.ds"):
         write_ds(tmp_path / name, np.arange(10), [10])
-    found = [str(file.path.relative_to(tmp_path)) for file in datatrove_files(tmp_path)]
-    assert found == ["a-1/0.ds", "a.b/0.ds", "a.ds", "a/0.ds"]
-    nanoset = DatatroveNanoset([tmp_path], None, 4, 2)
-    assert [file.path.name for file in nanoset.files] == ["a.ds"]
+    assert [file.path.name for file in DatatroveNanoset([tmp_path], None, 4, 2).files] == ["a.ds"]

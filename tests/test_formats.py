@@ -120,7 +120,11 @@ def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(source, t
     monkeypatch.setattr("nanoset_ref.formats.conversion.open_tokens", lambda path: open_tokens(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError):
         convert([source], tmp_path / f"b{suffix}")
-    assert not list(tmp_path.glob("b.*"))
+    monkeypatch.undo()
+    for name in ("b", "b.bin", "b.npy", "b.ds"):
+        with pytest.raises(FileNotFoundError):
+            open_tokens(tmp_path / name)
+    convert([source], tmp_path / f"b{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])

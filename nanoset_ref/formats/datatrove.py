@@ -6,10 +6,8 @@
                         in files of this package also a seal, the checksum of these lines and of the other two files
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
-file: its samples are those of datatrove's DatatroveFolderDataset. A `DatatroveNanoset` has one dataset per folder, as
-today's Nanotron. Both window conventions are there: "disjoint",
-datatrove's and today's Nanotron's, rows of S + 1 tokens that share none; and "overlapping", this package's, rows that
-share one token, so that every token is a label once. Nothing is converted or copied; datatrove itself is not needed for
+file: its samples are those of datatrove's DatatroveFolderDataset, disjoint rows of S + 1 tokens. A `DatatroveNanoset`
+has one dataset per folder, as today's Nanotron. Nothing is converted or copied; datatrove itself is not needed for
 reading. Cost: 8 bytes per document where positions are asked for.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove; nanotron.data.nanoset and
@@ -29,8 +27,8 @@ from nanoset_ref.collator import Batch, DataCollatorForCLM, TensorPointer
 from nanoset_ref.documents import DocumentOptions, position_ids, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import Int64Array, Pairs, Weights
+from nanoset_ref.orders import NanotronOrder
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
 from nanoset_ref.rows import SampleBlock
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
@@ -40,7 +38,6 @@ class DatatroveFile(Tokens):
 
     Args:
         path: the file; its .index is needed for `document_offsets` only, its .metadata for the size of an id.
-        windows: "disjoint" (datatrove's) or "overlapping".
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
     Raises:
@@ -48,12 +45,13 @@ class DatatroveFile(Tokens):
         TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
     """
 
-    def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
+    windows: Windows = "disjoint"
+
+    def __init__(self, path: PathLike, token_size: int | None = None) -> None:
         if not Path(path).is_file():
             raise FileNotFoundError(f"no .ds file at {path}; datatrove's DocumentTokenizer writes them")
         self.index, self.metadata = index_and_metadata(path)
         super().__init__(path, self.index, self.metadata)
-        self.windows = windows
         found = self.metadata.is_file()
         self._said = self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
         tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
@@ -128,70 +126,52 @@ def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
     return Path(f"{path}.index"), Path(f"{path}.metadata")
 
 
-def datatrove_files(
-    folder: PathLike,
-    *,
-    windows: Windows = "disjoint",
-    recursive: bool = True,
-    shuffle: bool = False,
-    seed: int = 42,
-    token_size: int | None = None,
-) -> list[DatatroveFile]:
+def datatrove_files(folder: PathLike, *, shuffle: bool = False, seed: int = 42) -> list[DatatroveFile]:
     """The .ds files of a folder in sorted order, or shuffled as datatrove shuffles them.
 
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
+    paths = sorted(Path(folder).glob("*.ds"), key=str)
     if not paths:
         raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
     order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
-    return [DatatroveFile(paths[i], windows, token_size) for i in order]
+    return [DatatroveFile(paths[i]) for i in order]
 
 
-class FolderOrder(Order):
-    """An order over folders, told as an order over their files: sample s of a folder is a sample of one of its files.
+class FolderOrder(NumberedOrder):
+    """Nanotron's order over folders as one over their files: laid end to end, both have the same instances.
 
     Args:
-        order: over the folders, whose lengths are the sums of `file_lengths`.
+        folders: the order over folders, whose lengths are the sums of `file_lengths`.
         file_lengths: per folder, the samples of each of its files.
-
-    `counts` reads the order through, in blocks; everything else costs a binary search more than `order` does.
     """
 
     name = "folders"
+    repeats = True
 
-    def __init__(self, order: Order, file_lengths: Sequence[Sequence[int]]) -> None:
-        shares = order.dataset_weights / np.maximum(order.dataset_lengths, 1)
+    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
+        self.folders, self.numbers = folders, folders.numbers
+        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)
         lengths = [length for folder in file_lengths for length in folder]
         weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
-        super().__init__(lengths, weights, len(order), order.random_seed)
-        self.order = order
+        super().__init__(lengths, weights, len(folders), folders.random_seed)
 
     def _identity(self) -> dict[str, object]:
-        return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
-
-    def lookup(self, positions: Int64Array) -> Pairs:
-        folders, samples = self.order[positions]
-        return self.pairs(self.order.firsts[folders] + samples)
-
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        (folder,), (sample,) = self.order.pairs(np.array([self.firsts[dataset] + sample]))
-        return self.order.positions(folder, sample, until)
+        return {"order": self.name, "inner": self.folders.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
 
 class DatatroveNanoset(Nanoset):
     """A Nanoset whose datasets are folders of .ds files, with the position of every token within its document.
 
     Args:
-        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed,
-            order: as in `Nanoset`, a weight per folder.
+        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed:
+            as in `Nanoset`, a weight per folder.
         eos_token_id: documents end with this id; None: they end where the index says.
-        **files: of `datatrove_files`. Unless given, `shuffle` is True and `recursive` False: today's Nanotron shuffles
-            the files of a folder, not of those below it, with datatrove's own seed, 42.
 
     A sample is {"input_ids": int32 [S + 1], "positions": int64 [S + 1]}. The order, the samples and the positions are
-    those of the Nanoset in Nanotron's main branch, bit for bit, if `windows` is left at "disjoint".
+    those of the Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below
+    it, with datatrove's own seed, 42.
     """
 
     def __init__(
@@ -203,20 +183,17 @@ class DatatroveNanoset(Nanoset):
         random_seed: int = 1234,
         *,
         eos_token_id: int | None = None,
-        order: str = "nanotron",
-        **files: Any,
     ) -> None:
-        options: dict[str, Any] = {"shuffle": True, "recursive": False} | files
-        folders = [datatrove_files(folder, **options) for folder in listed(dataset_folders)]
+        folders = [datatrove_files(folder, shuffle=True) for folder in listed(dataset_folders)]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
-        inner = build_order(order, list(map(sum, lengths)), dataset_weights, train_split_num_samples, random_seed)
+        order = NanotronOrder([*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed)
         super().__init__(
             [file for folder in folders for file in folder],
             None,
             sequence_length,
             train_split_num_samples,
             random_seed,
-            order=FolderOrder(inner, lengths),
+            order=FolderOrder(order, lengths),
         )
         self.eos_token_id = eos_token_id
 

@@ -29,7 +29,7 @@ class Blend(NamedTuple):
     proportion to the samples that each has in one epoch.
     """
 
-    prefixes: Sequence[PathLike]
+    prefixes: Sequence[str]
     weights: Sequence[float] | None = None
 
 

@@ -110,7 +110,7 @@ def open_first(folder: str) -> Tokens:
     """The first .ds file of a folder."""
     from nanoset_ref.formats import datatrove_files
 
-    return datatrove_files(folder, recursive=False)[0]
+    return datatrove_files(folder)[0]
 
 
 class MegatronSection(Section):
