@@ -30,9 +30,9 @@ def read_tokens(name, folder):
 
 
 def read_pair(folder):
-    """The sequences."""
+    """The sequences, mapped and not."""
     verify(folder / "t.bin")
-    return [ids.tolist() for ids in MMapIndexedDataset(folder / "t")]
+    return [[ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)]
 
 
 def read_compressed(folder):

@@ -19,6 +19,7 @@ from nanoset_ref.formats import (
 from nanoset_ref.formats.datatrove import FolderOrder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
+from nanoset_ref.rows import SampleBlock
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFileError
 
@@ -83,11 +84,11 @@ def test_golden_samples_of_nanotron(golden):
         datasets, samples = order[np.arange(len(dataset))]
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}/dataset_index"])
         np.testing.assert_array_equal(samples, arrays[f"{case['id']}/dataset_sample_index"])
-        found = [dataset[k] for k in range(len(dataset))]
-        assert sha256(sample["input_ids"] for sample in found) == case["all_samples_sha256"]
-        assert sha256(sample["positions"] for sample in found) == case["all_positions_sha256"]
-        for key, name in (("input_ids", "input_ids_first40"), ("positions", "positions_first40")):
-            np.testing.assert_array_equal([sample[key] for sample in found[:40]], arrays[f"{case['id']}/{name}"])
+        rows, starts = dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset)))
+        for found, name in ((rows, "samples"), (position_ids(starts), "positions")):
+            assert sha256(found) == case[f"all_{name}_sha256"]
+            first = name.replace("samples", "input_ids") + "_first40"
+            np.testing.assert_array_equal(found[:40], arrays[f"{case['id']}/{first}"])
 
 
 def test_golden_batches_of_nanotron(golden):
@@ -99,8 +100,12 @@ def test_golden_batches_of_nanotron(golden):
             sampler = ResumableBatchSampler(
                 len(dataset), loader["micro_batch_size"], loader["dp_rank"], dp_size, consumed
             )
-            options = loader["use_doc_masking"], loader["context_parallel_size"], loader["context_parallel_rank"]
-            collator = DataCollatorForCLMWithPositionIds(case["sequence_length"], 0, 0, 0, *options)
+            collator = DataCollatorForCLMWithPositionIds(
+                *(case["sequence_length"], 0, 0, 0),
+                use_doc_masking=loader["use_doc_masking"],
+                cp_size=loader["context_parallel_size"],
+                cp_rank=loader["context_parallel_rank"],
+            )
             batches = list(NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator))
             assert len(batches) == loader["num_batches"]
             for key, expected in loader["sha256"].items():
@@ -111,12 +116,13 @@ def test_golden_batches_of_nanotron(golden):
                 assert sha256(values, values[0].dtype) == expected
 
 
-def test_rows_share_no_token(tmp_path):
+@pytest.mark.parametrize(("windows", "begins"), [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))])
+def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
-    dataset = DatatroveNanoset(tmp_path, None, 4, 4)
-    samples = sorted((dataset[k] for k in range(4)), key=lambda sample: sample["input_ids"][0])
-    assert [sample["input_ids"].tolist() for sample in samples] == np.arange(20).reshape(4, 5).tolist()
-    assert [sample["positions"].tolist() for sample in samples[1:3]] == [[0, 1, 0, 1, 2], [0, 1, 2, 3, 4]]
+    dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
+    rows, starts = dataset.read(np.arange(4)), dataset.starts(np.arange(4))
+    assert sorted(rows.tolist()) == [[*range(begin, begin + 5)] for begin in begins]
+    assert (starts == ((rows == 7) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
@@ -148,12 +154,10 @@ def test_an_order_over_folders_is_an_order_over_their_files():
 def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 1)([{}, {}])
     assert batch["position_ids"] == TensorPointer(0) and batch["label_mask"] == TensorPointer(2)
-    sample = {"input_ids": np.arange(5), "positions": np.array([0, 1, 0, 1, 2])}
-    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)([sample])
+    rows = SampleBlock(np.arange(5)[None], lambda: np.array([[True, False, True, False, False]]))
+    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)(rows)
     assert batch["input_ids"] == TensorPointer(0)
     assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
-    with pytest.raises(ValueError, match=r"must have 4 tokens, got \[5\]"):
-        DataCollatorForCLMWithPositionIds(3, 0, 0, 0)([sample])
 
 
 def test_broken_folders_are_named(golden, tmp_path):

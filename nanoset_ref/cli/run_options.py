@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least, paths_and_weights
-from nanoset_ref.megatron import Blend, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
@@ -85,10 +85,13 @@ class RunOptions(Unsaid):
             raise ValueError(f"--order {self.order} is for token files, or .bin/.idx pairs with a --row-length")
         if weights and self.num_samples is None:
             raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
+        data_path: list[Any] = [*prefixes]
+        if weights:
+            data_path = [entry for pair in zip(weights, prefixes, strict=True) for entry in pair]
         config = NanosetConfig(
             random_seed=self.seed,
             sequence_length=self.sequence_length,
-            data_path=Blend(prefixes, weights),
+            data_path=data_path,
             split=self.split,
             split_num_samples=(None, None, None) if self.num_samples is None else (self.num_samples, 0, 0),
         )

@@ -53,6 +53,8 @@ def convert_parts(
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
     width = np.dtype(dtype or sources[0].dtype)
+    if width.kind not in "iu":
+        raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)

@@ -6,8 +6,10 @@
                         in files of this package also a seal, the checksum of these lines and of the other two files
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
-file: its samples are those of datatrove's DatatroveFolderDataset, disjoint rows of S + 1 tokens. A `DatatroveNanoset`
-has one dataset per folder, as today's Nanotron. Nothing is converted or copied; datatrove itself is not needed for
+file: its samples are those of datatrove's DatatroveFolderDataset. A `DatatroveNanoset` has one dataset per folder, as
+today's Nanotron. Both window conventions are there: "disjoint", datatrove's and today's Nanotron's, rows of S + 1
+tokens that share none; and "overlapping", this package's, rows that share one token, so that every token is a label
+once. Nothing is converted or copied; datatrove itself is not needed for
 reading. Cost: 8 bytes per document where positions are asked for.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove; nanotron.data.nanoset and
@@ -15,22 +17,24 @@ nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+import torch
+from numpy.typing import DTypeLike
 
 from nanoset_ref.collator import Batch, DataCollatorForCLM, TensorPointer
-from nanoset_ref.documents import DocumentOptions, position_ids, starts_after_eos
+from nanoset_ref.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
-from nanoset_ref.rows import SampleBlock
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
+
+WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
 
 
 class DatatroveFile(Tokens):
@@ -38,6 +42,7 @@ class DatatroveFile(Tokens):
 
     Args:
         path: the file; its .index is needed for `document_offsets` only, its .metadata for the size of an id.
+        windows: "disjoint" (datatrove's) or "overlapping".
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
     Raises:
@@ -45,13 +50,12 @@ class DatatroveFile(Tokens):
         TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
     """
 
-    windows: Windows = "disjoint"
-
-    def __init__(self, path: PathLike, token_size: int | None = None) -> None:
+    def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
         if not Path(path).is_file():
             raise FileNotFoundError(f"no .ds file at {path}; datatrove's DocumentTokenizer writes them")
         self.index, self.metadata = index_and_metadata(path)
         super().__init__(path, self.index, self.metadata)
+        self.windows = windows
         found = self.metadata.is_file()
         self._said = self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
         tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
@@ -126,7 +130,9 @@ def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
     return Path(f"{path}.index"), Path(f"{path}.metadata")
 
 
-def datatrove_files(folder: PathLike, *, shuffle: bool = False, seed: int = 42) -> list[DatatroveFile]:
+def datatrove_files(
+    folder: PathLike, *, windows: Windows = "disjoint", shuffle: bool = False, seed: int = 42
+) -> list[DatatroveFile]:
     """The .ds files of a folder in sorted order, or shuffled as datatrove shuffles them.
 
     Raises:
@@ -136,7 +142,7 @@ def datatrove_files(folder: PathLike, *, shuffle: bool = False, seed: int = 42) 
     if not paths:
         raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
     order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
-    return [DatatroveFile(paths[i]) for i in order]
+    return [DatatroveFile(paths[i], windows) for i in order]
 
 
 class FolderOrder(NumberedOrder):
@@ -162,16 +168,17 @@ class FolderOrder(NumberedOrder):
 
 
 class DatatroveNanoset(Nanoset):
-    """A Nanoset whose datasets are folders of .ds files, with the position of every token within its document.
+    """A Nanoset whose datasets are folders of .ds files.
 
     Args:
         dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed:
             as in `Nanoset`, a weight per folder.
         eos_token_id: documents end with this id; None: they end where the index says.
+        windows: "disjoint" (Nanotron's) or "overlapping".
 
-    A sample is {"input_ids": int32 [S + 1], "positions": int64 [S + 1]}. The order, the samples and the positions are
-    those of the Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below
-    it, with datatrove's own seed, 42.
+    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`) are those of the
+    Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below it, with
+    datatrove's own seed, 42.
     """
 
     def __init__(
@@ -183,8 +190,9 @@ class DatatroveNanoset(Nanoset):
         random_seed: int = 1234,
         *,
         eos_token_id: int | None = None,
+        windows: Windows = "disjoint",
     ) -> None:
-        folders = [datatrove_files(folder, shuffle=True) for folder in listed(dataset_folders)]
+        folders = [datatrove_files(folder, windows=windows, shuffle=True) for folder in listed(dataset_folders)]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
         order = NanotronOrder([*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed)
         super().__init__(
@@ -197,16 +205,15 @@ class DatatroveNanoset(Nanoset):
         )
         self.eos_token_id = eos_token_id
 
-    def __getitems__(self, positions: Sequence[int] | Int64Array) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
-        indices = np.asarray(positions, dtype=np.int64)
-        rows, eos = self.read(indices), self.eos_token_id
-        ids = position_ids(self.starts(indices) if eos is None else starts_after_eos(rows, eos))
-        return [{"input_ids": row, "positions": of_row} for row, of_row in zip(rows, ids, strict=True)]
+    def _starts(self, positions: Int64Array) -> Starts:
+        if self.eos_token_id is None:
+            return super()._starts(positions)
+        return starts_after_eos(self.read(positions), self.eos_token_id)
 
 
 @dataclasses.dataclass
-class DataCollatorForCLMWithPositionIds:
-    """Collate samples with positions, as Nanotron's collator of that name does.
+class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
+    """Collate rows with positions, as Nanotron's collator of that name does.
 
     Args:
         sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
@@ -215,7 +222,7 @@ class DataCollatorForCLMWithPositionIds:
         cp_size, cp_rank: number of context-parallel ranks, and this one: it gets columns
             [cp_rank * (S // cp_size), (cp_rank + 1) * (S // cp_size)) of everything but the positions.
 
-    Called with a list of {"input_ids": [S + 1], "positions": [S + 1]}, of length B. Returns a dict of
+    Returns a dict of
 
         input_ids     int64 [B, S // cp_size]   on the input rank
         position_ids  int64 [B, S]              on the input rank
@@ -225,27 +232,23 @@ class DataCollatorForCLMWithPositionIds:
     and a TensorPointer to the rank that has it for everything else.
     """
 
-    sequence_length: int
-    input_pp_rank: int
-    output_pp_rank: int
-    current_pp_rank: int
+    documents: DocumentOptions = WITHIN_DOCUMENTS
     use_doc_masking: bool = True
     cp_size: int = 1
     cp_rank: int = 0
 
     def __post_init__(self) -> None:
-        self.ranks = self.input_pp_rank, self.output_pp_rank
-        asked = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
-        self._collate = DataCollatorForCLM(self.sequence_length, *self.ranks, self.current_pp_rank, asked)
+        super().__post_init__()
+        del self._pointers["input_mask"]
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if self.current_pp_rank in self.ranks:
-            rows, positions = (np.stack([example[name] for example in examples]) for name in ("input_ids", "positions"))
-            starts = (positions if self.use_doc_masking else np.indices(rows.shape)[1]) == 0
-            examples = SampleBlock(rows.astype(np.int64), lambda: starts)
-        batch, width = self._collate(examples), self.sequence_length // self.cp_size
-        del batch["input_mask"]
-        for name in batch.keys() - {"position_ids"}:
-            if not isinstance(batch[name], TensorPointer):
-                batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
-        return batch
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """As `Collator.split`."""
+        if not self.use_doc_masking:
+            starts = np.indices(rows.shape)[1] == 0
+        width = self.sequence_length // self.cp_size
+        for batch in super().split(rows.long(), batch_size, starts):
+            batch.pop("input_mask", None)
+            for name in batch.keys() - {"position_ids"}:
+                if not isinstance(batch[name], TensorPointer):
+                    batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
+            yield batch

@@ -9,6 +9,5 @@ from .mappings import EpochPlan as EpochPlan
 from .mappings import blend_samples as blend_samples
 from .mappings import build_mappings as build_mappings
 from .mappings import plan_epochs as plan_epochs
-from .nanoset_config import Blend as Blend
 from .nanoset_config import NanosetConfig as NanosetConfig
 from .preprocess import preprocess_corpus as preprocess_corpus

@@ -28,7 +28,7 @@ class NanosetBuilder:
 
     def __init__(self, config: NanosetConfig) -> None:
         self.config = config
-        self._open = functools.cache(MMapIndexedDataset)
+        self._open = functools.cache(functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files))
 
     def build(self, wanted: Sequence[str] = SPLITS) -> list[MegatronNanoset | BlendedNanoset | None]:
         """[train, valid, test]; None for a split that is left out, or not among those `wanted`.

@@ -78,7 +78,11 @@ class PartRows(Rows):
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):
-            copy_pieces(corpus.tokens, pieces, out)
+            if corpus.mmap:
+                copy_pieces(corpus.tokens, pieces, out)
+                continue
+            for row, begin, end, column in pieces.tolist():
+                out[row, column : column + end - begin] = corpus.read(begin, end)
 
     def _starts(self, positions: Positions) -> Starts:
         """Where sequences begin, which to Megatron's shuffle are documents."""
@@ -157,7 +161,7 @@ class MegatronNanoset(PartRows):
 
     Raises:
         ValueError: a number of samples is asked of a split without tokens (asked for one epoch, it has 0 samples and a
-            warning says so; a blend refuses it).
+            warning says so; a blend refuses it); an empty corpus; ids that are not integers.
     """
 
     corpus: MMapIndexedDataset
@@ -169,6 +173,8 @@ class MegatronNanoset(PartRows):
 
     def __post_init__(self) -> None:
         corpus, config, lengths = self.corpus, self.config, self.corpus.sequence_lengths
+        holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
+        require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))

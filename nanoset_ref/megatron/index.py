@@ -7,6 +7,7 @@ The flags are the fields of `NanosetConfig`. A run with the same fields finds ev
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 from nanoset_ref.command import paths_and_weights, run
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import Blend, NanosetConfig
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 
 def _count(text: str) -> int | None:
@@ -50,7 +51,7 @@ class IndexOptions:
 
 def build_indexes(options: IndexOptions) -> None:
     """Build the cached indexes of a Megatron-style dataset."""
-    fields = vars(options) | {"data_path": Blend(*paths_and_weights(options.data_path))}
+    fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
     extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
     config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
     Path(options.path_to_cache).mkdir(parents=True, exist_ok=True)  # a run falls back on memory, this must not
@@ -58,6 +59,12 @@ def build_indexes(options: IndexOptions) -> None:
     if not any(map(len, datasets)):
         raise ValueError(f"no split has a single sample of {options.sequence_length} tokens: take shorter ones")
     sys.stdout.writelines(f"{dataset}\n" for dataset in datasets)
+
+
+def parse_data_path(items: Sequence[str]) -> list[Any]:
+    """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"]."""
+    paths, weights = paths_and_weights(items)
+    return [*itertools.chain(*zip(weights, paths, strict=True))] if weights else paths
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:

@@ -8,10 +8,10 @@
                    int8 [S] modes, if multimodal
     <prefix>.seal  where this package wrote the pair: a checksum of both as a JSON string, which upstream ignores
 
-Codes 6 and 7 are floats, which are no token ids and not read. A reader maps index and ids and costs no memory. Opening
-reads the index once: the sequences must lie end to end and fill .bin exactly, and documents must not decrease, so that
-no damaged index can name wrong tokens (upstream believes it, and reads beyond the file). One pass over 12 bytes per
-sequence; benchmarks/megatron.py has its time.
+A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
+(network filesystems). Opening reads the index once: the sequences must lie end to end and fill .bin exactly, and
+documents must not decrease, so that no damaged index can name wrong tokens (upstream believes it, and reads beyond the
+file). One pass over 12 bytes per sequence; benchmarks/megatron.py has its time.
 
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
 """
@@ -19,6 +19,7 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 import functools
 import os
 import struct
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
-DTYPES = dict(zip([1, 2, 3, 4, 5, 8], map(np.dtype, "<u1 <i1 <i2 <i4 <i8 <u2".split()), strict=True))  # by code
+DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()]  # of codes 1, 2, ...
 PIECE = 1 << 16  # ids
 
 
@@ -42,13 +43,20 @@ def require(holds: Any, message: str) -> None:
         raise TokenFileError(message)
 
 
+def seal_path(path: PathLike) -> Path:
+    """The file with the checksum of a pair, by the name of its .bin or .idx."""
+    return Path(path).with_suffix(".seal")
+
+
 class MMapIndexedDataset(Tokens):
     """The sequences of one .bin/.idx pair.
 
     Args:
         path_prefix: the path without .bin and .idx.
+        mmap: map .bin (True), or read each item with pread (False).
 
-    `[i]` is the ids of sequence i, a 1-d array of `dtype`, mapped and read-only; negative indexes count from the end.
+    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list of them; negative
+    indexes count from the end.
 
     Attributes:
         sequence_lengths: int32 [S], in tokens. sequence_pointers: int64 [S], in bytes.
@@ -58,25 +66,28 @@ class MMapIndexedDataset(Tokens):
 
     Raises:
         FileNotFoundError: one of the two files is missing.
-        TokenFileError: another format, version or dtype code; a file truncated, damaged or of another pair; in a worker
-            process, other files than the dataset was opened with.
+        TokenFileError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
+            worker process, other files than the dataset was opened with.
     """
 
-    def __init__(self, path_prefix: PathLike) -> None:
-        self.path_prefix = os.fspath(path_prefix)
+    def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
+        self.path_prefix, self.mmap = os.fspath(path_prefix), mmap
         self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
         if not (self.path.is_file() and self.idx_path.is_file()):
             raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
         super().__init__(self.path, self.idx_path)
         self._read_index()
+        if not mmap:
+            self._descriptor = os.open(self.path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
 
     def _read_index(self) -> None:
         # 1. the header, and the size that follows from it
         name, size = self.idx_path, self.idx_path.stat().st_size
         head = np.fromfile(name, np.uint8, HEADER.size).tobytes()
         magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
-        known = (magic, version) == (MAGIC, 1) and code in DTYPES
-        require(known, f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of {[*DTYPES]}")
+        known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
+        require(known, f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of 1 to 8")
         expected = HEADER.size + 12 * sequences + 8 * entries
         require(
             size in (expected, expected + sequences),
@@ -89,7 +100,7 @@ class MMapIndexedDataset(Tokens):
         lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
         if entries == 1 and ends[0] == 0:  # GPT-NeoX closed no document in Pythia's index: each sequence is one
             ends = np.arange(sequences + 1)
-        self.dtype = DTYPES[code]
+        self.dtype = DTYPES[code - 1]
         self.sequence_lengths, self.sequence_pointers, self.document_indices = lengths, pointers, ends
         self.sequence_modes = modes if size > expected else None
         # 3. what they must satisfy
@@ -124,12 +135,12 @@ class MMapIndexedDataset(Tokens):
         """
         digest = xxhash.xxh3_128(checksum(self.idx_path).encode())
         for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
-            digest.update(self.tokens[begin : begin + PIECE].tobytes())
+            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).tobytes())
         return digest.hexdigest()
 
     def check_content(self) -> bool:
         """As `Tokens.check_content`, where the pair has a seal."""
-        sealed = self.path.with_suffix(".seal")
+        sealed = seal_path(self.path)
         if not sealed.exists():
             return False
         found = seal(checksum(self.path), self.idx_path)
@@ -140,9 +151,32 @@ class MMapIndexedDataset(Tokens):
     def __len__(self) -> int:
         return len(self.sequence_lengths)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self.get(i) for i in range(*index.indices(len(self)))]
+        return self.get(index)
+
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
+        """`length` ids (None: all that follow) of sequence `index` from token `offset` on.
+
+        Raises:
+            IndexError: no such sequence.
+            ValueError: the range leaves the sequence (upstream then returns its neighbours' ids).
+        """
+        available = int(self.sequence_lengths[index])
+        stop = available if length is None else offset + length
+        require(0 <= offset <= stop <= available, f"tokens {offset}:{stop} are outside sequence {index} of {available}")
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
-        return self.tokens[first : first + int(self.sequence_lengths[index])]
+        return self.read(first + offset, first + stop)
+
+    def read(self, begin: int, end: int) -> NDArray[Any]:
+        """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
+        if self.mmap:
+            return self.tokens[begin:end]
+        size, start = (end - begin) * self.dtype.itemsize, begin * self.dtype.itemsize
+        ids = os.pread(self._descriptor, size, start)
+        require(len(ids) == size, f"{self.path} ends before byte {start + size}: it was truncated meanwhile")
+        return np.frombuffer(ids, self.dtype)
 
     def __repr__(self) -> str:
         counts = f"{len(self):,} sequences in {self.num_documents:,} documents, {self.num_tokens:,} tokens"
@@ -151,7 +185,7 @@ class MMapIndexedDataset(Tokens):
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, but need not read them for the fingerprint."""
         known = {"fingerprint": self.fingerprint, "opened": self.opened}
-        return MMapIndexedDataset, (self.path_prefix,), known
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), known
 
 
 @njit(cache=True, nogil=True)

@@ -5,21 +5,23 @@ here, and nothing else does (no rank, no tokenizer object): two equal configs ov
 on every rank.
 """
 
+import contextlib
 import itertools
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import PathLike, listed
 
 SPLITS = ("train", "valid", "test")
+DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
 Bounds = tuple[float, float]
 Count = Annotated[int, Field(ge=0)] | None
 
@@ -29,11 +31,10 @@ class Blend(NamedTuple):
     proportion to the samples that each has in one epoch.
     """
 
-    prefixes: Sequence[str]
-    weights: Sequence[float] | None = None
+    prefixes: list[str]
+    weights: list[float] | None = None
 
 
-DataPath = Annotated[PathLike | Blend | Sequence[PathLike] | Mapping[str, float], SkipValidation]
 SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
 
 
@@ -45,7 +46,7 @@ class NanosetConfig(DocumentOptions):
         random_seed: seed of every shuffle, in [0, 2**32).
         sequence_length: S, in tokens.
         data_path: a prefix (path without .bin/.idx); several prefixes, blended in proportion to their lengths; or, with
-            weights, {prefix: weight}, or a Blend, which may name a corpus twice.
+            weights, {prefix: weight} or Megatron's list [weight, prefix, weight, prefix, ...].
         data_path_per_split: three of these (or None) for train, valid and test, each corpus read whole; instead of
             data_path and split.
         split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by sequences in file
@@ -60,6 +61,7 @@ class NanosetConfig(DocumentOptions):
             filled up with `pad_id`.
         mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has in reserve, for the
             rounding of the blend.
+        mmap_bin_files: map .bin, or read it with pread.
         eod_id: id of the end-of-document token; needed by the flags below.
         pad_id: id that fills up partial samples; -1 is in no vocabulary.
         reset_position_ids: position ids begin again after each EOD.
@@ -86,6 +88,7 @@ class NanosetConfig(DocumentOptions):
     add_extra_token_to_sequence: bool = True
     drop_last_partial_validation_sequence: bool = True
     mid_level_dataset_surplus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.005
+    mmap_bin_files: bool = True
     pad_id: int = -1
     create_attention_mask: bool = False
 
@@ -123,19 +126,24 @@ class NanosetConfig(DocumentOptions):
 
 
 def read_blend(data_path: DataPath) -> Blend:
-    """A `data_path` in any of its forms.
+    """Read a `data_path` in any of its forms.
 
     Raises:
         ValueError: no prefix, or a weight that is not a positive number.
     """
+    entries: Any = data_path
     if isinstance(data_path, Mapping):
-        data_path = Blend(list(data_path), list(data_path.values()))
-    prefixes, weights = data_path if isinstance(data_path, Blend) else Blend(listed(data_path))
-    if not prefixes:
+        entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
+    entries = listed(entries)
+    if not entries:
         raise ValueError("data_path must name at least one corpus, got none")
+    weights = None
+    if len(entries) % 2 == 0:
+        with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
+            weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
-    return Blend([os.fspath(prefix) for prefix in prefixes], weights)
+    return Blend([os.fspath(prefix) for prefix in entries], weights)
 
 
 def normalise(values: Sequence[float]) -> list[float]:

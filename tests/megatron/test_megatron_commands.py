@@ -14,6 +14,7 @@ import pytest
 from nanoset_ref.cli import main as nanoset_ref_main
 from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.index import main as index_main
+from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.tokenise.encode import load_tokenizer
@@ -68,6 +69,7 @@ def test_files_are_those_that_upstreams_tool_would_write(
         tokenizer_type="HuggingFaceTokenizer",
         tokenizer_model=golden / "tokenizer",
         append_eod=append_eod,
+        json_keys="text",
         workers=workers,
     ).values()
     tokenizer = load_tokenizer(golden / "tokenizer")
@@ -77,6 +79,7 @@ def test_files_are_those_that_upstreams_tool_would_write(
             builder.add_document(
                 [*ids, EOS][: len(ids) + append_eod] if ids else [], [len(ids) + append_eod] if ids else []
             )
+        builder.finalize(tmp_path / "expected.idx")
     for suffix in ("bin", "idx"):
         written = (tmp_path / "out" / f"mine_text_document.{suffix}").read_bytes()
         assert written == (tmp_path / f"expected.{suffix}").read_bytes()
@@ -135,13 +138,6 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path: Path, write_corpus
     assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin")
 
 
-def test_a_key_is_no_list_of_letters(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]]) -> None:
-    options = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": golden / "tokenizer"}
-    assert list(preprocess_corpus(corpus[0], tmp_path / "a", json_keys="text", **options)) == [
-        f"{tmp_path / 'a'}_text_document"
-    ]
-
-
 def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, run: Run) -> None:
     one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
     common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
@@ -158,3 +154,10 @@ def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, ru
     train: Any = NanosetBuilder(config).build()[0]
     assert sorted(cache.iterdir()) == before
     assert isinstance(train.dataset_index.base, np.memmap)
+
+
+def test_forms_of_a_data_path_on_the_command_line() -> None:
+    assert parse_data_path(["a", "b"]) == ["a", "b"]
+    assert parse_data_path(["a=3", "b=0.5", "a=1"]) == [3.0, "a", 0.5, "b", 1.0, "a"]
+    with pytest.raises(ValueError, match="give every file a weight or none"):
+        parse_data_path(["a=3", "b"])

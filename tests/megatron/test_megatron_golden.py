@@ -68,10 +68,11 @@ def texts(dataset: MegatronNanoset | BlendedNanoset) -> np.ndarray[Any, np.dtype
 # ---- files
 
 
+@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpora_are_read(name: str) -> None:
+def test_corpora_are_read(name: str, mmap: bool) -> None:
     expected = CORPORA[name]
-    corpus = MMapIndexedDataset(HERE / "corpora" / name)
+    corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
     assert corpus.dtype.name == expected["dtype"]
     counts = [expected[f"num_{what}"] for what in ("sequences", "documents", "tokens")]
     assert [len(corpus), corpus.num_documents, corpus.num_tokens] == counts
@@ -80,7 +81,7 @@ def test_corpora_are_read(name: str) -> None:
     assert corpus.document_indices.tolist() == expected["document_indices"]
     assert corpus[0][:32].tolist() == expected["sequence_0"]
     last = expected["get_last_offset"]
-    assert corpus[last["idx"]][last["offset"] :][:64].tolist() == last["tokens"]
+    assert corpus.get(last["idx"], last["offset"])[:64].tolist() == last["tokens"]
 
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "documents" in CORPORA[name]])
@@ -107,13 +108,14 @@ def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
 # ---- indexes and samples of one corpus
 
 
+@pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("case_id", INDEX)
-def test_indexes_and_all_samples(case_id: str) -> None:
+def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
     case = INDEX[case_id]
     arrays = np.load(HERE / "gpt_index.npz")
     expected_splits = {entry["split"]: entry for entry in case["splits"]}
     assert [bounds and list(bounds) for bounds in parse_split(case["split"])] == case["split_matrix"]
-    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case)).build(), strict=True):
+    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True):
         if dataset is None:
             assert split not in expected_splits
             continue
