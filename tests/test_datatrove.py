@@ -158,6 +158,8 @@ def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)(rows)
     assert batch["input_ids"] == TensorPointer(0)
     assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
+    halves = [DataCollatorForCLMWithPositionIds(4, 0, 2, 2, cp_size=2, cp_rank=rank)(rows) for rank in range(2)]
+    assert [half["label_ids"].tolist() for half in halves] == [[[1, 2]], [[3, 4]]]
 
 
 def test_broken_folders_are_named(golden, tmp_path):
