@@ -123,6 +123,8 @@ def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     rows, starts = dataset.read(np.arange(4)), dataset.starts(np.arange(4))
     assert sorted(rows.tolist()) == [[*range(begin, begin + 5)] for begin in begins]
     assert (starts == ((rows == 7) | (np.arange(5) == 0))).all()
+    ended = DatatroveNanoset(tmp_path, None, 4, 4, eos_token_id=8, windows=windows).starts(np.arange(4))
+    assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
