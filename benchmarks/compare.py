@@ -90,7 +90,6 @@ def write_documents(prefix: Path, documents: int, mean: float) -> None:
     lengths = np.ceil(random.lognormal(math.log(mean) - 0.5, 1.0, documents)).astype(np.int32)
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.uint16) as builder:
         builder.write(random.integers(4, 50_000, lengths.sum(), dtype=np.uint16), lengths)
-        builder.finalize(f"{prefix}.idx")
 
 
 def measure(

@@ -19,6 +19,7 @@ from nanoset_ref.formats import (
 from nanoset_ref.formats.datatrove import FolderOrder
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import build_order
+from nanoset_ref.rows import SampleBlock
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFileError
 
@@ -46,7 +47,7 @@ def test_golden_reads_of_datatrove(golden):
     for read in reads:
         options, length = read["args"], read["seq_len"]
         positions, eos = options.pop("return_positions", False), options.pop("positions_from_eos_token_id", None)
-        files = datatrove_files(golden / "datatrove" / read["folder"], recursive=False, **options)
+        files = datatrove_files(golden / "datatrove" / read["folder"], **options)
         assert [file.path.name for file in files] == read["file_order"]
         lengths = [file.num_samples(length) for file in files]
         assert lengths == read["file_lens"] and sum(lengths) == read["len"]
@@ -77,17 +78,17 @@ def golden_cases(golden):
 
 def test_golden_samples_of_nanotron(golden):
     for case, dataset, arrays in golden_cases(golden):
-        order = dataset.order.order
+        order = dataset.order.folders
         assert order.dataset_lengths.tolist() == case["dataset_lengths"]
         assert len(dataset) == case["len"]
         datasets, samples = order[np.arange(len(dataset))]
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}/dataset_index"])
         np.testing.assert_array_equal(samples, arrays[f"{case['id']}/dataset_sample_index"])
-        found = [dataset[k] for k in range(len(dataset))]
-        assert sha256(sample["input_ids"] for sample in found) == case["all_samples_sha256"]
-        assert sha256(sample["positions"] for sample in found) == case["all_positions_sha256"]
-        for key, name in (("input_ids", "input_ids_first40"), ("positions", "positions_first40")):
-            np.testing.assert_array_equal([sample[key] for sample in found[:40]], arrays[f"{case['id']}/{name}"])
+        rows, starts = dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset)))
+        for found, name in ((rows, "samples"), (position_ids(starts), "positions")):
+            assert sha256(found) == case[f"all_{name}_sha256"]
+            first = name.replace("samples", "input_ids") + "_first40"
+            np.testing.assert_array_equal(found[:40], arrays[f"{case['id']}/{first}"])
 
 
 def test_golden_batches_of_nanotron(golden):
@@ -99,8 +100,12 @@ def test_golden_batches_of_nanotron(golden):
             sampler = ResumableBatchSampler(
                 len(dataset), loader["micro_batch_size"], loader["dp_rank"], dp_size, consumed
             )
-            options = loader["use_doc_masking"], loader["context_parallel_size"], loader["context_parallel_rank"]
-            collator = DataCollatorForCLMWithPositionIds(case["sequence_length"], 0, 0, 0, *options)
+            collator = DataCollatorForCLMWithPositionIds(
+                *(case["sequence_length"], 0, 0, 0),
+                use_doc_masking=loader["use_doc_masking"],
+                cp_size=loader["context_parallel_size"],
+                cp_rank=loader["context_parallel_rank"],
+            )
             batches = list(NanosetDataLoader(dataset, sampler, dataset.plan, collate_fn=collator))
             assert len(batches) == loader["num_batches"]
             for key, expected in loader["sha256"].items():
@@ -111,16 +116,15 @@ def test_golden_batches_of_nanotron(golden):
                 assert sha256(values, values[0].dtype) == expected
 
 
-def test_windows_disjoint_or_overlapping(tmp_path):
+@pytest.mark.parametrize(("windows", "begins"), [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))])
+def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
-    for windows, expected in (
-        ("disjoint", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14], [15, 16, 17, 18, 19]]),
-        ("overlapping", [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12], [12, 13, 14, 15, 16]]),
-    ):
-        dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
-        samples = sorted((dataset[k] for k in range(4)), key=lambda sample: sample["input_ids"][0])
-        assert [sample["input_ids"].tolist() for sample in samples] == expected
-    assert [sample["positions"].tolist() for sample in samples[1:3]] == [[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]]
+    dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
+    rows, starts = dataset.read(np.arange(4)), dataset.starts(np.arange(4))
+    assert sorted(rows.tolist()) == [[*range(begin, begin + 5)] for begin in begins]
+    assert (starts == ((rows == 7) | (np.arange(5) == 0))).all()
+    ended = DatatroveNanoset(tmp_path, None, 4, 4, eos_token_id=8, windows=windows).starts(np.arange(4))
+    assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
 
@@ -132,9 +136,8 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
     assert sorted(dataset[k]["input_ids"].tolist() for k in range(6)) == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
 
 
-@pytest.mark.parametrize("order", ["nanotron", "stateless"])
-def test_an_order_over_folders_is_an_order_over_their_files(order):
-    inner = build_order(order, [7, 0, 5], [0.4, 0.0, 0.6] if order == "stateless" else None, 40, 3)
+def test_an_order_over_folders_is_an_order_over_their_files():
+    inner = build_order("nanotron", [7, 0, 5], None, 40, 3)
     lengths = [[3, 0, 4], [0], [1, 4]]
     folders = FolderOrder(inner, lengths)
     first_file, before = [0, 3, 4], [[0, 3, 3], [0], [0, 1]]
@@ -153,12 +156,12 @@ def test_an_order_over_folders_is_an_order_over_their_files(order):
 def test_ranks_without_data_get_pointers():
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 1)([{}, {}])
     assert batch["position_ids"] == TensorPointer(0) and batch["label_mask"] == TensorPointer(2)
-    sample = {"input_ids": np.arange(5), "positions": np.array([0, 1, 0, 1, 2])}
-    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)([sample])
+    rows = SampleBlock(np.arange(5)[None], lambda: np.array([[True, False, True, False, False]]))
+    batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)(rows)
     assert batch["input_ids"] == TensorPointer(0)
     assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
-    with pytest.raises(ValueError, match=r"must have 4 tokens, got \[5\]"):
-        DataCollatorForCLMWithPositionIds(3, 0, 0, 0)([sample])
+    halves = [DataCollatorForCLMWithPositionIds(4, 0, 2, 2, cp_size=2, cp_rank=rank)(rows) for rank in range(2)]
+    assert [half["label_ids"].tolist() for half in halves] == [[[1, 2]], [[3, 4]]]
 
 
 def test_broken_folders_are_named(golden, tmp_path):
@@ -176,10 +179,7 @@ def test_broken_folders_are_named(golden, tmp_path):
         DatatroveFile(path, token_size=3)
 
 
-def test_files_are_sorted_as_texts_and_a_nanoset_reads_none_below(tmp_path):
-    for name in ("a/0.ds", "a-1/0.ds", "a.b/0.ds", "a.ds"):
+def test_a_nanoset_reads_none_below_a_folder(tmp_path):
+    for name in ("a/0.ds", "a.ds"):
         write_ds(tmp_path / name, np.arange(10), [10])
-    found = [str(file.path.relative_to(tmp_path)) for file in datatrove_files(tmp_path)]
-    assert found == ["a-1/0.ds", "a.b/0.ds", "a.ds", "a/0.ds"]
-    nanoset = DatatroveNanoset([tmp_path], None, 4, 2)
-    assert [file.path.name for file in nanoset.files] == ["a.ds"]
+    assert [file.path.name for file in DatatroveNanoset([tmp_path], None, 4, 2).files] == ["a.ds"]

@@ -176,7 +176,6 @@ def test_sequences_of_an_indexed_corpus_are_its_documents(tmp_path: Path, blende
     for name, lengths in (("a", [3, 1, 5, 2, 6]), ("b", [4, 0, 4, 9])):
         with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.uint16) as builder:
             builder.write(np.full(sum(lengths), 7), lengths)
-            builder.finalize(tmp_path / f"{name}.idx")
         prefixes.append(str(tmp_path / name))
     path = dict.fromkeys(prefixes, 1.0) if blended else prefixes[0]
     options: dict[str, Any] = {"data_path": path, "split": "1,0,0", "split_num_samples": (9, 0, 0)}

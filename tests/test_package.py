@@ -38,7 +38,6 @@ from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 np.arange(99, dtype=np.uint16).tofile("a_input_ids.npy")
 with MMapIndexedDatasetBuilder("b.bin", np.int32) as builder:
     builder.add_document(np.arange(99), [99])
-    builder.finalize("b.idx")
 for order in ("nanotron", "stateless"):
     dataset = Nanoset(["a_input_ids.npy", "b.bin"], None, 8, 24, order=order)
     print([tuple(batch["input_ids"].shape) for batch in build_nanoset_dataloader(dataset, micro_batch_size=12)])

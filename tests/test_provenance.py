@@ -41,10 +41,8 @@ def blend(tmp_path_factory):
         prefix = str(folder / f"corpus{number}")
         with MMapIndexedDatasetBuilder(prefix + ".bin", dtype=np.uint16) as builder:
             for length in lengths:
-                builder.add_item(np.arange(first, first + length))
-                builder.end_document()
+                builder.add_document(np.arange(first, first + length), [length])
                 first += length
-            builder.finalize(prefix + ".idx")
         prefixes[prefix] = 0.75 - 0.5 * number
     config = NanosetConfig(
         random_seed=3, sequence_length=6, data_path=prefixes, split="1,0,0", split_num_samples=(24, 0, 0)

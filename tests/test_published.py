@@ -144,9 +144,7 @@ def test_an_order_of_fewer_instances_than_there_are_is_pointed_out(tmp_path, cap
 
 def test_ids_that_samples_cannot_be_read_from_are_refused(tmp_path):
     with MMapIndexedDatasetBuilder(tmp_path / "wide.bin", np.dtype(np.int64)) as builder:
-        builder.add_item(np.arange(20))
-        builder.end_document()
-        builder.finalize(tmp_path / "wide.idx")
+        builder.add_document(np.arange(20), [20])
     with pytest.raises(ValueError, match="has ids of int64; convert it"):
         Nanoset(open_tokens(tmp_path / "wide"), None, 4, 4, order="identity", disjoint=True)
 

@@ -23,7 +23,6 @@ def rows(tmp_path_factory):
         writer.write(np.arange(sum(LENGTHS)), LENGTHS)
     with MMapIndexedDatasetBuilder(folder / "a.bin", np.uint16) as builder:
         builder.write(np.arange(sum(LENGTHS)), LENGTHS)
-        builder.finalize(folder / "a.idx")
     options = {"data_path": str(folder / "a"), "split": "1,0,0", "split_num_samples": (None, 0, 0)}
     config = NanosetConfig(random_seed=3, sequence_length=4, path_to_cache=str(folder / "cache"), **options)
     return {"nanoset": Nanoset(folder / "a.npy", None, 4, 121), "megatron": NanosetBuilder(config).build()[0]}

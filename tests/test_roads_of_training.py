@@ -153,7 +153,6 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     prefix = tmp_path / "pair"
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
         builder.write(np.arange(40 * S + 1), [40 * S + 1])
-        builder.finalize(f"{prefix}.idx")
     expected = Nanoset(open_tokens(prefix), None, S, 80).read(np.arange(80))[:, 0].tolist()
     np.arange(40 * S + 1, dtype="<i4").tofile(tmp_path / "raw.npy")
     for dataset in (

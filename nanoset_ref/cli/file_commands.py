@@ -12,7 +12,7 @@ import numpy as np
 
 from nanoset_ref.command import at_least
 from nanoset_ref.files import atomic_write
-from nanoset_ref.formats import Description, agreed_facts, convert, convert_parts, describe, split, verify
+from nanoset_ref.formats import agreed_facts, as_text, convert, convert_parts, describe, split, verify
 from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
 from nanoset_ref.tokens import Tokens, open_tokens, without_companions
 
@@ -64,16 +64,16 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
     """
     found = describe(unsaid.open(file), unsaid.eos_token_id)
     if png is not None:
-        _draw_lengths(found, png)
-    unsaid.show(dataclasses.asdict(found), str(found))
+        _draw_lengths(found["length_histogram"], png)
+    unsaid.show(found, as_text(found))
 
 
-def _draw_lengths(found: Description, path: Path) -> None:
+def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
-    bars = {f"{first:,} to {last:,}": count for first, last, count in found.length_histogram}
+    bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
     axes.bar_label(axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8)
     axes.tick_params(axis="x", rotation=30)

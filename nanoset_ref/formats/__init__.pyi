@@ -6,6 +6,6 @@ from .datatrove import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWi
 from .datatrove import DatatroveFile as DatatroveFile
 from .datatrove import DatatroveNanoset as DatatroveNanoset
 from .datatrove import datatrove_files as datatrove_files
-from .description import Description as Description
+from .description import as_text as as_text
 from .description import describe as describe
 from .description import verify as verify

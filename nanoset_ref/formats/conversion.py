@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, written_together
-from nanoset_ref.formats.datatrove import DatatroveWriter, index_and_metadata
+from nanoset_ref.formats.datatrove import DatatroveWriter
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 from nanoset_ref.storage import BucketPath, located
-from nanoset_ref.tokens import DOCUMENTS, MANIFEST, TokenFileError, TokenFileWriter, Tokens, open_tokens
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, open_tokens
 from nanoset_ref.tokens.view import Block, content_hash
 
 Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all
@@ -70,8 +70,10 @@ def convert_parts(
         if [copy.content_hash() for copy in copies] != written:
             raise TokenFileError(f"{targets} do not hold what was written: the disk or the memory is faulty")
     except Exception:
-        for target in targets:
-            _remove(target)
+        for target in targets:  # without its ids, what is left of a set is unfinished
+            target.unlink(missing_ok=True)
+            if target.suffix == ".bin":
+                target.with_suffix(".idx").unlink(missing_ok=True)
         raise
     return copies
 
@@ -127,8 +129,6 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
         ValueError: one of the two would be empty.
     """
     documents = len(source.known_documents()) - 1
-    if isinstance(held_out, float) and not 0 < held_out < 1:
-        raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; or give a whole number")
     count = round(held_out * documents) if isinstance(held_out, float) else held_out
     if not 0 < count < documents:
         raise ValueError(f"of {documents} documents, 1 to {documents - 1} can be held out; {held_out} asks for {count}")
@@ -145,14 +145,3 @@ def _megatron(path: Path, *, dtype: np.dtype[Any], overwrite: bool, **facts: Any
 
 
 WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _megatron, ".ds": DatatroveWriter}
-
-
-def _remove(target: Path) -> None:
-    """Remove a file that was written: the ids first, so that no reader takes the rest for a file."""
-    beside = {
-        ".npy": [target.with_suffix(DOCUMENTS), target.with_suffix(MANIFEST)],
-        ".bin": [target.with_suffix(".idx"), target.with_suffix(".seal")],
-        ".ds": index_and_metadata(target),
-    }
-    for path in [target, *beside[target.suffix]]:
-        path.unlink(missing_ok=True)

@@ -7,9 +7,9 @@
 
 A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
 file: its samples are those of datatrove's DatatroveFolderDataset. A `DatatroveNanoset` has one dataset per folder, as
-today's Nanotron. Both window conventions are there: "disjoint",
-datatrove's and today's Nanotron's, rows of S + 1 tokens that share none; and "overlapping", this package's, rows that
-share one token, so that every token is a label once. Nothing is converted or copied; datatrove itself is not needed for
+today's Nanotron. Both window conventions are there: "disjoint", datatrove's and today's Nanotron's, rows of S + 1
+tokens that share none; and "overlapping", this package's, rows that share one token, so that every token is a label
+once. Nothing is converted or copied; datatrove itself is not needed for
 reading. Cost: 8 bytes per document where positions are asked for.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove; nanotron.data.nanoset and
@@ -17,22 +17,24 @@ nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+import torch
+from numpy.typing import DTypeLike
 
 from nanoset_ref.collator import Batch, DataCollatorForCLM, TensorPointer
-from nanoset_ref.documents import DocumentOptions, position_ids, starts_after_eos
+from nanoset_ref.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import Int64Array, Pairs, Weights
-from nanoset_ref.rows import SampleBlock
+from nanoset_ref.orders import NanotronOrder
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
+
+WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
 
 
 class DatatroveFile(Tokens):
@@ -129,69 +131,54 @@ def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
 
 
 def datatrove_files(
-    folder: PathLike,
-    *,
-    windows: Windows = "disjoint",
-    recursive: bool = True,
-    shuffle: bool = False,
-    seed: int = 42,
-    token_size: int | None = None,
+    folder: PathLike, *, windows: Windows = "disjoint", shuffle: bool = False, seed: int = 42
 ) -> list[DatatroveFile]:
     """The .ds files of a folder in sorted order, or shuffled as datatrove shuffles them.
 
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
+    paths = sorted(Path(folder).glob("*.ds"), key=str)
     if not paths:
         raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
     order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
-    return [DatatroveFile(paths[i], windows, token_size) for i in order]
+    return [DatatroveFile(paths[i], windows) for i in order]
 
 
-class FolderOrder(Order):
-    """An order over folders, told as an order over their files: sample s of a folder is a sample of one of its files.
+class FolderOrder(NumberedOrder):
+    """Nanotron's order over folders as one over their files: laid end to end, both have the same instances.
 
     Args:
-        order: over the folders, whose lengths are the sums of `file_lengths`.
+        folders: the order over folders, whose lengths are the sums of `file_lengths`.
         file_lengths: per folder, the samples of each of its files.
-
-    `counts` reads the order through, in blocks; everything else costs a binary search more than `order` does.
     """
 
     name = "folders"
+    repeats = True
 
-    def __init__(self, order: Order, file_lengths: Sequence[Sequence[int]]) -> None:
-        shares = order.dataset_weights / np.maximum(order.dataset_lengths, 1)
+    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
+        self.folders, self.numbers = folders, folders.numbers
+        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)
         lengths = [length for folder in file_lengths for length in folder]
         weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
-        super().__init__(lengths, weights, len(order), order.random_seed)
-        self.order = order
+        super().__init__(lengths, weights, len(folders), folders.random_seed)
 
     def _identity(self) -> dict[str, object]:
-        return {"order": self.name, "inner": self.order.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
-
-    def lookup(self, positions: Int64Array) -> Pairs:
-        folders, samples = self.order[positions]
-        return self.pairs(self.order.firsts[folders] + samples)
-
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        (folder,), (sample,) = self.order.pairs(np.array([self.firsts[dataset] + sample]))
-        return self.order.positions(folder, sample, until)
+        return {"order": self.name, "inner": self.folders.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
 
 
 class DatatroveNanoset(Nanoset):
-    """A Nanoset whose datasets are folders of .ds files, with the position of every token within its document.
+    """A Nanoset whose datasets are folders of .ds files.
 
     Args:
-        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed,
-            order: as in `Nanoset`, a weight per folder.
+        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed:
+            as in `Nanoset`, a weight per folder.
         eos_token_id: documents end with this id; None: they end where the index says.
-        **files: of `datatrove_files`. Unless given, `shuffle` is True and `recursive` False: today's Nanotron shuffles
-            the files of a folder, not of those below it, with datatrove's own seed, 42.
+        windows: "disjoint" (Nanotron's) or "overlapping".
 
-    A sample is {"input_ids": int32 [S + 1], "positions": int64 [S + 1]}. The order, the samples and the positions are
-    those of the Nanoset in Nanotron's main branch, bit for bit, if `windows` is left at "disjoint".
+    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`) are those of the
+    Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below it, with
+    datatrove's own seed, 42.
     """
 
     def __init__(
@@ -203,33 +190,30 @@ class DatatroveNanoset(Nanoset):
         random_seed: int = 1234,
         *,
         eos_token_id: int | None = None,
-        order: str = "nanotron",
-        **files: Any,
+        windows: Windows = "disjoint",
     ) -> None:
-        options: dict[str, Any] = {"shuffle": True, "recursive": False} | files
-        folders = [datatrove_files(folder, **options) for folder in listed(dataset_folders)]
+        folders = [datatrove_files(folder, windows=windows, shuffle=True) for folder in listed(dataset_folders)]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
-        inner = build_order(order, list(map(sum, lengths)), dataset_weights, train_split_num_samples, random_seed)
+        order = NanotronOrder([*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed)
         super().__init__(
             [file for folder in folders for file in folder],
             None,
             sequence_length,
             train_split_num_samples,
             random_seed,
-            order=FolderOrder(inner, lengths),
+            order=FolderOrder(order, lengths),
         )
         self.eos_token_id = eos_token_id
 
-    def __getitems__(self, positions: Sequence[int] | Int64Array) -> list[dict[str, NDArray[Any]]]:  # type: ignore[override]
-        indices = np.asarray(positions, dtype=np.int64)
-        rows, eos = self.read(indices), self.eos_token_id
-        ids = position_ids(self.starts(indices) if eos is None else starts_after_eos(rows, eos))
-        return [{"input_ids": row, "positions": of_row} for row, of_row in zip(rows, ids, strict=True)]
+    def _starts(self, positions: Int64Array) -> Starts:
+        if self.eos_token_id is None:
+            return super()._starts(positions)
+        return starts_after_eos(self.read(positions), self.eos_token_id)
 
 
 @dataclasses.dataclass
-class DataCollatorForCLMWithPositionIds:
-    """Collate samples with positions, as Nanotron's collator of that name does.
+class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
+    """Collate rows with positions, as Nanotron's collator of that name does.
 
     Args:
         sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
@@ -238,7 +222,7 @@ class DataCollatorForCLMWithPositionIds:
         cp_size, cp_rank: number of context-parallel ranks, and this one: it gets columns
             [cp_rank * (S // cp_size), (cp_rank + 1) * (S // cp_size)) of everything but the positions.
 
-    Called with a list of {"input_ids": [S + 1], "positions": [S + 1]}, of length B. Returns a dict of
+    Returns a dict of
 
         input_ids     int64 [B, S // cp_size]   on the input rank
         position_ids  int64 [B, S]              on the input rank
@@ -248,27 +232,23 @@ class DataCollatorForCLMWithPositionIds:
     and a TensorPointer to the rank that has it for everything else.
     """
 
-    sequence_length: int
-    input_pp_rank: int
-    output_pp_rank: int
-    current_pp_rank: int
+    documents: DocumentOptions = WITHIN_DOCUMENTS
     use_doc_masking: bool = True
     cp_size: int = 1
     cp_rank: int = 0
 
     def __post_init__(self) -> None:
-        self.ranks = self.input_pp_rank, self.output_pp_rank
-        asked = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
-        self._collate = DataCollatorForCLM(self.sequence_length, *self.ranks, self.current_pp_rank, asked)
+        super().__post_init__()
+        del self._pointers["input_mask"]
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if self.current_pp_rank in self.ranks:
-            rows, positions = (np.stack([example[name] for example in examples]) for name in ("input_ids", "positions"))
-            starts = (positions if self.use_doc_masking else np.indices(rows.shape)[1]) == 0
-            examples = SampleBlock(rows.astype(np.int64), lambda: starts)
-        batch, width = self._collate(examples), self.sequence_length // self.cp_size
-        del batch["input_mask"]
-        for name in batch.keys() - {"position_ids"}:
-            if not isinstance(batch[name], TensorPointer):
-                batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
-        return batch
+    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+        """As `Collator.split`."""
+        if not self.use_doc_masking:
+            starts = np.indices(rows.shape)[1] == 0
+        width = self.sequence_length // self.cp_size
+        for batch in super().split(rows.long(), batch_size, starts):
+            batch.pop("input_mask", None)
+            for name in batch.keys() - {"position_ids"}:
+                if not isinstance(batch[name], TensorPointer):
+                    batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
+            yield batch

@@ -4,7 +4,7 @@
 the one figure here that grows with the corpus. `verify` compares a file with what is recorded beside it.
 """
 
-import dataclasses
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -17,14 +17,13 @@ MAX_ID = 1 << 24  # a count per id is kept up to the largest
 FEWEST = 8  # documents from which on an id that occurs once for each is no coincidence
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Description:
-    """Statistics of tokenised documents.
+def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
+    """Statistics of the documents in a file; `eos_token_id` defaults to what the file says.
 
-    Attributes:
+    Returns: {
         path: the file. dtype: of its ids. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
-        shortest, median, longest, mean: tokens per document.
+        shortest, median, mean, longest: tokens per document.
         length_histogram: [(first length, last length, documents), ...], each range twice as long as the one before.
         distinct_ids: different ids that occur. largest_id: the largest one.
         eos_token_id: as the file says or as asked; None: not known.
@@ -32,46 +31,7 @@ class Description:
         documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
         duplicate_documents: documents that are equal to an earlier one, empty ones aside.
         duplicate_tokens: the tokens in those.
-    """
-
-    path: str
-    dtype: str
-    num_tokens: int
-    num_documents: int
-    empty_documents: int
-    shortest: int
-    median: float
-    mean: float
-    longest: int
-    length_histogram: list[tuple[int, int, int]]
-    distinct_ids: int
-    largest_id: int
-    eos_token_id: int | None
-    eos_share: float | None
-    documents_ending_in_eos: int | None
-    duplicate_documents: int
-    duplicate_tokens: int
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.path}: {self.num_tokens:,} tokens ({self.dtype}) in {self.num_documents:,} documents",
-            f"  document length: shortest {self.shortest:,}, median {self.median:,.1f}, "
-            f"mean {self.mean:,.1f}, longest {self.longest:,}; {self.empty_documents:,} empty",
-            f"  vocabulary: {self.distinct_ids:,} different ids, the largest is {self.largest_id:,}",
-        ]
-        if self.eos_share is not None:
-            closed = f"at the end of {self.documents_ending_in_eos:,} documents"
-            lines.append(f"  EOS (id {self.eos_token_id}): {self.eos_share:.4%} of the tokens, {closed}")
-        lines.append(f"  duplicates: {self.duplicate_documents:,} documents, {self.duplicate_tokens:,} tokens")
-        most = max(count for _, _, count in self.length_histogram)
-        for first, last, count in self.length_histogram:
-            bar = "#" * (count * 40 // most) or ("." if count else "")
-            lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
-        return "\n".join(lines)
-
-
-def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
-    """Statistics of the documents in a file; `eos_token_id` defaults to what the file says.
+    }
 
     Raises:
         TokenFileError: document boundaries that are not known, or values that are no token ids.
@@ -96,25 +56,46 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Description:
             if len(document) and key in seen:
                 repeated.append(len(document))
             seen.add(key)
-    return Description(
-        path=str(file.path),
-        dtype=file.dtype.name,
-        num_tokens=file.num_tokens,
-        num_documents=len(lengths),
-        empty_documents=int(np.count_nonzero(lengths == 0)),
-        shortest=int(lengths.min()),
-        median=float(np.median(lengths)),
-        mean=float(lengths.mean()),
-        longest=int(lengths.max()),
-        length_histogram=_histogram(lengths),
-        distinct_ids=int(np.count_nonzero(counts)),
-        largest_id=len(counts) - 1,
-        eos_token_id=eos,
-        eos_share=None if eos is None else int(counts[eos : eos + 1].sum()) / file.num_tokens,
-        documents_ending_in_eos=None if eos is None else closed,
-        duplicate_documents=len(repeated),
-        duplicate_tokens=sum(repeated),
-    )
+    return {
+        "path": str(file.path),
+        "dtype": file.dtype.name,
+        "num_tokens": file.num_tokens,
+        "num_documents": len(lengths),
+        "empty_documents": int(np.count_nonzero(lengths == 0)),
+        "shortest": int(lengths.min()),
+        "median": float(np.median(lengths)),
+        "mean": float(lengths.mean()),
+        "longest": int(lengths.max()),
+        "length_histogram": _histogram(lengths),
+        "distinct_ids": int(np.count_nonzero(counts)),
+        "largest_id": len(counts) - 1,
+        "eos_token_id": eos,
+        "eos_share": None if eos is None else int(counts[eos : eos + 1].sum()) / file.num_tokens,
+        "documents_ending_in_eos": None if eos is None else closed,
+        "duplicate_documents": len(repeated),
+        "duplicate_tokens": sum(repeated),
+    }
+
+
+FIGURES = """\
+{path}: {num_tokens:,} tokens ({dtype}) in {num_documents:,} documents
+  document length: shortest {shortest:,}, median {median:,.1f}, mean {mean:,.1f}, longest {longest:,}; \
+{empty_documents:,} empty
+  vocabulary: {distinct_ids:,} different ids, the largest is {largest_id:,}{eos}
+  duplicates: {duplicate_documents:,} documents, {duplicate_tokens:,} tokens"""
+EOS_FIGURES = """
+  EOS (id {eos_token_id}): {eos_share:.4%} of the tokens, at the end of {documents_ending_in_eos:,} documents"""
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """What `describe` found, for people to read."""
+    eos = "" if found["eos_share"] is None else EOS_FIGURES.format(**found)
+    lines = [FIGURES.format(**found, eos=eos)]
+    most = max(count for _, _, count in found["length_histogram"])
+    for first, last, count in found["length_histogram"]:
+        bar = "#" * (count * 40 // most) or ("." if count else "")
+        lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
+    return "\n".join(lines)
 
 
 def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -137,7 +118,7 @@ def verify(file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id:
         What was found, in one line.
 
     Raises:
-        FileNotFoundError, TokenFileError, IndexedDatasetError: what does not hold.
+        FileNotFoundError, TokenFileError: what does not hold.
     """
     if not isinstance(file, Tokens):
         file = open_tokens(file)

@@ -2,15 +2,12 @@ from .builder import NanosetBuilder as NanosetBuilder
 from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
 from .dialect import MegatronCollator as MegatronCollator
-from .indexed_dataset import IndexedDatasetError as IndexedDatasetError
 from .indexed_dataset import MMapIndexedDataset as MMapIndexedDataset
 from .indexed_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder
 from .indexed_writer import merge_corpora as merge_corpora
 from .mappings import EpochPlan as EpochPlan
-from .mappings import blend_by_weight as blend_by_weight
-from .mappings import blend_everything as blend_everything
+from .mappings import blend_samples as blend_samples
 from .mappings import build_mappings as build_mappings
 from .mappings import plan_epochs as plan_epochs
 from .nanoset_config import NanosetConfig as NanosetConfig
-from .nanoset_config import parse_split as parse_split
 from .preprocess import preprocess_corpus as preprocess_corpus

@@ -34,7 +34,7 @@ class NanosetBuilder:
         """[train, valid, test]; None for a split that is left out, or not among those `wanted`.
 
         Raises:
-            FileNotFoundError, IndexedDatasetError: a corpus that cannot be read.
+            FileNotFoundError, TokenFileError: a corpus that cannot be read.
             ValueError: a split that cannot give what is asked of it; the message says which and the way out.
         """
         return [self._build(*plan) if plan[0] in wanted else None for plan in self.config.splits]

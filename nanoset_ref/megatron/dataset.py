@@ -25,7 +25,7 @@ from nanoset_ref.documents import Starts
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
-from nanoset_ref.megatron.mappings import blend_by_weight, blend_everything, build_mappings, plan_epochs
+from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 
@@ -197,12 +197,8 @@ class MegatronNanoset(PartRows):
         self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
 
     def _build_index(self) -> Arrays:
-        lengths, seed, extra = (
-            self.corpus.sequence_lengths,
-            self.config.random_seed,
-            self.row_length > self.sequence_length,
-        )
-        split = lengths, self.first, self.stop, self.epochs
+        split = self.corpus.sequence_lengths, self.first, self.stop, self.epochs
+        seed, extra = self.config.random_seed, self.config.add_extra_token_to_sequence
         return [*build_mappings(*split, self.sequence_length, seed, extra_token=extra).values()]
 
     def routes(self, positions: Positions) -> Iterable[Route]:
@@ -259,9 +255,10 @@ class BlendedNanoset(PartRows):
             )
         self.shares = self.weights if self.size is None else normalise(self.weights)
         description = {"index": "blend", "weights": self.shares, "size": self.size}
-        names = "dataset_index", "dataset_sample_index", "counts"
+        names = "dataset_index", "dataset_sample_index"
         arrays = cached(config.path_to_cache, description, names, self._build_index)
-        self.dataset_index, self.dataset_sample_index, self.counts = arrays
+        self.dataset_index, self.dataset_sample_index = arrays
+        self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
         for dataset, takes in zip(self.datasets, self.counts, strict=True):
             require(
                 takes <= len(dataset),
@@ -270,7 +267,9 @@ class BlendedNanoset(PartRows):
             )
 
     def _build_index(self) -> Arrays:
-        return blend_everything(self.shares) if self.size is None else blend_by_weight(self.shares, self.size)
+        if self.size is None:
+            return blend_samples(np.array(normalise(self.weights)), np.array(self.weights), sum(self.weights))
+        return blend_samples(np.array(self.shares), np.full(len(self.shares), self.size), self.size)
 
     def routes(self, positions: Positions) -> Iterable[Route]:
         sources, samples = self.dataset_index[positions], self.dataset_sample_index[positions]

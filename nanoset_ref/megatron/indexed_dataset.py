@@ -29,7 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum, read_json, seal
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
@@ -37,14 +37,10 @@ DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()] 
 PIECE = 1 << 16  # ids
 
 
-class IndexedDatasetError(ValueError):
-    """A .bin/.idx pair, or what was asked of it, does not hold together."""
-
-
 def require(holds: Any, message: str) -> None:
-    """IndexedDatasetError with this message unless `holds`."""
+    """TokenFileError with this message unless `holds`."""
     if not holds:
-        raise IndexedDatasetError(message)
+        raise TokenFileError(message)
 
 
 def seal_path(path: PathLike) -> Path:
@@ -70,7 +66,7 @@ class MMapIndexedDataset(Tokens):
 
     Raises:
         FileNotFoundError: one of the two files is missing.
-        IndexedDatasetError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
+        TokenFileError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
             worker process, other files than the dataset was opened with.
     """
 
@@ -190,10 +186,6 @@ class MMapIndexedDataset(Tokens):
         """A worker process opens the files again, but need not read them for the fingerprint."""
         known = {"fingerprint": self.fingerprint, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
-
-    def __setstate__(self, known: dict[str, Any]) -> None:
-        vars(self).update(known)
-        self.check_unchanged()
 
 
 @njit(cache=True, nogil=True)

@@ -1,16 +1,16 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
 The ids stream into a hidden temporary beside the target; of the index only 5 bytes per sequence and 8 per document stay
-in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts; no id is
-decoded. Three things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them
-silently), an existing pair is not replaced unless asked, and a third file, <prefix>.seal, holds a checksum of the pair.
+in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts. Three
+things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them silently), an existing
+pair is not replaced unless asked, and a third file, <prefix>.seal, holds a checksum of the pair.
 """
 
 import json
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import xxhash
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.files import PathLike, atomic_write_set, listed, seal
 from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
-from nanoset_ref.storage import pieces
 
 
 class MMapIndexedDatasetBuilder:
@@ -32,7 +31,7 @@ class MMapIndexedDatasetBuilder:
 
     Raises:
         FileExistsError: the index exists and `overwrite` is False.
-        IndexedDatasetError: a dtype that the format does not know.
+        TokenFileError: a dtype that the format does not know.
     """
 
     def __init__(
@@ -57,53 +56,44 @@ class MMapIndexedDatasetBuilder:
         to.
         """
         ids = np.asarray(tensor)
-        self._append(ids, [ids.size], [mode])
+        self._append(ids, [ids.size], (), [mode])
+
+    def end_document(self) -> None:
+        """Close a document that was written with `add_item`."""
+        self._documents.append(self.num_sequences)
 
     def add_document(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
         """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of each, and their modes
         (0 if left out).
         """
-        self._append(tensor, lengths, modes)
-        self.end_document()
+        self._append(tensor, lengths, [np.size(lengths)], modes)
 
     def write(self, ids: ArrayLike, lengths: ArrayLike) -> None:
         """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
 
         As upstream's preprocessing has it, a document without tokens is one without sequences.
         """
-        sizes = np.asarray(lengths)
-        ends = self.num_sequences + np.cumsum(sizes != 0)
-        self._append(ids, sizes[sizes != 0])
-        self._documents.frombytes(ends.tobytes())
-
-    def end_document(self) -> None:
-        """Close a document that was written with `add_item`."""
-        self._documents.append(self.num_sequences)
+        full = np.asarray(lengths) != 0
+        self._append(ids, np.compress(full, lengths), np.cumsum(full))
 
     def add_index(self, path_prefix: PathLike) -> None:
         """Append a whole pair, its sequences and documents in their order.
 
         Raises:
-            IndexedDatasetError: another dtype, modes on one side only, or a damaged pair.
+            TokenFileError: another dtype, modes on one side only, or a damaged pair.
         """
         part = MMapIndexedDataset(path_prefix)
-        theirs, ours = part.dtype.name, self.dtype.name
+        theirs, ours, modes = part.dtype.name, self.dtype.name, part.sequence_modes
         require(theirs == ours, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}")
-        alike = self.multimodal == (part.sequence_modes is not None)
+        alike = self.multimodal == (modes is not None)
         require(alike, f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or none")
-        for ids in pieces(part.path):
-            self._write(ids)
-        ends = part.document_indices[1:] + self.num_sequences
-        self._documents.frombytes(ends.tobytes())
-        self._lengths.frombytes(part.sequence_lengths.tobytes())
-        if part.sequence_modes is not None:
-            self._modes.frombytes(part.sequence_modes.tobytes())
+        self._append(part.tokens, part.sequence_lengths, part.document_indices[1:], modes)
 
     def finalize(self, idx_path: PathLike) -> None:
         """Write the index and the seal, and rename all; `idx_path` must be that of `bin_path`.
 
         Raises:
-            IndexedDatasetError: sequences that belong to no document (a missing `end_document`).
+            TokenFileError: sequences that belong to no document (a missing `end_document`).
         """
         require(Path(idx_path) == self.idx_path, f"the index of {self.bin_path} is {self.idx_path}, got {idx_path}")
         rest = self.num_sequences - self._documents[-1]
@@ -128,20 +118,18 @@ class MMapIndexedDatasetBuilder:
         finally:
             self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
-    def _write(self, ids: Any) -> None:
-        self._digest.update(ids)
-        self._bin.write(ids)
-
-    def _append(self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None) -> None:
+    def _append(self, tensor: ArrayLike, lengths: ArrayLike, ends: ArrayLike, modes: ArrayLike | None = None) -> None:
+        """Append sequences; `ends` [documents] counts those of each document and all before it."""
         ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64)
         stored = np.ascontiguousarray(ids, dtype=self.dtype)
-        wrong = ids[stored != ids]
+        exact = self.dtype.kind == "f" or ids.dtype == self.dtype
+        wrong = () if exact else ids[stored != ids]
         require(
             sizes.sum() == ids.size and ((sizes >= 0) & (sizes < 2**31)).all(),
             f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, got {sizes.sum()}",
         )
         require(
-            not len(wrong) or self.dtype.kind == "f",
+            not len(wrong),
             f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider dtype, int32 for "
             "vocabularies above 65,536",
         )
@@ -149,7 +137,9 @@ class MMapIndexedDatasetBuilder:
             labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
             require(len(labels) == len(sizes), f"got {len(labels)} modes for {len(sizes)} sequences; give one each")
             self._modes.frombytes(labels.tobytes())
-        self._write(stored.data)
+        self._digest.update(stored.data)
+        self._bin.write(stored.data)
+        self._documents.frombytes((self.num_sequences + np.asarray(ends, dtype=np.int64)).tobytes())
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
 
@@ -167,7 +157,7 @@ def merge_corpora(
         The pair written.
 
     Raises:
-        IndexedDatasetError: nothing to merge, different dtypes, damaged parts.
+        TokenFileError: nothing to merge, different dtypes, damaged parts.
         FileExistsError: the output exists and `overwrite` is False.
     """
     prefixes = listed(input)

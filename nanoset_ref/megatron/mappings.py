@@ -29,13 +29,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nanoset_ref.orders.nanotron import furthest_behind
 from nanoset_ref.orders.random_state import shuffle
-
-# dataset index int16 [size]; the number of the sample in that dataset, int64 [size]; samples taken of each, int64
-BlendIndex = tuple[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,25 +153,18 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
         index[rest, 1] = lengths[document_index[-1]] - extra
 
 
-def blend_by_weight(weights: ArrayLike, size: int) -> BlendIndex:
-    """`size` positions in proportion to `weights` [number of datasets], which are used as given: normalise them first.
-
-    Samples of a dataset come in order and are not wrapped: the caller checks their counts against its length.
-    """
-    shares = np.asarray(weights, dtype=np.float64)
-    return _greedy(shares, np.full(len(shares), size), size)
-
-
-def blend_everything(sizes: ArrayLike) -> BlendIndex:
-    """Every sample of every dataset exactly once, `sizes` [number of datasets] samples each, in proportion; arrays as
-    in `blend_by_weight`.
-    """
-    counts = np.asarray(sizes, dtype=np.int64)
-    return _greedy(counts / counts.sum(), counts, int(counts.sum()))
-
-
 @njit(cache=True, nogil=True)
-def _greedy(weights, limits, size):
+def blend_samples(weights, limits, size):
+    """A blend of `size` positions in proportion to `weights`, which are used as given: normalise them first.
+
+    Args:
+        weights: float64 [number of datasets].
+        limits: int64 [number of datasets], the most samples that each may give.
+
+    Returns:
+        Dataset index, int16 [size], and dataset sample index, int64 [size]. Samples of a dataset come in order and are
+        not wrapped.
+    """
     taken = np.zeros(len(weights), dtype=np.int64)
     dataset_index = np.empty(size, dtype=np.int16)
     dataset_sample_index = np.empty(size, dtype=np.int64)
@@ -183,4 +173,4 @@ def _greedy(weights, limits, size):
         dataset_index[t] = winner
         dataset_sample_index[t] = taken[winner]
         taken[winner] += 1
-    return dataset_index, dataset_sample_index, taken
+    return dataset_index, dataset_sample_index

@@ -143,7 +143,7 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
         eos_token_id: documents end with this id, in a .npy file without a manifest.
 
     Raises:
-        FileNotFoundError, TokenFileError, IndexedDatasetError: as the format's reader.
+        FileNotFoundError, TokenFileError: as the format's reader.
     """
     path = located(path)
     dtype = None if token_dtype is None else np.dtype(token_dtype)

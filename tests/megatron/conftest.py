@@ -22,7 +22,6 @@ def write_corpus(tmp_path: Path) -> WriteCorpus:
             for lengths in documents:
                 builder.add_document(np.arange(total, total + sum(lengths)), lengths)
                 total += sum(lengths)
-            builder.finalize(tmp_path / f"{name}.idx")
         return str(tmp_path / name)
 
     return write

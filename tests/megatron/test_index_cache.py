@@ -62,12 +62,9 @@ def flip_a_bit(folder: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda folder: os.truncate(entry(folder, ".a.npy"), 200),
     "a flipped bit": flip_a_bit,
-    "no description": lambda folder: entry(folder, ".json").write_text(""),
     "another description": describe_something_else,
-    "a list as description": lambda folder: entry(folder, ".json").write_text("[1, 2]"),
     "an array missing": lambda folder: entry(folder, ".a.npy").unlink(),
     "a pickle": lambda folder: np.save(entry(folder, ".a.npy"), np.array([{}], dtype=object), allow_pickle=True),
-    "another shape": lambda folder: np.save(entry(folder, ".a.npy"), np.zeros(7, dtype=np.int32)),
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.megatron import blend_by_weight, blend_everything, build_mappings, plan_epochs
+from nanoset_ref.megatron import blend_samples, build_mappings, plan_epochs
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 
@@ -59,12 +59,12 @@ def test_no_tokens_are_an_error_where_samples_are_wanted() -> None:
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), size=st.integers(0, 200))
 def test_blends_are_the_plain_ones_and_have_their_shares(sizes: list[int], size: int) -> None:
     shares = plain.normalise(sizes)
-    blends = [blend_by_weight(shares, size), blend_everything(sizes)]
-    for (index, samples, counts), expected in zip(
+    limits = np.full(len(sizes), size), np.array(sizes)
+    blends = [blend_samples(np.array(shares), limit, n) for limit, n in zip(limits, (size, sum(sizes)), strict=True)]
+    for (index, samples), expected in zip(
         blends, [plain.greedy_blend(shares, size), plain.blend_everything(sizes)], strict=True
     ):
         assert np.stack([index, samples], axis=1).tolist() == expected.tolist()
-        assert counts.tolist() == np.bincount(index, minlength=len(sizes)).tolist()
-        for count, weight in zip(counts.tolist(), sizes, strict=True):
+        for count, weight in zip(np.bincount(index, minlength=len(sizes)).tolist(), sizes, strict=True):
             assert abs(count - Fraction(len(index) * weight, sum(sizes))) < len(sizes) + 1
-    assert blends[1][2].tolist() == sizes
+    assert np.bincount(blends[1][0]).tolist() == sizes

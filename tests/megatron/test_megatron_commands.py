@@ -69,6 +69,7 @@ def test_files_are_those_that_upstreams_tool_would_write(
         tokenizer_type="HuggingFaceTokenizer",
         tokenizer_model=golden / "tokenizer",
         append_eod=append_eod,
+        json_keys="text",
         workers=workers,
     ).values()
     tokenizer = load_tokenizer(golden / "tokenizer")
@@ -135,13 +136,6 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path: Path, write_corpus
     assert merged.document_indices.tolist() == [0, 2, 3, 4]
     assert "all.idx exists and is left unchanged; --overwrite" in merge(one, two, tmp_path / "all.bin")
     assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin")
-
-
-def test_a_key_is_no_list_of_letters(golden: Path, tmp_path: Path, corpus: tuple[Path, list[str]]) -> None:
-    options = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": golden / "tokenizer"}
-    assert list(preprocess_corpus(corpus[0], tmp_path / "a", json_keys="text", **options)) == [
-        f"{tmp_path / 'a'}_text_document"
-    ]
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path: Path, write_corpus: Any, run: Run) -> None:

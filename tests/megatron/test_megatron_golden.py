@@ -18,8 +18,7 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
-    blend_by_weight,
-    blend_everything,
+    blend_samples,
     merge_corpora,
 )
 from nanoset_ref.megatron.nanoset_config import SPLITS, parse_split
@@ -95,7 +94,6 @@ def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
             ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
             start += size
             builder.add_document(ids, lengths)
-        builder.finalize(tmp_path / "c.idx")
     assert hashlib.sha256((tmp_path / "c.bin").read_bytes()).hexdigest() == case["bin_sha256"]
     assert hashlib.sha256((tmp_path / "c.idx").read_bytes()).hexdigest() == case["idx_sha256"]
 
@@ -171,10 +169,13 @@ def test_blending_helpers(case_id: str) -> None:
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
     if "sizes" in case:
-        found = blend_everything(case["sizes"])
+        limits, size = np.array(case["sizes"]), sum(case["sizes"])
+        shares = limits / size
     else:
-        found = blend_by_weight([float.fromhex(text) for text in case["weights_hex"]], case["size"])
-    for name, array in zip(("dataset_index", "dataset_sample_index"), found[:2], strict=True):
+        shares, size = np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"]
+        limits = np.full(len(shares), size)
+    found = blend_samples(shares, limits, size)
+    for name, array in zip(("dataset_index", "dataset_sample_index"), found, strict=True):
         expected = arrays[f"{case_id}/{name}"]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)

@@ -106,11 +106,11 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan
 
 
-def write(builder: Any, folder: Path, number: int, dtype: str, documents: list[list[int]]) -> str:
-    """Write a corpus with upstream's builder or ours, whose methods are called alike; returns the prefix."""
+def write(core: SimpleNamespace, folder: Path, number: int, dtype: str, documents: list[list[int]]) -> str:
+    """Write a corpus with upstream's builder; returns the prefix."""
     rng = np.random.RandomState(number)
     prefix = str(folder / f"corpus{number}")
-    writer = builder(f"{prefix}.bin", np.dtype(dtype).type)
+    writer = core.indexed_dataset.IndexedDatasetBuilder(f"{prefix}.bin", np.dtype(dtype).type)
     for lengths in documents:
         writer.add_document(rng.randint(0, VOCABULARY, sum(lengths)), lengths)
     writer.finalize(f"{prefix}.idx")
@@ -210,8 +210,7 @@ def assert_equal(core: SimpleNamespace, ours: Any, other: Any, config: NanosetCo
 def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace, plan: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        builder = core.indexed_dataset.IndexedDatasetBuilder
-        prefixes = [write(builder, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])]
+        prefixes = [write(core, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])]
         config = config_of(plan, prefixes)
         try:
             ours, refusal = NanosetBuilder(config).build(), None
@@ -239,39 +238,21 @@ def test_every_array_sample_and_field_equals_megatron_core(core: SimpleNamespace
             assert_equal(core, dataset, other, config)
 
 
-@settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(parts=st.lists(corpora(), min_size=1, max_size=3))
-def test_files_and_merges_are_byte_for_byte_upstreams(core: SimpleNamespace, parts: list[Any]) -> None:
-    upstream = core.indexed_dataset.IndexedDatasetBuilder
-    dtype = parts[0][0]
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        prefixes = []
-        for number, (_, documents) in enumerate(parts):
-            prefixes.append(write(upstream, Path(one), number, dtype, documents))
-            write(MMapIndexedDatasetBuilder, Path(two), number, dtype, documents)
-        merged = upstream(f"{one}/merged.bin", np.dtype(dtype).type)
-        for prefix in prefixes:
-            merged.add_index(prefix)
-        merged.finalize(f"{one}/merged.idx")
-        merge_corpora([prefix.replace(one, two) for prefix in prefixes], f"{two}/merged")
-        for path in Path(one).iterdir():
-            assert path.read_bytes() == (Path(two) / path.name).read_bytes()
-        theirs, ours = core.indexed_dataset.IndexedDataset(f"{one}/merged"), MMapIndexedDataset(f"{one}/merged")
-        for i in range(len(ours)):
-            np.testing.assert_array_equal(ours[i], theirs[i])
-        np.testing.assert_array_equal(np.concatenate(ours[1:]), np.concatenate(theirs[1:]))
-
-
-def test_multimodal_files_are_byte_for_byte_upstreams(core: SimpleNamespace, tmp_path: Path) -> None:
-    builders = {"theirs": core.indexed_dataset.IndexedDatasetBuilder, "ours": MMapIndexedDatasetBuilder}
-    for name, builder in builders.items():
-        writer = builder(str(tmp_path / f"{name}.bin"), np.int32, multimodal=True)
-        writer.add_item(torch.arange(3), mode=1)
-        writer.end_document()
-        writer.add_document(np.arange(5), [2, 3], [0, 1])
-        writer.finalize(str(tmp_path / f"{name}.idx"))
+def test_multimodal_files_and_their_merge_are_byte_for_byte_upstreams(core: SimpleNamespace, tmp_path: Path) -> None:
+    upstream = core.indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), np.int32, multimodal=True)
+    with MMapIndexedDatasetBuilder(tmp_path / "ours.bin", np.int32, multimodal=True) as ours:
+        for writer in (ours, upstream):
+            writer.add_document(np.arange(3), [3], [1])
+            writer.add_document(np.arange(5), [2, 3], [0, 1])
+    upstream.finalize(str(tmp_path / "theirs.idx"))
+    merged = core.indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "merged.bin"), np.int32, multimodal=True)
+    for _ in range(2):
+        merged.add_index(str(tmp_path / "theirs"))
+    merged.finalize(str(tmp_path / "merged.idx"))
+    merge_corpora([tmp_path / "ours"] * 2, tmp_path / "twice")
     for suffix in ("bin", "idx"):
-        assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
+        for one, other in (("ours", "theirs"), ("twice", "merged")):
+            assert (tmp_path / f"{one}.{suffix}").read_bytes() == (tmp_path / f"{other}.{suffix}").read_bytes()
 
 
 def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core: SimpleNamespace) -> None:
