@@ -28,10 +28,6 @@ BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
 PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
-NO_SEPARATOR = (
-    "nothing is put between documents, so a model cannot tell where one ends; "
-    "append_eod (--append-eod) puts the EOS token after each"
-)
 Backend = Literal["auto", "hf", "gigatoken"]
 Batch = list[tuple[str, bool]]  # documents or stretches; for each, whether its document ends with it
 SPACE = "\u2581"  # how SentencePiece writes a space
@@ -164,7 +160,10 @@ class Encoder:
     def warn_without_separator(self) -> None:
         """Log a warning if the documents will lie back to back with nothing between them."""
         if not self.prefix and not self.suffix:
-            logger.warning(NO_SEPARATOR)
+            logger.warning(
+                "nothing is put between documents, so a model cannot tell where one ends; "
+                "append_eod (--append-eod) puts the EOS token after each"
+            )
 
     @property
     def described(self) -> dict[str, str]:

@@ -18,10 +18,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nanoset_ref.files import remove_leftovers
@@ -43,18 +41,10 @@ class Counts:
     seconds: float
 
 
-class Sink(Protocol):
-    """Takes documents in order; TokenFileWriter is one."""
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> object:
-        """ids: [sum(lengths)] back to back; lengths: int64 [number of documents], in tokens."""
-        ...
-
-
 def tokenise(
     source: TextSource,
     encoder: Encoder,
-    sink: AbstractContextManager[Sink],
+    sink: AbstractContextManager[Any],
     target: str | os.PathLike[str],
     *,
     num_workers: int = 1,
@@ -64,8 +54,9 @@ def tokenise(
 
     Args:
         source, encoder: the text, and what encodes it.
-        sink: entered when nobody else writes `target`. An exception leaves it by its `__exit__`, which is to leave no
-            output behind.
+        sink: a TokenFileWriter, or another whose `write(ids, lengths)` takes documents in order: ids [sum(lengths)]
+            back to back, lengths int64 [documents], in tokens. Entered when nobody else writes `target`. An exception
+            leaves it by its `__exit__`, which is to leave no output behind.
         target: what the sink writes by `files.atomic_write_set`; its folder is made.
         num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
         progress: show a bar, of the text that is read, a few batches ahead of the ids that are written; None: if
