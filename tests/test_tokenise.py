@@ -9,38 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nanoset_ref.files import atomic_write
-from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise import JobError, jobs, tokenise
-from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
+from nanoset_ref.preprocess import preprocess
+from nanoset_ref.text import InputError
+from nanoset_ref.tokenise import JobError, jobs, load_tokenizer
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
-
-
-class ListSink(list):
-    """Keeps what is written; knows whether it was left in good order."""
-
-    complete = False
-
-    def write(self, ids, lengths):
-        self.extend(one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths))
-
-
-@contextmanager
-def list_sink(into):
-    yield into
-    into.complete = True
-
-
-@pytest.fixture(scope="module")
-def encoder(golden):
-    return Encoder(load_tokenizer(golden / "tokenizer"), backend="hf")
 
 
 @pytest.fixture
@@ -56,24 +36,12 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def job(golden, corpus, tmp_path):
-    """Tokenise the corpus, or another input, into a ListSink; returns the counts."""
-
-    def run(sink=None, input=corpus, on_error="raise", target="target", workers=1, progress=None, append_eod=False):
-        source = open_text(input, on_error=on_error)
-        encoder = Encoder(load_tokenizer(golden / "tokenizer"), backend="hf", append_eod=append_eod)
-        sink = sink or list_sink(ListSink())
-        return tokenise(source, encoder, sink, tmp_path / target, num_workers=workers, progress=progress)
-
-    return run
-
-
-def expected(encoder, texts=TEXTS):
-    ids, lengths = encoder.encode_batch(texts)
-    return [one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1])]
+    """Tokenise the corpus into t_input_ids.npy; returns the counts."""
+    return partial(preprocess, corpus, tmp_path / "t", golden / "tokenizer", backend="hf")
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_give_what_one_process_gives(job, corpus, encoder, tmp_path, monkeypatch, workers):
+def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monkeypatch, workers):
     shown = []
 
     class Bar(jobs.tqdm):
@@ -83,14 +51,15 @@ def test_workers_give_what_one_process_gives(job, corpus, encoder, tmp_path, mon
 
     monkeypatch.setattr(jobs, "tqdm", Bar)
     (corpus / "b.jsonl").write_text('{"text": "ok"}\nnot json\n{"body": 1}\n{"text": 2}\nnot json\n')
-    sink = ListSink()
-    counts = job(list_sink(sink), on_error="skip", append_eod=True, workers=workers, progress=True)
-    assert shown[0] == (shown[0][1],) * 2
-    assert sink == [[*ids, 2] for ids in expected(encoder, [*TEXTS[:100], "ok", *TEXTS[100:]])]
-    assert sink.complete
-    assert (counts.documents, counts.tokens, counts.backend) == (301, sum(map(len, sink)), "hf")
+    counts = job(on_error="skip", append_eod=True, num_workers=workers, progress=True)
+    file = TokenFile(tmp_path / "t_input_ids.npy")
+    whole = load_tokenizer(golden / "tokenizer")([*TEXTS[:100], "ok", *TEXTS[100:]], add_special_tokens=False)
+    assert [ids.tolist() for ids in np.split(file.tokens, file.document_offsets[1:-1])] == [
+        [*ids, 2] for ids in whole["input_ids"]
+    ]
+    assert shown[0] == (sum(path.stat().st_size for path in corpus.iterdir()),) * 2
+    assert (counts.documents, counts.tokens, counts.backend) == (301, file.num_tokens, "hf")
     assert counts.skipped == {"invalid JSON": 2, "missing column": 1, "not a string": 1}
-    assert os.listdir(tmp_path) == ["corpus"]
 
 
 def children():
@@ -101,58 +70,53 @@ def children():
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(job, corpus, tmp_path, monkeypatch, killed):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_DOCUMENTS", 5)  # work for both workers
-    sink, before = ListSink(), children()
+    before = children()
 
     def kill():
         while not (started := set(children()) - set(before)):
             time.sleep(0.01)
         os.kill(started.pop(), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill)
     if killed:
-        killer.start()
+        threading.Thread(target=kill).start()
         error, message = JobError, r"worker \d \(pid \d+\) died amid its work .*; nothing was written"
     else:
         (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')
         error, message = InputError, r"c.jsonl:2: not JSON"
     with pytest.raises(error, match=message):
-        job(list_sink(sink), workers=2)
-    assert not sink.complete
+        job(num_workers=2)
     assert not set(children()) - set(before)
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_two_jobs_on_one_target_collide_and_on_two_do_not(job, tmp_path):
-    @contextmanager
-    def while_another_job_runs():
-        with atomic_write(tmp_path / "target"):
-            with pytest.raises(JobError, match=r"another job is writing .*target; wait for it or choose another"):
-                job()
-            job(target="target_2")
-            yield ListSink()
-
-    (tmp_path / ".target.7-of-a-dead-job.tmp").touch()
-    job(while_another_job_runs())
-    assert sorted(os.listdir(tmp_path)) == ["corpus", "target"]
-
-
-@pytest.mark.parametrize(("content", "reason"), [("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")])
-def test_an_input_without_documents_is_an_error(job, tmp_path, content, reason):
-    path = tmp_path / "a.jsonl"
-    path.write_text(content)
-    with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
-        job(input=path, on_error="skip")
+def test_two_jobs_on_one_target_collide_unless_one_is_dead(job, tmp_path):
+    path = tmp_path / "t_input_ids.npy"
+    with TokenFileWriter(path, dtype="uint16") as other:
+        with pytest.raises(JobError, match=rf"another job is writing {path}; wait for it or choose another output"):
+            job()
+        other.write([1], [1])
+    (tmp_path / ".t_input_ids.npy.of-a-dead-job.tmp").touch()
+    assert job(overwrite=True).documents == 300
+    assert sorted(os.listdir(tmp_path)) == [
+        "corpus",
+        *(f"t_input_ids.{end}" for end in ("documents.npy", "json", "npy")),
+    ]
 
 
-def test_a_full_disk_is_named_and_so_is_a_number_of_workers_that_is_none(job):
-    class FullSink(ListSink):
-        def write(self, ids, lengths):
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match=r"No space left on device: '.*target'"):
-        job(list_sink(FullSink()))
+def test_an_input_without_documents_a_full_disk_and_no_workers_are_errors(job, corpus, tmp_path, monkeypatch):
+    for content, reason in (("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")):
+        (tmp_path / "a.jsonl").write_text(content)
+        with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
+            preprocess(tmp_path / "a.jsonl", *job.args[1:], **job.keywords, on_error="skip")
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
-        job(workers=0)
+        job(num_workers=0)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TokenFileWriter, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*t_input_ids.npy'"):
+        job()
 
 
 # ------------------------------------------------------------------------------------------------ kills
