@@ -131,46 +131,40 @@ def test_what_common_writers_produce_is_read(tmp_path):
     assert texts_of(open_text(path)) == ["mark", "n", "😀"]
 
 
-def test_inputs_that_are_none(tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "a.csv").touch()
+def test_inputs_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty.jsonl", "a.csv"):
+        (tmp_path / name).touch()
     (tmp_path / "nothing").mkdir()
-    for wrong, error, message in [
-        ("empty.jsonl", InputError, "the input is empty"),
-        ("a.csv", InputError, "unknown kind of file; known are .json, "),
-        ("b.jsonl", FileNotFoundError, "no such file"),
-        ("nothing", FileNotFoundError, "no file matches; known kinds are .json, "),
-        ("*.jsonl.gz", FileNotFoundError, "no file matches"),
+    for wrong, options, error, message in [
+        ("empty.jsonl", {}, InputError, "the input is empty"),
+        ([], {}, InputError, "an empty list: the input is empty"),
+        ("a.csv", {}, InputError, "unknown kind of file; known are .json, "),
+        ("b.jsonl", {}, FileNotFoundError, "no such file"),
+        ("nothing", {}, FileNotFoundError, "no file matches; known kinds are .json, "),
+        ("*.jsonl.gz", {}, FileNotFoundError, "no file matches"),
+        ("nobody/has-this-dataset", {}, InputError, "neither a file, a folder nor a dataset that loads"),
+        ("empty.jsonl", {"split": "test"}, InputError, "no splits other than 'train', got 'test'"),
+        ("a.jsonl", {"on_error": "ignore"}, ValueError, 'must be "raise" or "skip"'),
     ]:
         with pytest.raises(error, match=message):
-            open_text(tmp_path / wrong)
-    with pytest.raises(InputError, match="neither a file, a folder nor a dataset that loads"):
-        open_text("nobody/has-this-dataset")
-    with pytest.raises(InputError, match="no splits other than 'train', got 'test'"):
-        open_text(tmp_path / "empty.jsonl", split="test")
-    with pytest.raises(InputError, match="an empty list: the input is empty"):
-        open_text([])
-    with pytest.raises(ValueError, match='must be "raise" or "skip"'):
-        open_text(tmp_path / "a.jsonl", on_error="ignore")
-
-
-def test_a_bomb_is_an_error_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_room, "LONGEST_LINE", 5_000)
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
-    with pytest.raises(InputError, match=r"a.jsonl.gz:2: unpacks to 5,000 bytes or more; unpack the file to read it"):
-        texts_of(open_text(path))
+            open_text(wrong, **options)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_truncated_or_damaged_archive_is_named(tmp_path, suffix):
-    content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
-    packed = gzip.compress(content) if suffix == ".gz" else zstandard.ZstdCompressor().compress(content)
+def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fills_the_memory(
+    tmp_path, monkeypatch, suffix
+):
+    pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
     path = tmp_path / f"a.jsonl{suffix}"
-    for broken in (packed[:-9], b"hello"):
+    for broken in (pack(write_lines(tmp_path / "plain", TEXTS).read_bytes())[:-9], b"hello"):
         path.write_bytes(broken)
         with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged: "):
             texts_of(open_text(path))
+    monkeypatch.setattr(text_room, "LONGEST_LINE", 5_000)
+    path.write_bytes(pack(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
+    with pytest.raises(InputError, match=f"a.jsonl{suffix}:2: unpacks to 5,000 bytes or more; unpack the file to read"):
+        texts_of(open_text(path))
 
 
 def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):

@@ -122,16 +122,6 @@ def test_an_input_without_documents_a_full_disk_and_no_workers_are_errors(job, c
 # ------------------------------------------------------------------------------------------------ kills
 
 
-PROGRAM = """
-import sys
-from nanoset_ref.preprocess import main
-if __name__ == "__main__":
-    names = "--input", "--output-prefix", "--tokenizer-name-or-path"
-    options = [word for pair in zip(names, sys.argv[1:]) for word in pair]
-    sys.exit(main([*options, "--append-eod", "--num-workers", "2"], prog="job"))
-"""
-
-
 def at_work(folder):
     """Whether a job below it has begun to write."""
     return list((folder / "out").glob(".a_input_ids.npy.*.tmp"))
@@ -157,18 +147,21 @@ def wait_until(condition, seconds=60):
 
 @pytest.fixture
 def start(golden, tmp_path):
-    """Start a program on a large input; returns the process and the word in the environment of all it starts."""
+    """Start the command, alone or by torchrun; returns the process, and a word in the environment of all it starts."""
     (tmp_path / "out").mkdir()
-    big = tmp_path / "big.jsonl"
-    big.write_text((json.dumps({"text": "some words of a long text " * 40}) + "\n") * 30_000)
+    for name, lines in (("big", 30_000), ("small", 1)):
+        (tmp_path / f"{name}.jsonl").write_text(
+            (json.dumps({"text": "some words of a long text " * 40}) + "\n") * lines
+        )
     word = f"IS_OF_TEST={tmp_path}"
     started = []
 
-    def run(*program):
+    def run(options, torchrun=""):
+        words = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
+        words = f"{words} --tokenizer-name-or-path {golden}/tokenizer {options}".split()
         environment = {**os.environ, "IS_OF_TEST": str(tmp_path)}
-        started.append(
-            subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True)
-        )
+        pipes = {"env": environment, "stderr": subprocess.PIPE, "start_new_session": True, "text": True}
+        started.append(subprocess.Popen([sys.executable, *words], **pipes))
         return started[-1], word
 
     yield run
@@ -181,11 +174,9 @@ def start(golden, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, golden, tmp_path, number):
-    arguments = [str(tmp_path / "big.jsonl"), str(tmp_path / "out" / "a"), str(golden / "tokenizer")]
-    process, word = start(sys.executable, "-c", PROGRAM, *arguments)
-    wait_until(lambda: len(processes_with(word)) >= 3)  # itself and two workers
-    wait_until(lambda: at_work(tmp_path))
+def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, tmp_path, number):
+    process, word = start(f"--input {tmp_path}/big.jsonl --num-workers 2")
+    wait_until(lambda: len(processes_with(word)) >= 3 and at_work(tmp_path))  # itself and two workers
     time.sleep(0.5)
     for pid in processes_with(word):
         mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -196,19 +187,17 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, gold
     assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
     if number != signal.SIGKILL:
         assert errors.count("\n") == 2, "one line beside the one about the backend"
-        assert "\njob: error: " in errors
+        assert "\nnanoset_ref.preprocess: error: " in errors
         assert not os.listdir(tmp_path / "out")
 
 
 @pytest.mark.parametrize("killed", ["the launcher at its start", "the launcher at work", "a rank at work"])
-def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(start, golden, tmp_path, killed):
+def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(start, tmp_path, killed):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
-    program = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
-    program += f" --tokenizer-name-or-path {golden}/tokenizer --input"
-    process, word = start(sys.executable, *program.split(), str(tmp_path / "big.jsonl"))
+    process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):
         wait_until(lambda: at_work(tmp_path))
@@ -219,9 +208,7 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(sta
         assert "error: " in process.communicate(timeout=60)[1]
     process.kill()
     wait_until(lambda: not processes_with(word), 10)
-    small = tmp_path / "small.jsonl"
-    small.write_text('{"text": "some words"}\n')
-    process, _ = start(sys.executable, *program.split(), str(small))
+    process, _ = start(f"--input {tmp_path}/small.jsonl", torchrun)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     names = ["a_input_ids.documents.npy", "a_input_ids.json", "a_input_ids.npy"]
