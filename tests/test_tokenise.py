@@ -17,7 +17,8 @@ import pytest
 
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.text import InputError
-from nanoset_ref.tokenise import JobError, jobs, load_tokenizer
+from nanoset_ref.tokenise import jobs, load_tokenizer
+from nanoset_ref.tokenise.helpers import JobError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]

@@ -13,6 +13,7 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -72,6 +73,8 @@ def normalizer_of(model: Path) -> Any:
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """
+    if find_spec("sentencepiece") is None:
+        raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
     from tokenizers import Regex, normalizers
 
