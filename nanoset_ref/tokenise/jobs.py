@@ -71,8 +71,6 @@ def tokenise(
         raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     encoder.warn_without_separator()
     start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
-    hidden = None if progress is None else not progress
-    bar = tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True)
 
     def texts() -> Iterator[str]:
         for block in source.blocks():
@@ -80,15 +78,20 @@ def tokenise(
             skipped.update(block.skipped)
             bar.update(block.num_bytes)
 
-    started = started_helpers(num_workers if num_workers > 1 else 0)
-    with _only_writer(located(target)), sink as opened, started as helpers, bar:
+    hidden = None if progress is None else not progress
+    with (
+        _only_writer(located(target)),
+        sink as opened,
+        started_helpers(num_workers if num_workers > 1 else 0) as helpers,
+        tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True) as bar,
+    ):
         tell(helpers + ranks, encoder.described)
         encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
         with closing(encoder.stream(texts(), encoders)) as batches:
             for ids, lengths in batches:
                 opened.write(ids, lengths)
                 done.update(documents=len(lengths), tokens=len(ids))
-                bar.set_postfix_str(f"{done['tokens'] / (time.monotonic() - start):,.0f} tokens/s")
+                bar.set_postfix_str(f"{done['tokens'] / (time.monotonic() - start):,.0f} tokens/s", refresh=False)
         if not done["documents"]:
             reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
             raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
