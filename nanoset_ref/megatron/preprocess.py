@@ -11,6 +11,7 @@ document without any, and ids are uint16 for vocabularies below 65,500, else int
 """
 
 import contextlib
+import dataclasses
 import logging
 import os
 import re
@@ -117,8 +118,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatr
 
 
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> None:
-    for counted in (counts or {}).values():
-        report(counted)
+    for prefix, counted in (counts or {}).items():
+        report(dataclasses.replace(counted, target=prefix))
 
 
 if __name__ == "__main__":
