@@ -47,7 +47,7 @@ class StretchCutter:
     def __call__(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the stretches of `text` in order, each with whether it is the last; all of it if no cut is safe."""
         begin = 0
-        while cut := self._next_cut(text, begin):
+        while len(text) - begin >= 2 * self._stretch_chars and (cut := self._next_cut(text, begin)):
             yield text[begin : cut[0]], False
             begin = cut[1]
         yield text[begin:], True
