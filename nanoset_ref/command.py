@@ -58,8 +58,6 @@ def run(
         says: the logging level from which messages of the main rank are shown.
         interrupted: what Ctrl-C and SIGTERM leave behind.
 
-    An error whose `reported_elsewhere` is true is not printed: another rank has done it.
-
     Returns:
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
@@ -82,7 +80,7 @@ def run(
     except SystemExit as end:  # what argparse has printed and decided
         code = int(end.code or 0)
     except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
-        problem = "" if getattr(error, "reported_elsewhere", False) else one_line(error)
+        problem = one_line(error)
     if problem:
         print(f"{prog}: error: {problem}", file=sys.stderr)
     _mute()

@@ -165,12 +165,16 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             return
 
 
-def remove_leftovers(path: Path) -> None:
+def remove_leftovers(path: Path) -> bool:
     """Remove the temporaries that dead writers of `path` left, and `path` if it is half of two sets that are one (see
     `written_together`).
 
     Those of live writers, and links and pipes, stay.
+
+    Returns:
+        Whether there is a live writer.
     """
+    live = False
     for entry in os.scandir(path.parent):
         named = entry.name.startswith(f".{path.name}.") and entry.name.endswith(".tmp")
         if named and entry.is_file(follow_symlinks=False):
@@ -179,6 +183,9 @@ def remove_leftovers(path: Path) -> None:
                     if path.exists() and entry.name.endswith(f".{path.stat().st_ino}.tmp"):
                         path.unlink()
                     os.unlink(entry.path)
+                else:
+                    live = True
+    return live
 
 
 def lock(file: IO[Any], *, wait: bool = False) -> bool:

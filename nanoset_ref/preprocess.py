@@ -87,18 +87,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.prepro
     return run(preprocess, arguments, prog, report=report, says=logging.INFO)
 
 
-def report(counts: Counts | None, *, output_prefix: PathLike, **options: Any) -> None:
+def report(counts: Counts | None, **options: Any) -> None:
     """Print what was done; nothing in ranks that have no counts."""
-    print_counts(f"{output_prefix}_input_ids.npy", counts)
-
-
-def print_counts(output: str, counts: Counts | None) -> None:
-    if counts is None:
-        return
-    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
-    print(f"{output}: {what} ({counts.backend} backend)")
-    for kind, number in counts.skipped.items():
-        print(f"skipped {number:,}: {kind}")
+    if counts:
+        what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
+        print(f"{counts.target}: {what} ({counts.backend} backend)")
+        for kind, number in counts.skipped.items():
+            print(f"skipped {number:,}: {kind}")
 
 
 if __name__ == "__main__":

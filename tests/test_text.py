@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanoset_ref import text as text_room
 from nanoset_ref.text import DocumentError, InputError, open_text
-from nanoset_ref.text import parts as parts_module
 
 
 def write_lines(path, texts, column="text"):
@@ -41,7 +41,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lin
     if not content:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text_room, "BLOCK_BYTES", block_bytes)
         source = open_text(path)
         blocks = list(source.blocks())
         documents = [document for block in blocks for document in block.documents()]
@@ -53,7 +53,7 @@ def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lin
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".jsonl.gz", ".json.zst", ".parquet"])
 def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_room, "BLOCK_BYTES", 100)
     path = write_lines(tmp_path / f"a{suffix}", TEXTS)
     content = path.read_bytes()
     half = len(content) // 2  # two members, two frames: as files put together with cat
@@ -70,7 +70,7 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suff
 def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
     import datasets
 
-    monkeypatch.setattr(parts_module, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(text_room, "BLOCK_BYTES", 100)
     train, test = (datasets.Dataset.from_dict({"text": texts}) for texts in (TEXTS, ["x"]))
     train.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "two")
@@ -100,25 +100,23 @@ def test_folders_globs_and_lists_have_one_order(tmp_path):
     assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
 
 
-BAD_LINES = {
-    "invalid JSON": (b'{"text": "a"', r"not JSON \(Expecting ',' delimiter at character 12\); every line must be one"),
-    "invalid UTF-8": (b'{"text": "\xff"}', "not UTF-8"),
-    "not an object": (b'[{"text": "a"}]', "one JSON object, got a list; a JSON array becomes JSON lines with: jq"),
-    "missing column": (b'{"body": "a", "id": 1}', r"no column 'text'; the columns here are \['body', 'id'\]"),
-    "not a string": (b'{"text": null}', "must hold a string, got NoneType"),
-    "lone surrogate": (b'{"text": "a\\ud800"}', "lone surrogate '\\\\ud800' at character 1"),
-}
+BAD_LINES = [
+    ("invalid JSON", b'{"text": "a"', r"not JSON \(Expecting ',' delimiter at character 12\); every line must be one"),
+    ("invalid JSON", b'{"text": "\xff"}', "not JSON .'utf-8' codec can't decode byte 0xff in position 10"),
+    ("not an object", b'[{"text": "a"}]', "one JSON object, got a list; a JSON array becomes JSON lines with: jq"),
+    ("missing column", b'{"body": "a", "id": 1}', r"no column 'text'; the columns here are \['body', 'id'\]"),
+    ("not a string", b'{"text": null}', "must hold a string, got NoneType"),
+    ("lone surrogate", b'{"text": "a\\ud800"}', "lone surrogate '\\\\ud800' at character 1"),
+]
 
 
-@pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(tmp_path, kind):
-    line, message = BAD_LINES[kind]
+@pytest.mark.parametrize(("kind", "line", "message"), BAD_LINES)
+def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(tmp_path, kind, line, message):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "good"}\n\n' + line + b"\n")
-    with pytest.raises(DocumentError, match=message) as caught:
+    with pytest.raises(DocumentError, match=f"{path}:3: .*{message}") as caught:
         texts_of(open_text(path))
     assert caught.value.kind == kind
-    assert str(caught.value).startswith(f"{path}:3: ")
     (block,) = open_text(path, on_error="skip").blocks()
     assert [document.text for document in block.documents()] == ["good"]
     assert block.skipped == {kind: 1}
@@ -131,46 +129,40 @@ def test_what_common_writers_produce_is_read(tmp_path):
     assert texts_of(open_text(path)) == ["mark", "n", "😀"]
 
 
-def test_inputs_that_are_none(tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "a.csv").touch()
+def test_inputs_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty.jsonl", "a.csv"):
+        (tmp_path / name).touch()
     (tmp_path / "nothing").mkdir()
-    for wrong, error, message in [
-        ("empty.jsonl", InputError, "the input is empty"),
-        ("a.csv", InputError, "unknown kind of file; known are .json, "),
-        ("b.jsonl", FileNotFoundError, "no such file"),
-        ("nothing", FileNotFoundError, "no file matches; known kinds are .json, "),
-        ("*.jsonl.gz", FileNotFoundError, "no file matches"),
+    for wrong, options, error, message in [
+        ("empty.jsonl", {}, InputError, "the input is empty"),
+        ([], {}, InputError, "an empty list: the input is empty"),
+        ("a.csv", {}, InputError, "unknown kind of file; known are .json, "),
+        ("b.jsonl", {}, FileNotFoundError, "no such file"),
+        ("nothing", {}, FileNotFoundError, "no file matches; known kinds are .json, "),
+        ("*.jsonl.gz", {}, FileNotFoundError, "no file matches"),
+        ("nobody/has-this-dataset", {}, InputError, "neither a file, a folder nor a dataset that loads"),
+        ("empty.jsonl", {"split": "test"}, InputError, "no splits other than 'train', got 'test'"),
+        ("a.jsonl", {"on_error": "ignore"}, ValueError, 'must be "raise" or "skip"'),
     ]:
         with pytest.raises(error, match=message):
-            open_text(tmp_path / wrong)
-    with pytest.raises(InputError, match="neither a file, a folder nor a dataset that loads"):
-        open_text("nobody/has-this-dataset")
-    with pytest.raises(InputError, match="no splits other than 'train', got 'test'"):
-        open_text(tmp_path / "empty.jsonl", split="test")
-    with pytest.raises(InputError, match="an empty list: the input is empty"):
-        open_text([])
-    with pytest.raises(ValueError, match='must be "raise" or "skip"'):
-        open_text(tmp_path / "a.jsonl", on_error="ignore")
-
-
-def test_a_bomb_is_an_error_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "LONGEST_LINE", 5_000)
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"text": "good"}\n{"text": "' + b"x" * 1_000_000))
-    with pytest.raises(InputError, match=r"a.jsonl.gz:2: unpacks to 5,000 bytes or more; unpack the file to read it"):
-        texts_of(open_text(path))
+            open_text(wrong, **options)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_truncated_or_damaged_archive_is_named(tmp_path, suffix):
-    content = write_lines(tmp_path / "plain", TEXTS).read_bytes()
-    packed = gzip.compress(content) if suffix == ".gz" else zstandard.ZstdCompressor().compress(content)
+def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fills_the_memory(
+    tmp_path, monkeypatch, suffix
+):
+    pack = {".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
     path = tmp_path / f"a.jsonl{suffix}"
-    for broken in (packed[:-9], b"hello"):
+    for broken in (pack(write_lines(tmp_path / "plain", TEXTS).read_bytes())[:-9], b"hello"):
         path.write_bytes(broken)
-        with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged after line"):
+        with pytest.raises(InputError, match=f"a.jsonl{suffix}: damaged: "):
             texts_of(open_text(path))
+    monkeypatch.setattr(text_room, "LONGEST_LINE", 5_000)
+    path.write_bytes(pack(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
+    with pytest.raises(InputError, match=f"a.jsonl{suffix}:2: unpacks to 5,000 bytes or more; unpack the file to read"):
+        texts_of(open_text(path))
 
 
 def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
@@ -179,7 +171,7 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     pq.write_table(pa.table({"text": ["b"]}), tmp_path / "b.parquet")
     assert texts_of(open_text(tmp_path)) == ["b"]
     path.write_bytes(b"hello")
-    with pytest.raises(InputError, match=r"a.parquet: not a readable Parquet file"):
+    with pytest.raises(InputError, match=r"a.parquet: damaged: "):
         texts_of(open_text(path))
     for value, kind in ((None, "NoneType"), (b'{"text": "inner"}', "bytes")):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
@@ -188,10 +180,10 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     with pytest.raises(InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"):
         texts_of(open_text(path, column="x"))
     pq.write_table(pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path)
-    with pytest.raises(InputError, match=r"a\.parquet: row group 0 cannot be read: 'utf-8' codec"):
+    with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged: 'utf-8' codec"):
         texts_of(open_text(path))
     pq.write_table(pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False)
     content = path.read_bytes()
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
-    with pytest.raises(InputError, match=r"a\.parquet: row group 0 cannot be read"):
+    with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged"):
         texts_of(open_text(path))

@@ -9,39 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise import JobError, jobs, tokenise
-from nanoset_ref.tokenise.cutting import StretchCutter
-from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
+from nanoset_ref.preprocess import preprocess
+from nanoset_ref.text import InputError
+from nanoset_ref.tokenise import jobs, load_tokenizer
+from nanoset_ref.tokenise.helpers import JobError
+from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TEXTS = [f"document {k} of this corpus " + "word " * (k % 11) for k in range(300)]
-
-
-class ListSink(list):
-    """Keeps what is written; knows whether it was left in good order."""
-
-    complete = False
-
-    def write(self, ids, lengths):
-        self.extend(one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths))
-
-
-@contextmanager
-def list_sink(into):
-    yield into
-    into.complete = True
-
-
-@pytest.fixture(scope="module")
-def encoder(golden):
-    return Encoder(load_tokenizer(golden / "tokenizer"), backend="hf")
 
 
 @pytest.fixture
@@ -57,55 +37,30 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def job(golden, corpus, tmp_path):
-    """Tokenise the corpus, or another input, into a ListSink; returns the counts."""
-
-    def run(sink=None, input=corpus, on_error="raise", target="target", workers=1, progress=None, append_eod=False):
-        source = open_text(input, on_error=on_error)
-        encoder = Encoder(load_tokenizer(golden / "tokenizer"), backend="hf", append_eod=append_eod)
-        sink = sink or list_sink(ListSink())
-        return tokenise(source, encoder, sink, tmp_path / target, num_workers=workers, progress=progress)
-
-    return run
-
-
-def expected(encoder, texts=TEXTS):
-    ids, lengths = encoder.encode_batch(texts)
-    return [one.tolist() for one in np.split(ids, np.cumsum(lengths)[:-1])]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_progress_moves_inside_a_huge_document(job, encoder, tmp_path, monkeypatch, workers):
-    monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_CHARS", 5_000)
-    monkeypatch.setattr("nanoset_ref.tokenise.encode.StretchCutter", partial(StretchCutter, stretch_chars=1_000))
-    path, texts = tmp_path / "a.jsonl", ["x", "some words " * 10_000, "y"]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    seen = []
-
-    class Bar(jobs.tqdm):
-        def update(self, n=1):
-            super().update(n)
-            seen.append(self.n)
-
-    monkeypatch.setattr(jobs, "tqdm", Bar)
-    sink = ListSink()
-    job(list_sink(sink), input=path, progress=True, workers=workers)
-    assert sink == expected(encoder, texts)
-    assert len(seen) > 10
-    assert seen == sorted(seen)
-    assert seen[len(seen) // 2] < 0.8 * path.stat().st_size
-    assert seen[-1] == path.stat().st_size
+    """Tokenise the corpus into t_input_ids.npy; returns the counts."""
+    return partial(preprocess, corpus, tmp_path / "t", golden / "tokenizer", backend="hf")
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_give_what_one_process_gives(job, corpus, encoder, tmp_path, workers):
+def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monkeypatch, workers):
+    shown = []
+
+    class Bar(jobs.tqdm):
+        def close(self):
+            shown.append((self.n, self.total))
+            super().close()
+
+    monkeypatch.setattr(jobs, "tqdm", Bar)
     (corpus / "b.jsonl").write_text('{"text": "ok"}\nnot json\n{"body": 1}\n{"text": 2}\nnot json\n')
-    sink = ListSink()
-    counts = job(list_sink(sink), on_error="skip", append_eod=True, workers=workers)
-    assert sink == [[*ids, 2] for ids in expected(encoder, [*TEXTS[:100], "ok", *TEXTS[100:]])]
-    assert sink.complete
-    assert (counts.documents, counts.tokens, counts.backend) == (301, sum(map(len, sink)), "hf")
+    counts = job(on_error="skip", append_eod=True, num_workers=workers, progress=True)
+    file = TokenFile(tmp_path / "t_input_ids.npy")
+    whole = load_tokenizer(golden / "tokenizer")([*TEXTS[:100], "ok", *TEXTS[100:]], add_special_tokens=False)
+    assert [ids.tolist() for ids in np.split(file.tokens, file.document_offsets[1:-1])] == [
+        [*ids, 2] for ids in whole["input_ids"]
+    ]
+    assert shown[0] == (sum(path.stat().st_size for path in corpus.iterdir()),) * 2
+    assert (counts.documents, counts.tokens, counts.backend) == (301, file.num_tokens, "hf")
     assert counts.skipped == {"invalid JSON": 2, "missing column": 1, "not a string": 1}
-    assert os.listdir(tmp_path) == ["corpus"]
 
 
 def children():
@@ -116,77 +71,61 @@ def children():
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(job, corpus, tmp_path, monkeypatch, killed):
     monkeypatch.setattr("nanoset_ref.tokenise.encode.BATCH_DOCUMENTS", 5)  # work for both workers
-    sink, before = ListSink(), children()
+    before = children()
 
     def kill():
         while not (started := set(children()) - set(before)):
             time.sleep(0.01)
         os.kill(started.pop(), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill)
     if killed:
-        killer.start()
+        threading.Thread(target=kill).start()
         error, message = JobError, r"worker \d \(pid \d+\) died amid its work .*; nothing was written"
     else:
         (corpus / "c.jsonl").write_text('{"text": "ok"}\n{"text": \n')
         error, message = InputError, r"c.jsonl:2: not JSON"
     with pytest.raises(error, match=message):
-        job(list_sink(sink), workers=2)
-    assert not sink.complete
+        job(num_workers=2)
     assert not set(children()) - set(before)
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_two_jobs_on_one_target_collide_and_on_two_do_not(job, tmp_path):
-    @contextmanager
-    def while_another_job_runs():
-        with pytest.raises(JobError, match=r"another job is writing .*target; wait for it or choose another output"):
+def test_two_jobs_on_one_target_collide_unless_one_is_dead(job, tmp_path):
+    path = tmp_path / "t_input_ids.npy"
+    with TokenFileWriter(path, dtype="uint16") as other:
+        with pytest.raises(JobError, match=rf"another job is writing {path}; wait for it or choose another output"):
             job()
-        job(target="target_2")
-        yield ListSink()
-
-    job(while_another_job_runs())
-    assert os.listdir(tmp_path) == ["corpus"]
-
-
-def test_the_lock_of_a_dead_job_is_taken_over_and_links_are_not_followed(job, corpus, tmp_path):
-    for leave in (Path.touch, lambda path: path.symlink_to(corpus / "a.jsonl")):
-        leave(tmp_path / ".target.job")
-        job()
-        assert os.listdir(tmp_path) == ["corpus"]
-    assert len(os.listdir(corpus)) == 3
+        other.write([1], [1])
+    (tmp_path / ".t_input_ids.npy.of-a-dead-job.tmp").touch()
+    assert job(overwrite=True).documents == 300
+    assert sorted(os.listdir(tmp_path)) == [
+        "corpus",
+        *(f"t_input_ids.{end}" for end in ("documents.npy", "json", "npy")),
+    ]
 
 
-@pytest.mark.parametrize(("content", "reason"), [("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")])
-def test_an_input_without_documents_is_an_error(job, tmp_path, content, reason):
-    path = tmp_path / "a.jsonl"
-    path.write_text(content)
-    with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
-        job(input=path, on_error="skip")
-
-
-def test_a_full_disk_is_named_and_so_is_a_number_of_workers_that_is_none(job):
-    class FullSink(ListSink):
-        def write(self, ids, lengths):
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match=r"No space left on device: '.*target'"):
-        job(list_sink(FullSink()))
+def test_an_input_without_documents_a_full_disk_and_no_workers_are_errors(job, corpus, tmp_path, monkeypatch):
+    for content, reason in (("\n\n", "every line is blank"), ("x\n", "1 skipped: invalid JSON")):
+        (tmp_path / "a.jsonl").write_text(content)
+        with pytest.raises(InputError, match=rf"the input holds no usable document \({reason}\)"):
+            preprocess(tmp_path / "a.jsonl", *job.args[1:], **job.keywords, on_error="skip")
     with pytest.raises(ValueError, match="workers must be at least 1, .*got 0"):
-        job(workers=0)
+        job(num_workers=0)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TokenFileWriter, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*t_input_ids.npy'"):
+        job()
 
 
 # ------------------------------------------------------------------------------------------------ kills
 
 
-PROGRAM = """
-import sys
-from nanoset_ref.preprocess import main
-if __name__ == "__main__":
-    names = "--input", "--output-prefix", "--tokenizer-name-or-path"
-    options = [word for pair in zip(names, sys.argv[1:]) for word in pair]
-    sys.exit(main([*options, "--append-eod", "--num-workers", "2"], prog="job"))
-"""
+def at_work(folder):
+    """Whether a job below it has begun to write."""
+    return list((folder / "out").glob(".a_input_ids.npy.*.tmp"))
 
 
 def processes_with(word):
@@ -209,18 +148,21 @@ def wait_until(condition, seconds=60):
 
 @pytest.fixture
 def start(golden, tmp_path):
-    """Start a program on a large input; returns the process and the word in the environment of all it starts."""
+    """Start the command, alone or by torchrun; returns the process, and a word in the environment of all it starts."""
     (tmp_path / "out").mkdir()
-    big = tmp_path / "big.jsonl"
-    big.write_text((json.dumps({"text": "some words of a long text " * 40}) + "\n") * 30_000)
+    for name, lines in (("big", 30_000), ("small", 1)):
+        (tmp_path / f"{name}.jsonl").write_text(
+            (json.dumps({"text": "some words of a long text " * 40}) + "\n") * lines
+        )
     word = f"IS_OF_TEST={tmp_path}"
     started = []
 
-    def run(*program):
+    def run(options, torchrun=""):
+        words = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
+        words = f"{words} --tokenizer-name-or-path {golden}/tokenizer {options}".split()
         environment = {**os.environ, "IS_OF_TEST": str(tmp_path)}
-        started.append(
-            subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True)
-        )
+        pipes = {"env": environment, "stderr": subprocess.PIPE, "start_new_session": True, "text": True}
+        started.append(subprocess.Popen([sys.executable, *words], **pipes))
         return started[-1], word
 
     yield run
@@ -233,11 +175,9 @@ def start(golden, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, golden, tmp_path, number):
-    arguments = [str(tmp_path / "big.jsonl"), str(tmp_path / "out" / "a"), str(golden / "tokenizer")]
-    process, word = start(sys.executable, "-c", PROGRAM, *arguments)
-    wait_until(lambda: len(processes_with(word)) >= 3)  # itself and two workers
-    wait_until((tmp_path / "out" / ".a_input_ids.npy.job").exists)
+def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, tmp_path, number):
+    process, word = start(f"--input {tmp_path}/big.jsonl --num-workers 2")
+    wait_until(lambda: len(processes_with(word)) >= 3 and at_work(tmp_path))  # itself and two workers
     time.sleep(0.5)
     for pid in processes_with(word):
         mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -248,22 +188,20 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, gold
     assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
     if number != signal.SIGKILL:
         assert errors.count("\n") == 2, "one line beside the one about the backend"
-        assert "\njob: error: " in errors
+        assert "\nnanoset_ref.preprocess: error: " in errors
         assert not os.listdir(tmp_path / "out")
 
 
 @pytest.mark.parametrize("killed", ["the launcher at its start", "the launcher at work", "a rank at work"])
-def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(start, golden, tmp_path, killed):
+def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(start, tmp_path, killed):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
-    program = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
-    program += f" --tokenizer-name-or-path {golden}/tokenizer --input"
-    process, word = start(sys.executable, *program.split(), str(tmp_path / "big.jsonl"))
+    process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):
-        wait_until((tmp_path / "out" / ".a_input_ids.npy.job").exists)
+        wait_until(lambda: at_work(tmp_path))
         time.sleep(1)
     if killed.startswith("a rank"):
         ranks = [pid for pid in processes_with(word) if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
@@ -271,9 +209,7 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(sta
         assert "error: " in process.communicate(timeout=60)[1]
     process.kill()
     wait_until(lambda: not processes_with(word), 10)
-    small = tmp_path / "small.jsonl"
-    small.write_text('{"text": "some words"}\n')
-    process, _ = start(sys.executable, *program.split(), str(small))
+    process, _ = start(f"--input {tmp_path}/small.jsonl", torchrun)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     names = ["a_input_ids.documents.npy", "a_input_ids.json", "a_input_ids.npy"]

@@ -11,6 +11,7 @@ document without any, and ids are uint16 for vocabularies below 65,500, else int
 """
 
 import contextlib
+import dataclasses
 import logging
 import os
 import re
@@ -27,7 +28,7 @@ from nanoset_ref.command import run
 from nanoset_ref.files import PathLike, listed, refuse_existing
 from nanoset_ref.megatron.indexed_dataset import require
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.preprocess import print_counts
+from nanoset_ref.preprocess import report
 from nanoset_ref.text import OnError, open_text
 from nanoset_ref.tokenise import Backend, Counts, Encoder, in_rank_0, load_tokenizer, tokenise
 
@@ -113,12 +114,12 @@ def preprocess_corpus(
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess") -> int:
     words = sys.argv[1:] if arguments is None else arguments
     words = [re.sub(r"^--[\w-]+", lambda name: UPSTREAMS_WORDS.get(name[0], name[0]), word) for word in words]
-    return run(preprocess_corpus, words, prog, report=report, says=logging.INFO)
+    return run(preprocess_corpus, words, prog, report=report_all, says=logging.INFO)
 
 
-def report(counts: dict[str, Counts] | None, **options: Any) -> None:
+def report_all(counts: dict[str, Counts] | None, **options: Any) -> None:
     for prefix, counted in (counts or {}).items():
-        print_counts(prefix, counted)
+        report(dataclasses.replace(counted, target=prefix))
 
 
 if __name__ == "__main__":

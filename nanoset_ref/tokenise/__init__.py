@@ -2,9 +2,7 @@
 
 from nanoset_ref.tokenise.encode import Backend as Backend
 from nanoset_ref.tokenise.encode import Encoder as Encoder
-from nanoset_ref.tokenise.encode import TokenizerError as TokenizerError
 from nanoset_ref.tokenise.encode import load_tokenizer as load_tokenizer
-from nanoset_ref.tokenise.helpers import JobError as JobError
 from nanoset_ref.tokenise.helpers import in_rank_0 as in_rank_0
 from nanoset_ref.tokenise.jobs import Counts as Counts
 from nanoset_ref.tokenise.jobs import tokenise as tokenise

@@ -48,17 +48,14 @@ class StretchCutter:
         """Yield the stretches of `text` in order, each with whether it is the last; all of it if no cut is safe."""
         begin = 0
         while len(text) - begin >= 2 * self._stretch_chars and (cut := self._next_cut(text, begin)):
-            end, begin_of_next = cut
-            yield text[begin:end], False
-            begin = begin_of_next
+            yield text[begin : cut[0]], False
+            begin = cut[1]
         yield text[begin:], True
 
     def _next_cut(self, text: str, begin: int) -> tuple[int, int] | None:
         """(end of the left stretch, beginning of the right one) for the first safe cut of text[begin:]."""
-        if not self._can_be_cut:
-            return None
-        candidates = SEPARATOR.finditer(text, begin + self._stretch_chars, len(text) - self._stretch_chars)
-        for match in islice(candidates, MOST_CANDIDATES):
+        last = len(text) - self._stretch_chars if self._can_be_cut else 0
+        for match in islice(SEPARATOR.finditer(text, begin + self._stretch_chars, last), MOST_CANDIDATES):
             cut = match.start()
             left, right = text[max(0, cut - WINDOW_CHARS) : cut], text[cut : cut + WINDOW_CHARS]
             if self._is_joined(left, match.group()):

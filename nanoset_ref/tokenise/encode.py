@@ -10,9 +10,8 @@ encoded in stretches (see `cutting`).
 
 import logging
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.text import hub_problem
-from nanoset_ref.tokenise.backends import Fast, Gigatoken, Ragged
+from nanoset_ref.tokenise.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokens import token_dtype_for
 
@@ -30,12 +29,7 @@ BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
 PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.")
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
-NO_SEPARATOR = (
-    "nothing is put between documents, so a model cannot tell where one ends; "
-    "append_eod (--append-eod) puts the EOS token after each"
-)
 Backend = Literal["auto", "hf", "gigatoken"]
-Encode = Callable[[list[str]], Ragged]
 Batch = list[tuple[str, bool]]  # documents or stretches; for each, whether its document ends with it
 SPACE = "\u2581"  # how SentencePiece writes a space
 logger = logging.getLogger(__name__)
@@ -56,22 +50,22 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     if (folder := Path(name_or_path)).is_file():
         name_or_path = folder = folder.parent
     model = folder / "tokenizer.model"
-    is_bare = model.is_file() and not list(folder.glob("*.json"))
     problem = "" if folder.is_dir() else hub_problem()
     try:
-        if is_bare and find_spec("sentencepiece") is None:
-            raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
+        rules = normalizer_of(model) if model.is_file() and not list(folder.glob("*.json")) else None
         tokenizer = AutoTokenizer.from_pretrained(os.fspath(name_or_path), local_files_only=bool(problem))
-        return normalised_by_its_model(tokenizer, model) if is_bare else tokenizer
     except Exception as error:  # transformers, the Hub and the network each raise their own
         reason = problem or " ".join(str(error).split())
         raise TokenizerError(
             f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
         ) from error
+    if rules:
+        tokenizer.backend_tokenizer.normalizer = rules
+    return tokenizer
 
 
-def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
-    """The tokenizer made of a SentencePiece model, with the model's own rules for spaces.
+def normalizer_of(model: Path) -> Any:
+    """A SentencePiece model's own rules for spaces, which a tokenizer made of it needs.
 
     transformers has no file that says them, and leaves out the space before a document and the joining of spaces. Two
     differences stay: where two ways to cut a text score nearly the same in a Unigram model, the libraries may choose
@@ -79,6 +73,8 @@ def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """
+    if find_spec("sentencepiece") is None:
+        raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
     from tokenizers import Regex, normalizers
 
@@ -86,16 +82,13 @@ def normalised_by_its_model(tokenizer: Any, model: Path) -> Any:
     steps: list[Any] = []
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
-    joined = rules.remove_extra_whitespaces
-    if joined:
-        steps += [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    if rules.remove_extra_whitespaces:
+        ends = normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")
+        steps += [ends, normalizers.Replace(Regex(" {2,}"), " ")]
     steps.append(normalizers.Replace(" ", SPACE))
-    if joined:
-        steps.append(normalizers.Replace(Regex(rf"{SPACE}+\z"), ""))
     if rules.add_dummy_prefix:
         steps.append(normalizers.Prepend(SPACE))
-    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
-    return tokenizer
+    return normalizers.Sequence(steps)
 
 
 class Encoder:
@@ -113,6 +106,7 @@ class Encoder:
         vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
         dtype: np.dtype of the ids, the one for `vocab_size`.
         eos_token_id: int or None.
+        backend: what runs: "hf" or "gigatoken". encode: its function, which sets no special tokens (see `backends`).
         prefix, suffix: lists of ids set before and after each document.
 
     Raises:
@@ -139,21 +133,20 @@ class Encoder:
         self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
         self.dtype = token_dtype_for(self.vocab_size)
         self.eos_token_id: int | None = tokenizer.eos_token_id
-        self._ids("", add_special_tokens=False)  # lets the tokenizer forget truncation and padding
+        tokenizer("", add_special_tokens=False)  # lets it forget truncation and padding
         before, after = self._special_ids() if add_special_tokens else ([], [])
         self.prefix = self._one_id("bos_text", bos_text) + before
         self.suffix = after + self._one_id("eos_text", eos_text)
-        if append_eod:
-            self._append_eod()
-        self.library = Fast(tokenizer.backend_tokenizer)
+        if append_eod and self.eos_token_id is None:
+            raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
+        if append_eod and self.suffix[-1:] != [self.eos_token_id]:
+            self.suffix.append(self.eos_token_id)
+        self.backend, self.encode = "hf", hf(tokenizer.backend_tokenizer)
         self._cut = StretchCutter(tokenizer.backend_tokenizer)
-        if backend != "hf":
-            try:
-                self.library = self._gigatoken(probe)
-            except TokenizerError as error:
-                if backend == "gigatoken":
-                    raise TokenizerError(f"gigatoken cannot be used: {error}; use --backend hf") from error
-                logger.info("gigatoken is not used: %s", error)
+        if backend != "hf" and (problem := self._take_gigatoken(probe)):
+            if backend == "gigatoken":
+                raise TokenizerError(f"gigatoken cannot be used: {problem}; use --backend hf")
+            logger.info("gigatoken is not used: %s", problem)
         logger.info("tokenizing with the %s backend", self.backend)
 
     @property
@@ -170,12 +163,15 @@ class Encoder:
     def warn_without_separator(self) -> None:
         """Log a warning if the documents will lie back to back with nothing between them."""
         if not self.prefix and not self.suffix:
-            logger.warning(NO_SEPARATOR)
+            logger.warning(
+                "nothing is put between documents, so a model cannot tell where one ends; "
+                "append_eod (--append-eod) puts the EOS token after each"
+            )
 
     @property
-    def backend(self) -> str:
-        """What runs: "hf" or "gigatoken"."""
-        return self.library.name
+    def described(self) -> dict[str, str]:
+        """What another process makes its own `encode` from."""
+        return {"backend": self.backend, "tokenizer": self.tokenizer.backend_tokenizer.to_str()}
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts])."""
@@ -183,12 +179,7 @@ class Encoder:
         ids, lengths = zip(nothing, *self.stream(texts), strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def stream(
-        self,
-        texts: Iterable[str],
-        helpers: Sequence[Encode] = (),
-        advance: Callable[[int], None] = lambda characters: None,
-    ) -> Generator[Ragged]:
+    def stream(self, texts: Iterable[str], encoders: Sequence[Encode] = ()) -> Generator[Ragged]:
         """Encode batch after batch, a few ahead; yields (ids, lengths) of whole documents in order.
 
         1. Gather stretches of documents until a batch is full, and hand it to an encoding thread.
@@ -197,11 +188,10 @@ class Encoder:
 
         Args:
             texts: any number of texts with a UTF-8 form; read a few batches ahead.
-            helpers: what encodes, each one batch at a time, as this encoder's library does, which is the default.
-            advance: called with the characters of every batch that is done, inside a long document too.
+            encoders: what encodes, each one batch at a time, as this encoder's `encode` does, which is the default.
         """
         begun: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-        for batch, (ids, lengths) in self._encoded(texts, helpers or [self.library.encode] * self.library.at_once):
+        for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode, self.encode]):
             ends = np.cumsum(lengths)[[last for _, last in batch]]
             if ends.size:
                 before = sum(map(len, begun))
@@ -209,25 +199,23 @@ class Encoder:
                 yield self._finished(whole, np.diff(ends, prepend=-before))
                 begun, ids = [], ids[ends[-1] :]
             begun.append(ids)
-            advance(sum(len(stretch) for stretch, _ in batch))
 
-    def _encoded(self, texts: Iterable[str], helpers: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
-        """Batches with their ids, in order; a thread for each helper."""
-        own, free = threading.local(), iter(helpers)
-
-        def begin() -> None:
-            own.encode = next(free)
+    def _encoded(self, texts: Iterable[str], encoders: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
+        """Batches with their ids, in order; a thread for each encoder."""
+        free = deque(encoders)
 
         def encode(batch: Batch) -> Ragged:
-            ragged: Ragged = own.encode([stretch for stretch, _ in batch])
+            encoder = free.popleft()
+            ragged = encoder([stretch for stretch, _ in batch])
+            free.append(encoder)  # unless it failed
             return ragged
 
         coming: deque[tuple[Batch, Future[Ragged]]] = deque()
-        pool = ThreadPoolExecutor(len(helpers), "encode", begin)
+        pool = ThreadPoolExecutor(len(encoders))
         try:
             for batch in self._batches(texts):
                 coming.append((batch, pool.submit(encode, batch)))
-                if len(coming) > 2 * len(helpers):
+                if len(coming) > 2 * len(encoders):
                     done, future = coming.popleft()
                     yield done, future.result()
             yield from ((batch, future.result()) for batch, future in coming)
@@ -261,15 +249,14 @@ class Encoder:
 
     def _special_ids(self) -> tuple[list[int], list[int]]:
         """What the tokenizer puts before and after every text."""
-        plain, full = (self._ids("a", add_special_tokens=special) for special in (False, True))
-        for begin in range(len(full)):
-            if full[begin : begin + len(plain)] == plain:
-                return full[:begin], full[begin + len(plain) :]
-        raise TokenizerError("the special tokens of this tokenizer are not a fixed prefix and suffix of every text")
+        found = self.tokenizer.backend_tokenizer.encode("a")
+        begin = found.special_tokens_mask.index(0)
+        end = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+        return found.ids[:begin], found.ids[end:]
 
     def _one_id(self, name: str, text: str) -> list[int]:
         """The id of a separator; none for no text."""
-        ids = self._ids(text, add_special_tokens=False) if text else []
+        ids: list[int] = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids if text else []
         if len(ids) > 1:
             raise TokenizerError(
                 f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as one; take one of its "
@@ -277,26 +264,16 @@ class Encoder:
             )
         return ids
 
-    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
-
-    def _append_eod(self) -> None:
-        if self.eos_token_id is None:
-            raise TokenizerError("append_eod needs an EOS token, and this tokenizer has none")
-        if self.suffix[-1:] == [self.eos_token_id]:
-            logger.info("the tokenizer's special tokens end with EOS already: append_eod adds none")
-        else:
-            self.suffix.append(self.eos_token_id)
-
-    def _gigatoken(self, probe: Iterable[str]) -> Gigatoken:
-        """The library, if it is there, loads the tokenizer and gives the ids that the present one gives."""
+    def _take_gigatoken(self, probe: Iterable[str]) -> str:
+        """Encode with gigatoken, if it gives the ids that the tokenizer itself gives; why not, otherwise."""
         special = list(self.tokenizer.get_added_vocab())[:100]
         texts = [*probe, *PROBE, *(form.format(token) for token in special for form in PROBE_SPECIAL)]
         try:
-            found = Gigatoken(self.library.tokenizer)
-            same = all(map(np.array_equal, found.encode(texts), self.library.encode(texts)))
+            found = gigatoken(self.tokenizer.backend_tokenizer)
+            same = all(map(np.array_equal, found(texts), self.encode(texts)))
         except Exception as error:  # its errors are its own
-            raise TokenizerError(f"{type(error).__name__}: {error}") from error
+            return f"{type(error).__name__}: {error}"
         if not same:
-            raise TokenizerError("it gives other ids than the tokenizer itself on texts of this corpus")
-        return found
+            return "it gives other ids than the tokenizer itself on texts of this corpus"
+        self.backend, self.encode = "gigatoken", found
+        return ""

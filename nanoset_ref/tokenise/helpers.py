@@ -9,8 +9,8 @@ Ranks find each other through the store of torchrun's agent, over as many nodes 
 launcher (see `launcher`): no later job can join this one. A connection opens only to those who know a key out of that
 store.
 
-Messages are JSON, never unpickled: the library, as an object; lists of texts, each answered by its lengths, int64
-[texts], and its ids, int32, back to back; null at the end.
+Messages are JSON, never unpickled: backend and tokenizer, as an object; lists of texts, each answered by its lengths,
+int64 [texts], and its ids, int32, back to back; null at the end.
 """
 
 import os
@@ -29,9 +29,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import orjson
+from tokenizers import Tokenizer
 
 from nanoset_ref.launcher import is_main_rank, under_torchrun
-from nanoset_ref.tokenise.backends import Ragged, library, threads
+from nanoset_ref.tokenise.backends import LIBRARIES, Ragged, threads
 
 WHERE = "nanoset_ref/where"
 Arguments = ParamSpec("Arguments")
@@ -39,19 +40,14 @@ Result = TypeVar("Result")
 PROGRAM = """
 import sys
 sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
-from nanoset_ref.tokenise.helpers import serve
-serve(int(sys.argv[1]))
+from multiprocessing.connection import Connection
+from nanoset_ref.tokenise.helpers import help_along
+help_along(Connection(int(sys.argv[1])))
 """
 
 
 class JobError(RuntimeError):
     """The job cannot go on: another job is at work on its target, or a helper died."""
-
-
-class StoppedError(JobError):
-    """The process that this one helps has died, and its launcher says so; this one has nothing to say."""
-
-    reported_elsewhere = True
 
 
 class Helper(NamedTuple):
@@ -96,28 +92,21 @@ def started_helpers(count: int) -> Iterator[list[Helper]]:
         yield helpers
 
 
-def serve(connection: int) -> None:
-    """What a started helper does."""
-    with suppress(StoppedError):
-        help_along(Connection(connection))
-
-
 def help_along(connection: Connection) -> None:
     """Encode the texts that come, by the library that came before them, until None does.
 
-    Raises:
-        StoppedError: the other end is gone.
+    If the other end is gone this process ends, without a word: whoever ended the other says why.
     """
     try:
         while (message := orjson.loads(connection.recv_bytes())) is not None:
             if isinstance(message, dict):
-                encode = library(**message).encode
+                encode = LIBRARIES[message["backend"]](Tokenizer.from_str(message["tokenizer"]))
                 continue
             ids, lengths = encode(message)
             connection.send_bytes(lengths.tobytes())
             connection.send_bytes(ids.astype(np.int32, copy=False).tobytes())
-    except (EOFError, ConnectionError, TimeoutError) as error:
-        raise StoppedError from error
+    except (EOFError, ConnectionError, TimeoutError):
+        sys.exit(1)
 
 
 # ---- the ranks of torchrun
@@ -126,7 +115,7 @@ def help_along(connection: Connection) -> None:
 def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
     """A function that runs in rank 0 of torchrun only; the other ranks encode for it until it ends, and return None.
 
-    Every rank must call it. If it fails, the others end with rank 0's process, by a StoppedError.
+    Every rank must call it. If rank 0's process ends, so do the others.
     Without torchrun it is the function itself.
     """
 
@@ -160,13 +149,11 @@ def other_ranks() -> list[Helper]:
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
             store.set(WHERE, f"{listener.address[1]} {key}")
             connections = [_tuned(listener.accept()) for _ in range(1, size)]
-        return [Helper(connection.recv_bytes().decode(), connection) for connection in connections]
+        return [Helper("another rank", connection) for connection in connections]
     while not store.check([WHERE]):
         time.sleep(0.05)
     port, key = store.get(WHERE).decode().split()
-    connection = _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
-    connection.send_bytes(f"rank {rank}".encode())
-    return [Helper("rank 0", connection)]
+    return [Helper("rank 0", _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode())))]
 
 
 def _tuned(connection: Any) -> Connection:

@@ -16,25 +16,24 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.files import lock, uninterrupted
-from nanoset_ref.storage import BucketPath, absolute, located
+from nanoset_ref.files import remove_leftovers
+from nanoset_ref.storage import BucketPath, located
 from nanoset_ref.text import InputError, TextSource
-from nanoset_ref.tokenise.encode import Encode, Encoder
+from nanoset_ref.tokenise.encode import Encoder
 from nanoset_ref.tokenise.helpers import JobError, other_ranks, started_helpers, tell
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a job did: documents and tokens written, documents left out by kind, the backend that ran, seconds."""
+    """What a job did: its target, documents and tokens written, documents left out by kind, the backend, seconds."""
 
+    target: str
     documents: int
     tokens: int
     skipped: dict[str, int]
@@ -42,18 +41,10 @@ class Counts:
     seconds: float
 
 
-class Sink(Protocol):
-    """Takes documents in order; TokenFileWriter is one."""
-
-    def write(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> object:
-        """ids: [sum(lengths)] back to back; lengths: int64 [number of documents], in tokens."""
-        ...
-
-
 def tokenise(
     source: TextSource,
     encoder: Encoder,
-    sink: AbstractContextManager[Sink],
+    sink: AbstractContextManager[Any],
     target: str | os.PathLike[str],
     *,
     num_workers: int = 1,
@@ -63,11 +54,13 @@ def tokenise(
 
     Args:
         source, encoder: the text, and what encodes it.
-        sink: entered once the job has its lock. An exception leaves it by its `__exit__`, which is to leave no output
-            behind.
-        target: what the job is about, usually the file that the sink writes: the job's lock stands beside it.
+        sink: a TokenFileWriter, or another whose `write(ids, lengths)` takes documents in order: ids [sum(lengths)]
+            back to back, lengths int64 [documents], in tokens. Entered when nobody else writes `target`. An exception
+            leaves it by its `__exit__`, which is to leave no output behind.
+        target: what the sink writes by `files.atomic_write_set`; its folder is made.
         num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
-        progress: show a bar; None: if standard error is a terminal.
+        progress: show a bar, of the text that is read, a few batches ahead of the ids that are written; None: if
+            standard error is a terminal.
 
     Raises:
         InputError, DocumentError: as in `text`, and if there is no document at all. TokenizerError: as in `encode`.
@@ -77,72 +70,48 @@ def tokenise(
     if num_workers < 1 or (num_workers > 1 and ranks):
         raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     encoder.warn_without_separator()
-    started = started_helpers(num_workers if num_workers > 1 else 0)
-    with _only_job(located(absolute(target))), sink as opened, started as helpers:
-        helpers += ranks
-        tell(helpers, encoder.library.described())
-        encoders: list[Encode] = [helper.encode for helper in helpers]
-        if ranks:
-            encoders.append(encoder.library.encode)  # as all ranks do
-        return _work(source, encoder, encoders, opened, None if progress is None else not progress)
-
-
-def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Sink, hidden: bool | None) -> Counts:
-    """Read, encode and write all documents, with a bar over the bytes of the input."""
-    start = time.monotonic()
-    skipped: Counter[str] = Counter()
-    read, done = Counter(bytes=0, characters=0), Counter(documents=0, tokens=0)
+    start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
 
     def texts() -> Iterator[str]:
         for block in source.blocks():
-            read["bytes"] += block.num_bytes
-            for document in block.documents():
-                read["characters"] += len(document.text)
-                yield document.text
+            yield from (document.text for document in block.documents())
             skipped.update(block.skipped)
+            bar.update(block.num_bytes)
 
-    def advance(characters: int) -> None:  # inside a long document, too
-        read["encoded"] += characters
-        bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
-
-    bar = tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True)
-    with bar, closing(encoder.stream(texts(), encoders, advance)) as batches:
-        for ids, lengths in batches:
-            sink.write(ids, lengths)
-            done.update(documents=len(lengths), tokens=len(ids))
-            rates = (count / (time.monotonic() - start) for count in done.values())
-            bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
-    if not done["documents"]:
-        reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
-        raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
-    return Counts(**done, skipped=dict(skipped), backend=encoder.backend, seconds=time.monotonic() - start)
+    hidden = None if progress is None else not progress
+    with (
+        _only_writer(located(target)),
+        sink as opened,
+        started_helpers(num_workers if num_workers > 1 else 0) as helpers,
+        tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True) as bar,
+    ):
+        tell(helpers + ranks, encoder.described)
+        encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
+        with closing(encoder.stream(texts(), encoders)) as batches:
+            for ids, lengths in batches:
+                opened.write(ids, lengths)
+                done.update(documents=len(lengths), tokens=len(ids))
+                bar.set_postfix_str(f"{done['tokens'] / (time.monotonic() - start):,.0f} tokens/s", refresh=False)
+        if not done["documents"]:
+            reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
+            raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
+        seconds = time.monotonic() - start
+        return Counts(target=str(target), **done, skipped=dict(skipped), backend=encoder.backend, seconds=seconds)
 
 
 @contextlib.contextmanager
-def _only_job(target: Path) -> Iterator[None]:
-    """Be the one live job on a target, by the lock of a hidden file beside it, and let errors of writing name a place.
+def _only_writer(target: Path) -> Iterator[None]:
+    """Refuse a target that a live job writes, make its folder, and let errors of writing name it.
 
-    Raises:
-        JobError: another live job has it.
-
-    In a bucket there are no locks: of two jobs on one target, the later one fails or, with `overwrite`, replaces.
+    In a bucket, and of two jobs that start at the same moment, the later to end fails or, with `overwrite`, replaces.
     """
-    if isinstance(target, BucketPath):
-        yield
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f".{target.name}.job")
-    with open(path, "a") as file:
-        is_locked = True
-        with suppress(OSError):  # a filesystem without locks: two jobs with one output go unnoticed
-            is_locked = lock(file)
-        if not is_locked or not os.fstat(file.fileno()).st_nlink:  # another job has it, or has just removed it
+    if not isinstance(target, BucketPath):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if remove_leftovers(target):
             raise JobError(f"another job is writing {target}; wait for it or choose another output")
-        try:
-            yield
-        except OSError as error:
-            if error.errno and not error.filename:  # a plain `write` on a full disk does not know it
-                error.filename = str(target)
-            raise
-        finally:
-            uninterrupted(lambda: path.unlink(missing_ok=True))
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:  # a plain `write` on a full disk does not know it
+            error.filename = str(target)
+        raise

@@ -24,7 +24,7 @@ from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, window_order
-from nanoset_ref.text import open_text, parts
+from nanoset_ref.text import open_text
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError
 from nanoset_ref.tokens import TokenFile
 
@@ -141,7 +141,7 @@ def test_position_ids_come_from_the_collator_and_begin_again_in_each_document(pa
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
 def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, encoded, block_bytes):
-    monkeypatch.setattr(parts, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("nanoset_ref.text.BLOCK_BYTES", block_bytes)
     whole = ids(TokenStream(paths, TOKENIZER, 4))
     texts = [document.text for document in open_text(paths).documents()]
     # the tokens up to the end of each document
@@ -162,7 +162,7 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(parts, "BLOCK_BYTES", 120)
+    monkeypatch.setattr("nanoset_ref.text.BLOCK_BYTES", 120)
     rows = datasets.Dataset.from_dict({"text": [document.text for document in open_text(paths).documents()]})
     lines = "".join(path.read_text() for path in paths).encode()
     source = tmp_path / {"gz": "text.jsonl.gz", "zst": "text.jsonl.zst"}.get(kind, f"text.{kind}")
