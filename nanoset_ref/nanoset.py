@@ -95,11 +95,7 @@ class Nanoset(Rows):
             )
         self.order = order
         self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
-        self._gather: BucketGatherer | DirectGatherer | Gatherer
-        if any(isinstance(file.path, BucketPath) for file in self._files):
-            self._gather = BucketGatherer(self._files)
-        else:
-            self._gather = direct_gatherer(self._files) or Gatherer(self._files)
+        self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
         if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
             logger.info("%s\n%s", self, self.summary())
@@ -263,3 +259,10 @@ def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -
         raise ValueError("dataset_paths must name at least one token file, got none")
     paths = [path if isinstance(path, Tokens) else located(path) for path in given]
     return side_by_side(lambda path: path if isinstance(path, Tokens) else open_tokens(path, token_dtype), paths)
+
+
+def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
+    """What reads rows out of these files."""
+    if any(isinstance(file.path, BucketPath) for file in files):
+        return BucketGatherer(files)
+    return direct_gatherer(files) or Gatherer(files)

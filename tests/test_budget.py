@@ -202,7 +202,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "tokens of core": 38_823,  # goal 23,500
             "lines of package": 8_775,  # goal 7,000
             "tokens of package": 88_860,  # goal 65,000
-            "tokens per 100 lines": 1_012,  # goal 800; what went were mostly the light lines: imports, signatures
+            "tokens per 100 lines": 1_019,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_820,  # goal 1,500; 230 for figures that move, packing and the experiments
             "lines of tests": 11_760,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
         },
