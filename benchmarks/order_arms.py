@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.small_model import Size
-from nanoset_ref import NanotronOrder, Order, StatelessOrder, plain
+from nanoset_ref import NanotronOrder, StatelessOrder, plain
+from nanoset_ref.orders import Order
 from nanoset_ref.streaming.packed import Cursor, window_order
 
 BUFFERS = (10, 100, 1_000, 10_000, 100_000)  # samples

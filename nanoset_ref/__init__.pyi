@@ -1,6 +1,5 @@
 from .best_fit import PackedNanoset as PackedNanoset
 from .best_fit import pack_documents as pack_documents
-from .blocks import batches_per_block as batches_per_block
 from .collator import Collator as Collator
 from .collator import DataCollatorForCLM as DataCollatorForCLM
 from .collator import DataCollatorWithLabels as DataCollatorWithLabels
@@ -15,12 +14,10 @@ from .documents import DocumentOptions as DocumentOptions
 from .documents import loss_mask as loss_mask
 from .documents import position_ids as position_ids
 from .documents import starts_after_eos as starts_after_eos
-from .index_cache import IndexCacheWarning as IndexCacheWarning
 from .nanoset import Nanoset as Nanoset
 from .orders import IdentityOrder as IdentityOrder
 from .orders import Ledger as Ledger
 from .orders import NanotronOrder as NanotronOrder
-from .orders import Order as Order
 from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
@@ -31,10 +28,8 @@ from .provenance import audit as audit
 from .provenance import when as when
 from .provenance import where as where
 from .rows import Rows as Rows
-from .rows import SampleBlock as SampleBlock
 from .samplers import ResumableBatchSampler as ResumableBatchSampler
 from .samplers import SkipBatchSampler as SkipBatchSampler
-from .samplers import worker_seed as worker_seed
 from .schedule import Schedule as Schedule
 from .tokenise.encode import Encoder as Encoder
 from .tokenise.encode import load_tokenizer as load_tokenizer

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ ANNEXES = {
     "train": "training",
     "training": "chunks formats megatron streaming",
 }
+OFFERING = "chunks formats megatron provenance streaming training".split()
 SPACE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit"}  # of every NamedTuple, and of os
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -120,6 +122,11 @@ def parameters() -> dict[str, int]:
     every = [(name, node.args) for module in MODULES for name, node in module.functions]
     named = {name: [*a.posonlyargs, *a.args, *a.kwonlyargs] for name, a in every}
     return {name: len([arg for arg in found if arg.arg not in ("self", "cls")]) for name, found in named.items()}
+
+
+def public_names() -> dict[str, int]:
+    """What the package and each annex offer at their top."""
+    return {room or "top": len(import_module(f"nanoset_ref.{room}".rstrip(".")).__all__) for room in ["", *OFFERING]}
 
 
 def uphill_imports() -> Counter[str]:
@@ -219,6 +226,7 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
             "megatron/preprocess.py:preprocess_corpus": 13,
         },
     ),
+    "public names of a room": (public_names, 40, {}),
     "imports that run uphill": (uphill_imports, 0, {}),
     "files of one stem": (file_stems, 1, {"preprocess": 2}),
     "public classes of one name": (public_classes, 1, {}),
