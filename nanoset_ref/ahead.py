@@ -20,10 +20,12 @@ def ahead(items: Iterable[T], depth: int) -> Iterator[T]:
     end = object()
     iterator = iter(items)
     thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-ahead")
+    coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
     try:
-        coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
         while (item := coming.popleft().result()) is not end:
             coming.append(thread.submit(next, iterator, end))
             yield item  # type: ignore[misc]
     finally:
-        thread.shutdown(cancel_futures=True)
+        for future in coming:
+            future.cancel()
+        thread.shutdown()  # its own way to cancel fails where a program ends with the generator half read

@@ -1,6 +1,8 @@
 """Blocks of batches: the same batches, in memory that is used again only when nobody has it any more."""
 
 import itertools
+import subprocess
+import sys
 import threading
 import time
 
@@ -222,3 +224,9 @@ def test_ahead_leaves_no_thread_behind():
     for depth in (1, 2, 3, 5):
         assert list(ahead(range(3), depth)) == [0, 1, 2]
     assert threads() == []
+
+
+def test_a_program_may_end_with_ahead_half_read():
+    code = "from nanoset_ref.ahead import ahead; items = ahead(range(9), 2); print(next(items))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")

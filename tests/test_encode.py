@@ -142,14 +142,22 @@ def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tok
         assert list(StretchCutter(tokenizer.backend_tokenizer, 10)(text)) == [(text, True)]
 
 
+def test_no_cut_goes_through_what_a_token_may_join():
+    """Two words to a token: a look around the cut sees whole tokens there, and a mile before it begins on odd words."""
+    vocabulary = {" ": 0, "a": 1, " a": 2, " a a": 3}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [(" ", "a"), (" a", " a")]))
+    text = " a" * 2_000
+    assert in_stretches(tokenizer, text, 1_002)[0] == whole(tokenizer, text)
+
+
 def test_a_long_document_streams_through_the_encoder_in_stretches(tokenizer, monkeypatch):
     monkeypatch.setattr(encode_module, "BATCH_CHARS", 1000)
     monkeypatch.setattr(encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=200))
     encoder = Encoder(tokenizer, backend="hf", append_eod=True)
     texts = ["first", WORDS * 100, "", "last"]
-    batches = []
-    chunks = list(encoder.stream(texts, [lambda texts: batches.append(texts) or encoder.encode(texts)]))
-    assert len(batches) > 5
+    progress = []
+    chunks = list(encoder.stream(texts, advance=progress.append))
+    assert len(progress) > 5 and sum(progress) == sum(map(len, texts))
     expected = [token for text in texts for token in [*whole(tokenizer.backend_tokenizer, text), 2]]
     ids, lengths = map(np.concatenate, zip(*chunks, strict=True))
     assert lengths.tolist() == [len(whole(tokenizer.backend_tokenizer, text)) + 1 for text in texts]

@@ -66,5 +66,5 @@ def _read(input: str, column: str, data: object, rank: int, world_size: int) -> 
     """What `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ..."""
     source = open_text(input, column=column)
     share = dataclasses.replace(source, parts=source.parts[rank::world_size])
-    for document in share.documents():
-        yield Document(text=document.text, id=document.where)
+    for number, document in enumerate(share.documents()):
+        yield Document(text=document.text, id=f"{document.block.part.path}/{rank}/{number}")

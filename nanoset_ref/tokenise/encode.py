@@ -11,7 +11,7 @@ encoded in stretches (see `cutting`).
 import logging
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -179,7 +179,12 @@ class Encoder:
         ids, lengths = zip(nothing, *self.stream(texts), strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def stream(self, texts: Iterable[str], encoders: Sequence[Encode] = ()) -> Generator[Ragged]:
+    def stream(
+        self,
+        texts: Iterable[str],
+        encoders: Sequence[Encode] = (),
+        advance: Callable[[int], None] = lambda characters: None,
+    ) -> Generator[Ragged]:
         """Encode batch after batch, a few ahead; yields (ids, lengths) of whole documents in order.
 
         1. Gather stretches of documents until a batch is full, and hand it to an encoding thread.
@@ -189,6 +194,7 @@ class Encoder:
         Args:
             texts: any number of texts with a UTF-8 form; read a few batches ahead.
             encoders: what encodes, each one batch at a time, as this encoder's `encode` does, which is the default.
+            advance: called with the characters of every batch that is done, inside a long document too.
         """
         begun: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
         for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode, self.encode]):
@@ -199,6 +205,7 @@ class Encoder:
                 yield self._finished(whole, np.diff(ends, prepend=-before))
                 begun, ids = [], ids[ends[-1] :]
             begun.append(ids)
+            advance(sum(len(stretch) for stretch, _ in batch))
 
     def _encoded(self, texts: Iterable[str], encoders: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
         """Batches with their ids, in order; a thread for each encoder."""

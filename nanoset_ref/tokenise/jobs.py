@@ -59,8 +59,7 @@ def tokenise(
             leaves it by its `__exit__`, which is to leave no output behind.
         target: what the sink writes by `files.atomic_write_set`; its folder is made.
         num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
-        progress: show a bar, of the text that is read, a few batches ahead of the ids that are written; None: if
-            standard error is a terminal.
+        progress: show a bar over the bytes of the input; None: if standard error is a terminal.
 
     Raises:
         InputError, DocumentError: as in `text`, and if there is no document at all. TokenizerError: as in `encode`.
@@ -71,12 +70,19 @@ def tokenise(
         raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     encoder.warn_without_separator()
     start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
+    read = Counter(bytes=0, characters=0, encoded=0)
 
     def texts() -> Iterator[str]:
         for block in source.blocks():
-            yield from (document.text for document in block.documents())
+            read["bytes"] += block.num_bytes
+            for document in block.documents():
+                read["characters"] += len(document.text)
+                yield document.text
             skipped.update(block.skipped)
-            bar.update(block.num_bytes)
+
+    def advance(characters: int) -> None:  # inside a long document, too
+        read["encoded"] += characters
+        bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
 
     hidden = None if progress is None else not progress
     with (
@@ -87,11 +93,12 @@ def tokenise(
     ):
         tell(helpers + ranks, encoder.described)
         encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
-        with closing(encoder.stream(texts(), encoders)) as batches:
+        with closing(encoder.stream(texts(), encoders, advance)) as batches:
             for ids, lengths in batches:
                 opened.write(ids, lengths)
                 done.update(documents=len(lengths), tokens=len(ids))
-                bar.set_postfix_str(f"{done['tokens'] / (time.monotonic() - start):,.0f} tokens/s", refresh=False)
+                rates = (count / (time.monotonic() - start) for count in done.values())
+                bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
         if not done["documents"]:
             reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
             raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
