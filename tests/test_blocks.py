@@ -226,7 +226,14 @@ def test_ahead_leaves_no_thread_behind():
     assert threads() == []
 
 
-def test_a_program_may_end_with_ahead_half_read():
-    code = "from nanoset_ref.ahead import ahead; items = ahead(range(9), 2); print(next(items))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+HALF_READ = """
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+batches = iter(build_nanoset_dataloader(Nanoset("x.npy", None, 9, None), micro_batch_size=2, read_ahead=2))
+print(len(next(batches)["input_ids"]))
+"""
+
+
+def test_a_program_may_end_with_a_loader_half_read(tmp_path):
+    np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
+    done = subprocess.run([sys.executable, "-c", HALF_READ], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("2\n", "")
