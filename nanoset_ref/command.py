@@ -61,11 +61,19 @@ def run(
     Returns:
         The exit code: 0 done, 1 the input is at fault, 2 the command line is.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(function, words, prog, report, says, interrupted)
+    except _Terminated:  # while another error was being reported
+        return 1
+
+
+def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int, interrupted: str) -> int:
     code, problem = 1, ""
     try:
         interrupts_raise()
         _prepare(prog, says)
-        call = _parse(function, sys.argv[1:] if arguments is None else arguments, prog)
+        call = _parse(function, words, prog)
         result = function(*call.args, **call.kwargs)
         if report:
             result = report(result, **call.arguments)

@@ -22,7 +22,8 @@ class BucketServer(threading.Thread):
     Attributes:
         objects: path ("/bucket/key") -> (content, ETag).
         faults: of the next answers to GET: a status, or "cut" (fewer bytes than announced), "half" (as well, and the
-            connection stays open), "short" (fewer bytes than asked for), "stall" (no answer at all).
+            connection stays open), "short" (fewer bytes than asked for), "whole" (the range is ignored), "stall" (no
+            answer at all).
         log: "METHOD path" of every request, and bytes sent in `sent`.
         denied: "METHOD path" of what answers 403.
     """
@@ -65,7 +66,7 @@ class BucketServer(threading.Thread):
             return (404, "", b"<Error><Code>NoSuchKey</Code></Error>"), fault
         content, etag = self.objects[path]
         known = f"ETag: {etag}\r\nLast-Modified: {DATE}\r\n"
-        if "range" not in headers:
+        if "range" not in headers or fault == "whole":
             return (200, known, content), fault
         first, last = headers["range"].removeprefix("bytes=").split("-")
         part = content[int(first) : int(last or len(content)) + 1]

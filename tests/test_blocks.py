@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from nanoset_ref import blocks
 from nanoset_ref.ahead import ahead
-from nanoset_ref.blocks import BlockReader, BlockSampler, Slots, batches_per_block
+from nanoset_ref.blocks import BlockReader, BlockSampler, FilledSlot, Slots, batches_per_block
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.samplers import ResumableBatchSampler
@@ -46,10 +46,10 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
     one_by_one, in_blocks = sampler(), sampler()
     expected = [list(batch) for batch in one_by_one]
     got = []
-    for positions, _ in BlockSampler(in_blocks, batches, Slots(1, (1, 1), INT32)):
-        assert positions.dtype == np.int64
-        assert len(positions) <= batches * micro_batch_size
-        rows = torch.from_numpy(positions)
+    for request in BlockSampler(in_blocks, batches, Slots(1, (1, 1), INT32, shared=False)):
+        assert request.positions.dtype == np.int64
+        assert len(request.positions) <= batches * micro_batch_size
+        rows = torch.from_numpy(request.positions)
         got += [batch.tolist() for batch in rows.split(micro_batch_size)]
     assert got == expected
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
@@ -58,16 +58,16 @@ def test_blocks_hold_the_batches_of_the_sampler(num_samples, micro_batch_size, d
 def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
     assert [batches_per_block(size, 3) for size in (16_000, 262_000, 5_000_000)] == [262, 16, 1], "4 MiB"
     assert [batches_per_block(16_000, slots) for slots in (19, 200, 10**6)] == [165, 15, 1], "48 MiB in all"
-    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 262])):
+    for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 449])):
         monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
-        assert [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)] == found, "16 MiB or 4"
+        assert [batches_per_block(16_000, 7, 4, shared=shared) for shared in (False, True)] == found, "16 or 48 / 7"
 
 
 def test_a_slot_is_free_when_nothing_refers_to_it():
-    slots = Slots(2, (4, 3), INT32)
+    slots = Slots(2, (4, 3), INT32, shared=False)
     first = slots.request()
     assert (first, slots.request(), slots.request()) == (0, 1, None), "what is under way is not given out again"
-    tensor = slots.rows((0, 4, None))
+    tensor = slots.rows(FilledSlot(4, 0))
     assert slots.request() is None
     view = tensor[1:, :2].split(2)[0]
     del tensor
@@ -105,9 +105,7 @@ def test_batches_that_are_kept_never_change(nanoset, options):
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
-@pytest.mark.parametrize(
-    ("options", "slots"), [({"num_loading_workers": 2}, 7), ({"num_loading_workers": 1, "read_ahead": 3}, 8)]
-)
+@pytest.mark.parametrize(("options", "slots"), [({}, 3), ({"num_loading_workers": 2}, 7), ({"read_ahead": 3}, 6)])
 def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots):
     places, kept = set(), []
     for number, batch in enumerate(build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)):
@@ -136,7 +134,7 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 
 def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
-    slots = Slots(3, (16, 5), INT32)
+    slots = Slots(3, (16, 5), INT32, shared=True)
     sampler = BlockSampler(ResumableBatchSampler(160, 8), 2, slots)
     loader = DataLoader(
         BlockReader(nanoset, slots.tensors),
@@ -148,14 +146,14 @@ def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
     )
     sizes = []
     for block in loader:
-        assert block[0] in (0, 1, 2), "the rows themselves were not sent"
+        assert block.rows is None and block.slot in (0, 1, 2), "the rows themselves were not sent"
         assert np.array_equal(slots.rows(block)[:8], expected_rows(nanoset, sum(sizes)))
-        sizes.append(block[1] // 8)
+        sizes.append(block.num_rows // 8)
     assert sizes == [1, *9 * [2], 1]
 
 
 def test_the_first_batch_waits_for_no_other():
-    slots = Slots(1, (8, 1), INT32)
+    slots = Slots(1, (8, 1), INT32, shared=False)
     for _ in range(2):  # epochs
         requests = BlockSampler(ResumableBatchSampler(60, 2), 8, slots)
         assert [len(positions) // 2 for positions, _ in requests] == [1, 2, 4, 8, 8, 7]

@@ -129,6 +129,8 @@ def split(source: Tokens, held_out: float | int, *, seed: int = 1234) -> tuple[N
         ValueError: one of the two would be empty.
     """
     documents = len(source.known_documents()) - 1
+    if isinstance(held_out, float) and not 0 < held_out < 1:
+        raise ValueError(f"a share held out lies between 0 and 1, got {held_out}; or give a whole number")
     count = round(held_out * documents) if isinstance(held_out, float) else held_out
     if not 0 < count < documents:
         raise ValueError(f"of {documents} documents, 1 to {documents - 1} can be held out; {held_out} asks for {count}")

@@ -204,7 +204,8 @@ def _pairs(firsts, instances):
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:
     """Integers of [-length, length) as int64 of the same shape, negative ones counted from the end; else IndexError."""
-    given = np.asarray(positions).astype(np.int64, casting="same_kind", copy=False)
+    given = np.asarray(positions)
+    given = given.astype(np.int64, casting="same_kind" if given.size else "unsafe", copy=False)  # [] is of floats
     outside = given[(given < -length) | (given >= length)]
     if outside.size:
         raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")

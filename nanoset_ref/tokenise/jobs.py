@@ -25,6 +25,7 @@ from tqdm import tqdm
 from nanoset_ref.files import remove_leftovers
 from nanoset_ref.storage import BucketPath, located
 from nanoset_ref.text import InputError, TextSource
+from nanoset_ref.tokenise.backends import Encode
 from nanoset_ref.tokenise.encode import Encoder
 from nanoset_ref.tokenise.helpers import JobError, other_ranks, started_helpers, tell
 
@@ -69,6 +70,21 @@ def tokenise(
     if num_workers < 1 or (num_workers > 1 and ranks):
         raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     encoder.warn_without_separator()
+    start, hidden = time.monotonic(), None if progress is None else not progress
+    with (
+        _only_writer(located(target)),
+        sink as opened,
+        started_helpers(num_workers if num_workers > 1 else 0) as helpers,
+        tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True) as bar,
+    ):
+        tell(helpers + ranks, encoder.described)
+        encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
+        found = _work(source, encoder, encoders, opened, bar)
+    return Counts(target=str(target), **found, backend=encoder.backend, seconds=time.monotonic() - start)
+
+
+def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any) -> dict[str, Any]:
+    """Read, encode and write all documents; returns how many there are, their tokens, and what was skipped."""
     start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
     read = Counter(bytes=0, characters=0, encoded=0)
 
@@ -84,26 +100,16 @@ def tokenise(
         read["encoded"] += characters
         bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
 
-    hidden = None if progress is None else not progress
-    with (
-        _only_writer(located(target)),
-        sink as opened,
-        started_helpers(num_workers if num_workers > 1 else 0) as helpers,
-        tqdm(total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True) as bar,
-    ):
-        tell(helpers + ranks, encoder.described)
-        encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
-        with closing(encoder.stream(texts(), encoders, advance)) as batches:
-            for ids, lengths in batches:
-                opened.write(ids, lengths)
-                done.update(documents=len(lengths), tokens=len(ids))
-                rates = (count / (time.monotonic() - start) for count in done.values())
-                bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
-        if not done["documents"]:
-            reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
-            raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
-        seconds = time.monotonic() - start
-        return Counts(target=str(target), **done, skipped=dict(skipped), backend=encoder.backend, seconds=seconds)
+    with closing(encoder.stream(texts(), encoders, advance)) as batches:
+        for ids, lengths in batches:
+            sink.write(ids, lengths)
+            done.update(documents=len(lengths), tokens=len(ids))
+            rates = (count / (time.monotonic() - start) for count in done.values())
+            bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
+    if not done["documents"]:
+        reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
+        raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
+    return {**done, "skipped": dict(skipped)}
 
 
 @contextlib.contextmanager
