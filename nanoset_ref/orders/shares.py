@@ -33,6 +33,8 @@ class ShareTree(NamedTuple):
         parts: int64 [nodes], parts of the whole, in sum at most 2**48.
         children: int64 [nodes, 2], left and right; those of a source mean nothing.
         parents: int64 [nodes].
+        lefts: int64 [nodes], the parts of the left child.
+        ratios: float64 [nodes], lefts / parts.
     """
 
     sources: int
@@ -40,6 +42,8 @@ class ShareTree(NamedTuple):
     parts: NDArray[np.int64]
     children: NDArray[np.int64]
     parents: NDArray[np.int64]
+    lefts: NDArray[np.int64]
+    ratios: NDArray[np.float64]
 
 
 def build_tree(parts: Sequence[int]) -> ShareTree:
@@ -55,19 +59,20 @@ def build_tree(parts: Sequence[int]) -> ShareTree:
         wholes[node], children[node] = part + other, (left, right)
         parents[left] = parents[right] = node
         heapq.heappush(heap, (part + other, node))
-    return ShareTree(sources, heap[0][1], wholes, children, parents)
+    lefts = wholes[children[:, 0]]
+    return ShareTree(sources, heap[0][1], wholes, children, parents, lefts, lefts / np.maximum(wholes, 1))
 
 
 @njit(cache=True)
 def to_left(tree, node, items):
     """How many of the first `items` of a node go left: round(items * l / d).
 
-    A quotient of floats guesses it, to one at most. The exact fraction may need 96 bits; the remainder that the guess
-    leaves needs 64.
+    A product guesses it, to one at most. The exact fraction may need 96 bits; the remainder that the guess leaves needs
+    64.
     """
-    whole, left = tree.parts[node], tree.parts[tree.children[node, 0]]
-    guess = np.int64(float(items) * float(left) / float(whole))
-    rest = uint64(items) * uint64(left) + uint64(whole >> 1) - uint64(guess) * uint64(whole)
+    whole = tree.parts[node]
+    guess = np.int64(float(items) * tree.ratios[node])
+    rest = uint64(items) * uint64(tree.lefts[node]) + uint64(whole >> 1) - uint64(guess) * uint64(whole)
     return guess + np.int64(np.int64(rest) >= whole) - np.int64(np.int64(rest) < 0)
 
 
