@@ -1,11 +1,10 @@
 """``np.random.RandomState(seed).shuffle``, the same numbers in a third of the time.
 
-What it does. Follows the legacy stream exactly: for i = n-1 .. 1 a swap with a place j, drawn by masking and rejection
-of MT19937's words from [0, i].
+What it does. Follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1 a swap
+with a place j drawn by masking and rejection from [0, i].
 
 What it costs. NumPy draws, rejects and swaps one element at a time, so every misprediction waits for every cache miss.
-Here many words are drawn at once and rejected without a branch, then their swaps run back to back and the misses
-overlap.
+Here up to 624 draws are made without a branch, then their swaps run back to back and the misses overlap.
 
 A permutation that is drawn first and applied afterwards would need the memory again.
 """
@@ -16,43 +15,54 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-WORDS = 1 << 12  # drawn at once
+WORDS = 624  # the state of MT19937, and how many draws one twist gives
 LONGEST = 2**32  # longer arrays need two words per draw
 
 
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does; seed in [0, 2**32).
 
-    1. a word is masked to the bits of i, and rejected if it is still above i
-    2. values[i] and the value at that place are swapped, and i falls by one
-
-    NumPy itself shuffles an array of more than 2**32 elements.
+    NumPy itself shuffles those of more than 2**32 elements, and what comes with them.
     """
     generator = np.random.RandomState(seed)
+    _, state, used, *_ = generator.get_state()
     for values in arrays:
-        if len(values) > LONGEST:
+        if max(map(len, arrays)) > LONGEST:
             generator.shuffle(values)
-            continue
-        i = len(values) - 1
-        while i > 0:
-            mask = 2 ** i.bit_length() - 1
-            # the mask holds while i > mask // 2, and i falls by at most one per word: so many can be drawn with it
-            words = generator.randint(0, 2**32, min(WORDS, i - mask // 2), dtype=np.uint32)
-            i = _swap(values, i, words & mask)
+        else:
+            used = _shuffle(values, state, used)
 
 
 @njit(cache=True, nogil=True)
-def _swap(values, i, places):
-    """Swap values[i], values[i - 1], ... with those at places, but for places that are above them; returns the next
-    i.
-    """
-    # 1.
-    count = 0
-    for place in places:
-        places[count] = place
-        count += int(place <= i - count)
-    # 2.
-    for c in range(count):
-        j = places[c]
-        values[i - c], values[j] = values[j], values[i - c]
-    return i - count
+def _shuffle(values, state, used):
+    """Shuffle with the words left of a state, of which `used` are gone; returns how many are gone afterwards."""
+    places = np.empty(WORDS, dtype=np.int64)
+    i = len(values) - 1
+    while i > 0:
+        if used == WORDS:  # the next words
+            for k in range(WORDS):
+                joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
+                state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+            used = 0
+        # 1. draw places in [0, i], [0, i-1], ...: a word is masked to the bits of i, and rejected if it is still above
+        mask = 1
+        while mask < i:
+            mask = 2 * mask + 1
+        # the mask holds while i > mask // 2, and i falls by at most one per word: so many words need no further look
+        stop = min(WORDS, used + i - mask // 2)
+        count = 0
+        for word in range(used, stop):
+            place = np.int64(state[word])
+            place ^= place >> 11
+            place ^= (place << 7) & 0x9D2C5680
+            place ^= (place << 15) & 0xEFC60000
+            place = (place ^ (place >> 18)) & mask
+            places[count] = place
+            count += int(place <= i - count)
+        used = stop
+        # 2. swap them
+        for c in range(count):
+            j = places[c]
+            values[i - c], values[j] = values[j], values[i - c]
+        i -= count
+    return used
