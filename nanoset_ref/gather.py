@@ -26,11 +26,13 @@ Files are immutable while they are open: truncating one under a mapping ends the
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import os
 import resource
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ class Gatherer:
 
     Raises:
         ValueError: ids of another width.
-        OSError: more files than this process may open (`ulimit -n`): each takes two descriptors.
+        OSError: more files than this process may open.
     """
 
     block_factor = 1
@@ -67,7 +69,8 @@ class Gatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
         descriptors = open_files(self, files)
-        self._mappings = [_map(descriptor) for descriptor in descriptors]
+        with _naming_the_limit(files):
+            self._mappings = [_map(descriptor) for descriptor in descriptors]
         self._descriptors = np.array(descriptors, dtype=np.int64)
         self._addresses = np.array([np.frombuffer(m, np.uint8).ctypes.data for m in self._mappings], dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
@@ -123,10 +126,25 @@ def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[i
     for file in files:
         if file.dtype.itemsize not in (2, 4):
             raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
-        descriptors.append(os.open(file.path, os.O_RDONLY | flags))
+    for file in files:
+        with _naming_the_limit(files):
+            descriptors.append(os.open(file.path, os.O_RDONLY | flags))
         weakref.finalize(owner, os.close, descriptors[-1])
         file.check_unchanged()
     return descriptors
+
+
+@contextlib.contextmanager
+def _naming_the_limit(files: Sequence[Tokens]) -> Iterator[None]:
+    """Too many open files: an error that says how many are wanted and allowed, and the way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        what = f"{len(files)} token files want two descriptors each, this process may have {limit}"
+        raise OSError(error.errno, f"{what}: raise the limit (ulimit -n)") from error
 
 
 def _map(descriptor: int) -> mmap.mmap:
@@ -138,14 +156,19 @@ def _map(descriptor: int) -> mmap.mmap:
     return mapping
 
 
-@intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:
-    """The address as a pointer to bytes."""
+def _pointer_to(dtype: Any) -> Any:
+    """The intrinsic that takes an address as a pointer to ids."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+    def pointer(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.uint8)(types.uint64), generate
+        return types.CPointer(dtype)(types.uint64), generate
+
+    return intrinsic(pointer)
+
+
+_uint16_pointer, _int32_pointer = _pointer_to(types.uint16), _pointer_to(types.int32)
 
 
 @intrinsic
@@ -172,7 +195,7 @@ _madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uint
 def _gather(files, datasets, starts, early, out):
     descriptors, addresses, itemsizes, first_windows, visited = files
     rows, length = out.shape
-    scratch = np.empty(4 * length, dtype=np.uint8)
+    scratch = np.empty(length, dtype=np.uint16)
     _announce(addresses, itemsizes, datasets[:early], starts[:early], length)
     for row in range(rows):
         if early:
@@ -186,14 +209,13 @@ def _gather(files, datasets, starts, early, out):
         begin, size = starts[row] * itemsizes[dataset], length * itemsizes[dataset]
         window = (first_windows[dataset] + begin // WINDOW) % len(visited)
         new, visited[window] = visited[window] == 0, 1
-        if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
-            ids = scratch[:size]
-        else:
-            ids = carray(_pointer(addresses[dataset] + np.uint64(begin)), size)
         if itemsizes[dataset] == 2:
-            widen(ids.view(np.uint16), out[row])
-        else:
-            widen(ids.view(np.int32), out[row])
+            if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
+                widen(scratch, out[row])
+            else:
+                widen(carray(_uint16_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+        elif not new or _pread(descriptors[dataset], out[row].ctypes, size, begin) != size:
+            widen(carray(_int32_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
 
 
 @njit(cache=True, nogil=True)

@@ -3,14 +3,17 @@
 import gc
 import mmap
 import os
+import resource
 import types
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import gather as kernels
 from nanoset_ref.gather import AHEAD, WINDOW, Gatherer, _gather
+from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile
 
 
@@ -106,6 +109,16 @@ def test_nothing_stays_open(tmp_path):
     assert len(os.listdir("/dev/fd")) == before
 
 
+def test_a_long_row_is_whole(tmp_path):
+    path = tmp_path / "a_input_ids.npy"
+    np.arange(200_000).astype("<u2").tofile(path)
+    nanoset = Nanoset([path], None, 65_536, 6)
+    rows = nanoset.__getitems__(range(6)).rows
+    for k, row in enumerate(rows):
+        start = nanoset.order[k][1] * 65_536
+        assert np.array_equal(row, np.arange(start, start + 65_537) % 65_536)
+
+
 def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
@@ -136,3 +149,19 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
         assert (address - (1 << 30 + 10 * (row % 2)), size) == (page, begin + 10 * sizes[row % 2] - page)
         assert advice == mmap.MADV_WILLNEED
     assert read == [min(row + 9, 30) for row in range(30)]
+
+
+def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
+    files = token_files(tmp_path, *[([1, 2, 3], "<u2")] * 60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(tmp_path, os.O_RDONLY)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 60, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"60 token files want two descriptors each.*raise the limit \(ulimit -n\)"):
+            Gatherer(files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    gc.collect()
+    assert os.open(tmp_path, os.O_RDONLY) == highest, "all are closed again"
+    os.close(highest)
