@@ -20,7 +20,9 @@ FEWEST = 8  # documents from which on an id that occurs once for each is no coin
 def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     """Statistics of the documents in a file; `eos_token_id` defaults to what the file says.
 
-    Returns: {
+    Returns:
+        A dict of
+
         path: the file. dtype: of its ids. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
         shortest, median, mean, longest: tokens per document.
@@ -31,7 +33,6 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
         duplicate_documents: documents that are equal to an earlier one, empty ones aside.
         duplicate_tokens: the tokens in those.
-    }
 
     Raises:
         TokenFileError: document boundaries that are not known, or values that are no token ids.
