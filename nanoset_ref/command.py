@@ -24,6 +24,8 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
 
+_over: list[bool] = []  # whether the command has ended
+
 
 class UsageError(Exception):
     """The command line is wrong (exit code 2), though each of its options is right."""
@@ -63,8 +65,10 @@ def run(
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(function, words, prog, report, says, interrupted)
-    except _Terminated:  # while another error was being reported
+        code = _run(function, words, prog, report, says, interrupted)
+        _over.append(True)
+        return code
+    except _Terminated:  # while another error was being reported, or since
         return 1
 
 
@@ -134,9 +138,13 @@ def _prepare(prog: str, says: int) -> None:
     """Logging, and SIGTERM as an orderly end."""
 
     def terminated(*_: Any) -> None:
+        if _over:  # and nothing is left to report
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
         why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
         raise _Terminated(f"ended by SIGTERM{why}")
 
+    _over.clear()
     end_with_launcher()
     logging.basicConfig(level=says if is_main_rank() else logging.ERROR, format=f"{prog}: %(levelname)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
