@@ -1,7 +1,7 @@
 """Another order without some of its positions: for batches that a run should not see.
 
 The ranges are absolute, in positions of the order they are taken from; everything else keeps its place in the sequence.
-A lookup costs a binary search in the ranges; to count, the order is read through.
+A lookup costs a binary search in the ranges.
 """
 
 import itertools
@@ -58,3 +58,7 @@ class SkippingOrder(Order):
         found = self.order.positions(dataset, sample, int(self.original(np.array(until))))
         stretch = np.searchsorted(self._kept[:, 0], found, side="right") - 1
         return (found - self._shifts[stretch])[found < self._kept[stretch, 1]]
+
+    def _counts(self, until: int) -> Int64Array:
+        end, counts = int(self.original(np.array(until))), self.order.counts
+        return counts(end) - sum(counts(stop) - counts(first) for first, stop in self.ranges if first < end)
