@@ -179,6 +179,14 @@ def test_broken_folders_are_named(golden, tmp_path):
         DatatroveFile(path, token_size=3)
 
 
+def test_files_below_a_folder_are_found_unless_unwanted(tmp_path):
+    for name in ("a.ds", "below/b.ds"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_ds(tmp_path / name, range(9), [9])
+    for recursive, names in ((True, ["a.ds", "b.ds"]), (False, ["a.ds"])):
+        assert [file.path.name for file in datatrove_files(tmp_path, recursive=recursive)] == names
+
+
 def test_a_nanoset_reads_none_below_a_folder(tmp_path):
     for name in ("a/0.ds", "a.ds"):
         write_ds(tmp_path / name, np.arange(10), [10])

@@ -131,14 +131,19 @@ def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
 
 
 def datatrove_files(
-    folder: PathLike, *, windows: Windows = "disjoint", shuffle: bool = False, seed: int = 42
+    folder: PathLike,
+    *,
+    windows: Windows = "disjoint",
+    recursive: bool = True,
+    shuffle: bool = False,
+    seed: int = 42,
 ) -> list[DatatroveFile]:
     """The .ds files of a folder in sorted order, or shuffled as datatrove shuffles them.
 
     Raises:
         FileNotFoundError: no file matches.
     """
-    paths = sorted(Path(folder).glob("*.ds"), key=str)
+    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
         raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
     order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
@@ -192,7 +197,10 @@ class DatatroveNanoset(Nanoset):
         eos_token_id: int | None = None,
         windows: Windows = "disjoint",
     ) -> None:
-        folders = [datatrove_files(folder, windows=windows, shuffle=True) for folder in listed(dataset_folders)]
+        folders = [
+            datatrove_files(folder, windows=windows, recursive=False, shuffle=True)
+            for folder in listed(dataset_folders)
+        ]
         lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
         order = NanotronOrder([*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed)
         super().__init__(

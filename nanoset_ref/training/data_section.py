@@ -92,7 +92,7 @@ class DatasetConfig(Section):
         if self.names_folders:
             from nanoset_ref.formats import datatrove_files
 
-            return [datatrove_files(folder)[0] for folder in self.dataset_path]
+            return [datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
 
