@@ -61,9 +61,11 @@ class Collator(ABC):
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if not isinstance(examples, SampleBlock):
-            if not examples or any(list(example) != ["input_ids"] for example in examples):
-                found = [list(example) for example in examples]
-                raise ValueError(f"each sample must be a dict with the one key 'input_ids', got the keys {found}")
+            if len(examples) == 0:
+                raise ValueError("a batch holds at least one sample, got none")
+            for keys in map(list, examples):
+                if keys != ["input_ids"]:
+                    raise ValueError(f"each sample must be a dict with the one key 'input_ids', got the keys {keys}")
             self.check(*{len(example["input_ids"]) for example in examples})
             examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
         self.check(examples.rows.shape[1])

@@ -211,14 +211,15 @@ class Nanoset(Rows):
         return self.order[:][1]
 
     def summary(self) -> str:
-        """Total samples, total tokens, and what each file contributes."""
+        """Total samples, total tokens, and what each file contributes; those of one name are shown with folders."""
+        names = [file.path.name for file in self.files]
         lines = [
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for file, count in zip(self.files, self.order.counts().tolist(), strict=True):
-            share = round(count / max(len(self), 1), 2)
-            lines.append(f"> Total number of samples from the {file.path.name} dataset: {count} ({share})")
+        for file, name, count in zip(self.files, names, self.order.counts().tolist(), strict=True):
+            share, known = round(count / max(len(self), 1), 2), name if names.count(name) == 1 else file.path
+            lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
         return "\n".join(lines)
 
     # ---- identity

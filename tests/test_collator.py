@@ -69,10 +69,10 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
         ([{"input_ids": np.zeros(4)}], r"samples must have 5 tokens, got \[4\]; dataset and collator need the same"),
         ([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}], r"got \[5, 6\]"),
         (SampleBlock(np.zeros((2, 7), dtype=np.int32)), r"got \[7\]"),
-        ([{"tokens": np.zeros(5)}], r"one key 'input_ids', got the keys \[\['tokens'\]\]"),
-        ([{"input_ids": np.zeros(5), "mask": 1}], r"got the keys \[\['input_ids', 'mask'\]\]"),
-        ([{}], r"got the keys \[\[\]\]"),
-        ([], "one key 'input_ids'"),
+        ([{"tokens": np.zeros(5)}], r"one key 'input_ids', got the keys \['tokens'\]"),
+        ([{"input_ids": np.zeros(5), "mask": 1}], r"got the keys \['input_ids', 'mask'\]"),
+        ([{}], r"got the keys \[\]"),
+        ([], "at least one sample"),
     ],
 )
 def test_wrong_samples_are_refused(examples, message):

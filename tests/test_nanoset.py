@@ -82,6 +82,12 @@ def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_p
             share = round(count / num_samples, 2)
             expected.append(f"> Total number of samples from the {name}.npy dataset: {count} ({share})")
         assert nanoset.summary().splitlines() == expected
+    (tmp_path / "c").mkdir()
+    one, other = paths[0], write_range(tmp_path / "c/a.npy", 500)
+    assert [line.split()[7] for line in Nanoset([one, other], None, 8, 9).summary().splitlines()[2:]] == [
+        str(one),
+        str(other),
+    ]
 
 
 @settings(max_examples=40)

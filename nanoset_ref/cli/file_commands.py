@@ -154,7 +154,7 @@ def split_file(
     /,
     *,
     held_out: float,
-    seed: int = 1234,
+    seed: Annotated[int, at_least(0)] = 1234,
     overwrite: bool = False,
     unsaid: Unsaid,
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError
+from nanoset_ref.command import UsageError, at_least
 from nanoset_ref.files import read_json
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import Continuation, Stretch, audit, compare, find_text, loader_state, when, where
@@ -172,7 +172,7 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
         raise ValueError(f"{problem}; give {need}") from error
 
 
-def plot_loss(metrics: str, /, *, lines: int = 20) -> None:
+def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> None:
     """The loss of a run as a plot of text: a bar for each stretch of steps, of their mean loss.
 
     Args:

@@ -46,7 +46,7 @@ class RunOptions(Unsaid):
 
     config: str | None = None
     data: Sequence[str] = ()
-    sequence_length: int = 2048
+    sequence_length: Annotated[int, at_least(1)] = 2048
     row_length: Annotated[int, at_least(2)] | None = None
     num_samples: int | None = None
     seed: int = 1234
