@@ -70,6 +70,31 @@ def walk(x, n, shape, key, back):
             return np.int64(place)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def permute_each(xs, ns, shapes, keys):
+    """`permute` for many, in half its time, as the compiler goes through a round for several at once.
+
+    Args:
+        xs, ns: int64 [n]. shapes: uint64 [2, n], their sides. keys: uint64 [n].
+
+    Returns:
+        int64 [n].
+    """
+    cells, places = np.empty((2, len(xs)), dtype=np.uint64), np.empty_like(xs)
+    for p in range(len(xs)):  # 1.
+        cells[0, p] = uint64(xs[p]) // shapes[1, p]
+        cells[1, p] = uint64(xs[p]) - cells[0, p] * shapes[1, p]
+    for number in range(ROUNDS):  # 2.
+        half, other = number % 2, 1 - number % 2
+        for p in range(len(xs)):
+            cells[half, p] = moved(cells[half, p], shapes[half, p], derive(keys[p] + cells[other, p], number), False)
+    for p in range(len(xs)):  # 3.
+        places[p] = cells[0, p] * shapes[1, p] + cells[1, p]
+        if places[p] >= ns[p]:
+            places[p] = walk(places[p], ns[p], (shapes[0, p], shapes[1, p]), keys[p], False)
+    return places
+
+
 @njit(cache=True)
 def moved(half, side, hashed, back):
     """A half after a round: moved by 38 bits of a hash, scaled to the side (below 2**26), modulo the side."""
