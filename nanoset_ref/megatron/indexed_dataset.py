@@ -104,10 +104,9 @@ class MMapIndexedDataset(Tokens):
         self.sequence_lengths, self.sequence_pointers, self.document_indices = lengths, pointers, ends
         self.sequence_modes = modes if size > expected else None
         # 3. what they must satisfy
-        ordered = entries > 0 and ends[0] == 0 and ends[-1] == sequences and np.all(ends[1:] >= ends[:-1])
-        total, found = _end_to_end(lengths, pointers, self.dtype.itemsize), self.path.stat().st_size
+        total, found = _end_to_end(lengths, pointers, ends, self.dtype.itemsize), self.path.stat().st_size
         require(
-            ordered and total >= 0,
+            entries > 0 and ends[0] == 0 and ends[-1] == sequences and total >= 0,
             f"{name} is damaged: its document entries must run from 0 to {sequences}, its sequences must lie end to "
             "end; copy it again",
         )
@@ -189,11 +188,13 @@ class MMapIndexedDataset(Tokens):
 
 
 @njit(cache=True, nogil=True)
-def _end_to_end(lengths, pointers, itemsize):
-    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not."""
-    end = 0
-    for i in range(len(lengths)):
-        if pointers[i] != end or lengths[i] < 0:
-            return -1
-        end += np.int64(lengths[i]) * itemsize
-    return end
+def _end_to_end(lengths, pointers, ends, itemsize):
+    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not, or if `ends` decrease."""
+    wrong, total = False, 0
+    for i in range(1, len(ends)):
+        wrong |= ends[i] < ends[i - 1]
+    for i in range(len(lengths)):  # a running sum would take twice the time
+        total = pointers[i] + np.int64(lengths[i]) * itemsize
+        after = pointers[i + 1] if i + 1 < len(lengths) else total
+        wrong |= (lengths[i] < 0) | (after != total)
+    return -1 if wrong or (len(lengths) and pointers[0] != 0) else total
