@@ -134,7 +134,7 @@ class MMapIndexedDataset(Tokens):
         """
         digest = xxhash.xxh3_128(checksum(self.idx_path).encode())
         for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
-            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).tobytes())
+            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).data)
         return digest.hexdigest()
 
     def check_content(self) -> bool:
