@@ -233,7 +233,7 @@ def require_regular(path: PathLike) -> os.stat_result:
 
 
 def checksum(path: PathLike) -> str:
-    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>", read in pieces of 4 MiB."""
+    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>"."""
     require_regular(path)
     digest = xxhash.xxh3_128()
     for piece in pieces(path):
