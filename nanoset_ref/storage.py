@@ -245,7 +245,7 @@ def _fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
 
 
 def pieces(path: PathLike) -> Iterator[Any]:
-    """The content of a file in pieces of 256 KiB, which stay in the processor's cache, or of an object in pieces of 32."""
+    """The content of a file in pieces of 256 KiB, which stay in the cache, or of an object in pieces of 32 MiB."""
     place = located(path)
     if isinstance(place, BucketPath):
         content = BucketIds(place, identity(place), np.dtype(np.uint8))
