@@ -6,18 +6,17 @@ the last. A run that finds it incomplete knows what to go on with; a run with ot
 in one folder. The files themselves are complete or absent, so this is all the state there is.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from nanoset_ref.files import PathLike, atomic_write, checksum
 
 NAME = "manifest.json"
+ROWS = "train.jsonl"  # the rows of a subset
 OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # one of them is in every manifest of ours
 
 
@@ -38,7 +37,7 @@ class FileEntry(_Entry):
     checksum: str
 
     @classmethod
-    def of(cls, path: Path, lines: int) -> FileEntry:
+    def of(cls, path: Path, lines: int) -> Self:
         return cls(lines=lines, checksum=checksum(path))
 
 
@@ -86,7 +85,7 @@ class ChunkManifest(_Entry):
     carried_tail: list[int] = []
 
     @classmethod
-    def read(cls, folder: Path) -> ChunkManifest | None:
+    def read(cls, folder: Path) -> Self | None:
         """The manifest of `folder`; None if it has none, or somebody else's.
 
         Raises:
@@ -103,12 +102,12 @@ class ChunkManifest(_Entry):
             where = ".".join(map(str, fault["loc"]))
             raise ManifestError(f"{path} is no good manifest: {where} {fault['msg']}; remove what it is of") from error
 
-    def write(self, folder: Path) -> ChunkManifest:
+    def write(self, folder: Path) -> Self:
         with atomic_write(folder / NAME, "w") as file:
             file.write(self.model_dump_json(indent=1))
         return self
 
-    def finish(self, folder: Path, **content: Any) -> ChunkManifest:
+    def finish(self, folder: Path, **content: Any) -> Self:
         """Write it with all that it holds: the folder is complete."""
         return self.model_copy(update={"complete": True, **content}).write(folder)
 

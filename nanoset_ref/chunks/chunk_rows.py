@@ -19,7 +19,7 @@ import contextlib
 import json
 import re
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -58,7 +58,7 @@ class FileReport:
     path: Path
     lines: int = 0
     sources: Counter[str | None] = field(default_factory=Counter)
-    errors: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    errors: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -118,7 +118,7 @@ def validate(
                         raise ValueError(f"source {source!r}, expected one of {sorted(listed(sources))}")
                     report.sources[source] += 1
                 except ValueError as error:
-                    report.errors[str(error)].append(number)
+                    report.errors.setdefault(str(error), []).append(number)
     for path, what in faults(manifests, listed(paths)):
         reports.setdefault(path, FileReport(path=path)).errors[what] = []
     return list(reports.values())
@@ -159,8 +159,8 @@ def chunks_to_tokens(
     num_rows = 0
     with written_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
         shown = tqdm(files, "files", disable=None)
-        for rows in batches(_rows(shown, facts["row_length"], vocab_size), BATCH_ROWS):
-            documents = [it for row in rows for it in _documents(*row, apart=target.suffix == ".npy")]
+        for rows in batches(_rows(shown, facts["row_length"], vocab_size, bool(packed)), BATCH_ROWS):
+            documents = [it for row in rows for it in _documents(row, apart=target.suffix == ".npy")]
             writer.write(np.concatenate([ids for ids, *_ in rows]), [length for length, _ in documents])
             numbers.extend(labels.setdefault(label, len(labels)) for _, label in documents)
             num_rows += len(rows)
@@ -169,18 +169,15 @@ def chunks_to_tokens(
     return num_rows
 
 
-def _documents(
-    ids: NDArray[np.int64], source: str | None, lengths: list[int] | None, apart: bool
-) -> Iterator[tuple[int, str]]:
+def _documents(row: Row, apart: bool) -> list[tuple[int, str]]:
     """The tokens and the label of each document in a row (or of the row as one); padding tokens have none."""
+    ids, source, lengths = row
     whole = lengths if lengths and apart else [len(ids)]
-    yield from ((length, source or "") for length in whole)
-    yield from [(1, "")] * (len(ids) - sum(whole))
+    return [(length, source or "") for length in whole] + [(1, "")] * (len(ids) - sum(whole))
 
 
-def _rows(files: Iterable[Path], row_length: int | None, vocab_size: int) -> Iterator[Row]:
-    """Row by row; a ValueError names file and line."""
-    packed = None
+def _rows(files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None) -> Iterator[Row]:
+    """Row by row, all of them `packed` by best fit or none (None: not known); a ValueError names file and line."""
     for path in files:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -188,7 +185,6 @@ def _rows(files: Iterable[Path], row_length: int | None, vocab_size: int) -> Ite
                     row = read_row(line, row_length, vocab_size)
                     if packed not in (None, bool(row[2])):
                         raise ValueError("rows with and without document_lengths do not go into one file")
-                    packed = bool(row[2])
                     yield row
                 except ValueError as error:
                     raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None

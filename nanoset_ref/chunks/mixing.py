@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, above, agreed, begin, complete
+from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, above, agreed, begin, complete
 from nanoset_ref.files import PathLike, atomic_write
 
-ROWS = "train.jsonl"  # the file of a subset
 VALID = "valid"  # the folders of a mix
 TRAIN = "train"
 LEFTOVER = "leftover"
@@ -40,11 +39,7 @@ class _Dealt(NamedTuple):
     name: str
     content: mmap.mmap
     starts: dict[str, NDArray[np.int64]]  # {folder: where its lines begin in the content, in bytes, ascending}
-
-    @property
-    def account(self) -> Account:
-        counts = {folder: len(starts) for folder, starts in self.starts.items()}
-        return Account.model_validate({"subset": self.name, "samples": sum(counts.values()), **counts})
+    account: Account
 
 
 def mix(
@@ -143,7 +138,9 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
         used = samples - leftover
         valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
         starts_of = {VALID: starts[valid], TRAIN: np.delete(starts[:used], valid), LEFTOVER: starts[used:-1]}
-        subsets.append(_Dealt(name, content, starts_of))
+        counts = {"samples": samples, VALID: num_valid, TRAIN: used - num_valid, LEFTOVER: leftover}
+        account = Account.model_validate({"subset": name, **counts})
+        subsets.append(_Dealt(name, content, starts_of, account))
     if not any(len(subset.starts[TRAIN]) for subset in subsets):
         raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
     return subsets

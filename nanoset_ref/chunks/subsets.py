@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
+from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write
@@ -37,7 +37,7 @@ from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_tex
 from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
-ROWS, TOKENS, TOKEN_FILES = "train.jsonl", "train_input_ids.npy", "train*_input_ids*"  # what a subset's folder holds
+TOKEN_FILES = "train*_input_ids*"
 COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 
 
@@ -179,12 +179,7 @@ class _Subset:
         workers = min(config.worker_packing, len(self.files)) or 1
         sources = [self._open(column, self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
-        facts = RowFacts(
-            concat_tokens=config.concat_tokens,
-            tokenizer=config.tokenizer,
-            vocab_size=encoder.vocab_size,
-            eos_token_id=encoder.eos_token_id,
-        )
+        facts = RowFacts(concat_tokens=config.concat_tokens, tokenizer=config.tokenizer, **encoder.facts)
         manifest = begin(folder, settings, outputs, facts)
         paths = [folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
         counts: Counter[str] = Counter()
@@ -237,7 +232,7 @@ class _Subset:
                     samples += 1
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
         if config.format != "jsonl":
-            files[TOKENS] = FileEntry.of(paths[0], documents)
+            files[paths[0].name] = FileEntry.of(paths[0], documents)
         else:
             for path in self.folder.glob(TOKEN_FILES):
                 path.unlink()
