@@ -45,7 +45,12 @@ class NanosetBuilder:
         if blend is None or bounds is None:
             return None
         config, (prefixes, weights) = self.config, blend
-        read = functools.partial(self._read, split, bounds)
+
+        def read(prefix: str, size: int | None) -> MegatronNanoset:
+            corpus = self._open(prefix)
+            first, stop = (round(bound * len(corpus)) for bound in bounds)
+            return MegatronNanoset(corpus, first, stop, size, split, config)
+
         if len(prefixes) == 1 and (weights is None or config.split is None):
             return read(prefixes[0], size)
         if weights is None or size is None:  # weights without a size do not pass the config
@@ -56,8 +61,3 @@ class NanosetBuilder:
         targets = [math.ceil(size * share) for share in shares]
         datasets = [read(prefix, math.ceil(target * surplus)) for prefix, target in zip(prefixes, targets, strict=True)]
         return BlendedNanoset(datasets, shares, sum(targets), config)
-
-    def _read(self, split: str, bounds: Bounds, prefix: str, size: int | None) -> MegatronNanoset:
-        corpus = self._open(prefix)
-        first, stop = (round(bound * len(corpus)) for bound in bounds)
-        return MegatronNanoset(corpus, first, stop, size, split, self.config)
