@@ -172,12 +172,12 @@ class MegatronNanoset(PartRows):
     config: NanosetConfig
 
     def __post_init__(self) -> None:
-        corpus, config, lengths = self.corpus, self.config, self.corpus.sequence_lengths
+        corpus, config = self.corpus, self.config
         holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
         require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
-        self.tokens_per_epoch = int(lengths[self.first : self.stop].sum(dtype=np.int64))
+        self.tokens_per_epoch = int(corpus.sequence_lengths[self.first : self.stop].sum(dtype=np.int64))
         if not self.tokens_per_epoch:
             sequences = f"sequences {self.first}:{self.stop} of {len(corpus)}, without tokens"
             way_out = "give it a larger part, or leave it out with a 0 in split"
@@ -267,9 +267,9 @@ class BlendedNanoset(PartRows):
             )
 
     def _build_index(self) -> Arrays:
-        if self.size is None:
-            return blend_samples(np.array(normalise(self.weights)), np.array(self.weights), sum(self.weights))
-        return blend_samples(np.array(self.shares), np.full(len(self.shares), self.size), self.size)
+        limits = self.weights if self.size is None else [self.size] * len(self.weights)
+        size = sum(limits) if self.size is None else self.size
+        return blend_samples(np.array(normalise(self.weights)), np.array(limits), size)
 
     def routes(self, positions: Positions) -> Iterable[Route]:
         sources, samples = self.dataset_index[positions], self.dataset_sample_index[positions]

@@ -68,11 +68,8 @@ class MegatronCollator(Collator):
             if padded.any():
                 np.putmask(text, padded, 0)
             # 3. what Megatron always delivers
-            batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:]}
-            if counted.all():
-                batch["loss_mask"] = shared(counted.shape, torch.float32, "cpu")
-            else:
-                batch["loss_mask"] = counted.astype(np.float32)
+            loss_mask = shared(counted.shape, torch.float32, "cpu") if counted.all() else counted.astype(np.float32)
+            batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:], "loss_mask": loss_mask}
             batch["position_ids"] = self._positions.expand(counted.shape)
             if config.create_attention_mask and not config.reset_attention_mask:
                 batch["attention_mask"] = attention_mask(np.zeros_like(counted))

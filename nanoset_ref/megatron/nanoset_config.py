@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import PathLike, listed
+from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
 DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
@@ -105,8 +105,8 @@ class NanosetConfig(DocumentOptions):
             ),
             f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": unlimited,
         }
-        if any(broken.values()):
-            raise ValueError("; ".join(rule for rule, is_broken in broken.items() if is_broken))
+        if problems := [rule for rule, is_broken in broken.items() if is_broken]:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -147,9 +147,8 @@ def read_blend(data_path: DataPath) -> Blend:
 
 
 def normalise(values: Sequence[float]) -> list[float]:
-    """Divided by their sum, in float64 and with NumPy's summation, on whose last bit ties in a blend depend."""
-    array = np.array(values, dtype=np.float64)
-    return (array / array.sum()).tolist()
+    """Divided by their sum, as the weights of an order are: ties in a blend depend on the last bit."""
+    return normalize_weights(values, len(values)).tolist()
 
 
 def parse_split(split: str) -> tuple[Bounds | None, ...]:
