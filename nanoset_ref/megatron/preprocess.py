@@ -13,6 +13,7 @@ document without any, and ids are uint16 for vocabularies below 65,500, else int
 import contextlib
 import dataclasses
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -95,7 +96,7 @@ def preprocess_corpus(
     """
     counts = {}
     for key in listed(json_keys):
-        prefix = f"{output_prefix}_{key}_document"
+        prefix = f"{os.fspath(output_prefix)}_{key}_document"
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)
         encoder = Encoder(
