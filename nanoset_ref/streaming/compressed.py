@@ -161,8 +161,7 @@ class CompressedDictionary(UserDict[int, Any]):
         """
         if reset_keys:
             free = filterfalse(self.data.__contains__, count())
-            payloads = dict(_joined([other], self.compression, True)).values()
-            self.data.update(zip(free, payloads, strict=False))
+            self.data.update(zip(free, [*other._payloads(self.compression)], strict=False))
         else:
             self.data = dict(_joined([self, other], self.compression, False))
 
@@ -200,10 +199,10 @@ class CompressedDictionary(UserDict[int, Any]):
         """A new dictionary, in memory, with the values of these keys."""
         return self._with({place if reset_keys else key: self.data[key] for place, key in enumerate(keys)})
 
-    def _recompressed(self, key: int, compression: str) -> bytes:
-        if compression == self.compression:
-            return self.data[key]
-        return CODECS[compression][0](self._text(key))
+    def _payloads(self, compression: str) -> Iterator[bytes]:
+        """The values in this compression."""
+        for key in self.data:
+            yield self.data[key] if compression == self.compression else CODECS[compression][0](self._text(key))
 
     def _text(self, key: int) -> bytes:
         """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
@@ -285,7 +284,7 @@ def _joined(
     if not reset_keys:
         _refuse_repeated(list(chain(*dictionaries)), "what is to be merged; reset_keys=True numbers the values anew")
     keys = count() if reset_keys else chain(*dictionaries)
-    payloads = (one._recompressed(key, compression) for one in dictionaries for key in one)
+    payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)
 
 

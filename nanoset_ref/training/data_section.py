@@ -7,7 +7,8 @@
     dataset: {text: ...}                            text, tokenised while training reads it
 
 Each road is a class that opens its `tokens`, to look at before the run begins, and the rows of a stage (of token files
-and text see `stages`). Formats are imported where they are opened, so that a config of token files needs no other.
+and text see `stages`). Chunks and text are imported where they are opened, `formats` and `megatron` load their modules
+when they are used: a config of token files needs none of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from nanoset_ref import formats, megatron
 from nanoset_ref.files import listed
 from nanoset_ref.storage import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
@@ -90,9 +92,7 @@ class DatasetConfig(Section):
     def tokens(self) -> list[Tokens]:
         """Every file or, of folders, the first file in each."""
         if self.names_folders:
-            from nanoset_ref.formats import datatrove_files
-
-            return [datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
+            return [formats.datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
 
@@ -120,25 +120,19 @@ class MegatronSection(Section):
         return self
 
     def _config(self, sequence_length: int, num_samples: int, seed: int) -> Any:
-        from nanoset_ref.megatron import NanosetConfig
-
         options = self.model_dump(exclude={"num_samples"})
-        counts = (self.num_samples or num_samples, 0, 0)
-        return NanosetConfig(random_seed=seed, sequence_length=sequence_length, split_num_samples=counts, **options)
+        options["split_num_samples"] = self.num_samples or num_samples, 0, 0
+        return megatron.NanosetConfig(random_seed=seed, sequence_length=sequence_length, **options)
 
     def tokens(self) -> list[Tokens]:
         """Every pair."""
-        from nanoset_ref.megatron import MMapIndexedDataset
-
         blends = [plan[1] for plan in self._config(1, 1, 0).splits]
         prefixes = dict.fromkeys(prefix for blend in blends if blend for prefix in blend.prefixes)
-        return [MMapIndexedDataset(prefix) for prefix in prefixes]
+        return [megatron.MMapIndexedDataset(prefix) for prefix in prefixes]
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """The train split."""
-        from nanoset_ref.megatron import NanosetBuilder
-
-        rows = NanosetBuilder(self._config(sequence_length, num_samples, seed)).build(["train"])[0]
+        rows = megatron.NanosetBuilder(self._config(sequence_length, num_samples, seed)).build(["train"])[0]
         if rows is None or len(rows) < num_samples:
             raise ConfigError(
                 f"the stage reads {num_samples} samples, its train split has {len(rows or ())}: give weights (a blend "
