@@ -91,9 +91,8 @@ class IterableDataset(Resumable):
         part = (worker + done) % workers
         batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
         elements = batches * self.micro_batch_size
-        if self._expands:
-            return {"part": part, "line": 0, "within": elements}
-        return {"part": part, "line": elements, "within": 0}  # a line is an element: the others need not be read
+        line = 0 if self._expands else elements  # else a line is an element, and those done need not be read
+        return {"part": part, "line": line, "within": elements - line}
 
     def read(self, place: State) -> Iterator[Any]:
         if hasattr(self.adapter, "set_epoch"):
