@@ -54,12 +54,13 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
         self.plan: State = {}
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
-
-    def restart(self, epoch: int) -> None:
-        """Let every worker begin `epoch` next; the constructor of a subclass ends with it."""
-        self._epochs.fill_(epoch)
         self._place: State = {}  # where the present `for` stands
         self._loaded: State = {}  # where the next `for` continues
+
+    def restart(self, epoch: int) -> None:
+        """Let every worker begin `epoch` next."""
+        self._epochs.fill_(epoch)
+        self._place, self._loaded = {}, {}
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
         """Where one of `workers` workers begins an epoch."""
