@@ -126,7 +126,6 @@ def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[i
     for file in files:
         if file.dtype.itemsize not in (2, 4):
             raise ValueError(f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32")
-    for file in files:
         with _naming_the_limit(files):
             descriptors.append(os.open(file.path, os.O_RDONLY | flags))
         weakref.finalize(owner, os.close, descriptors[-1])
@@ -156,19 +155,14 @@ def _map(descriptor: int) -> mmap.mmap:
     return mapping
 
 
-def _pointer_to(dtype: Any) -> Any:
-    """The intrinsic that takes an address as a pointer to ids."""
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer."""
 
-    def pointer(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-        return types.CPointer(dtype)(types.uint64), generate
-
-    return intrinsic(pointer)
-
-
-_uint16_pointer, _int32_pointer = _pointer_to(types.uint16), _pointer_to(types.int32)
+    return types.voidptr(types.uint64), generate
 
 
 @intrinsic
@@ -213,9 +207,9 @@ def _gather(files, datasets, starts, early, out):
             if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
                 widen(scratch, out[row])
             else:
-                widen(carray(_uint16_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+                widen(carray(_pointer(addresses[dataset] + np.uint64(begin)), length, np.uint16), out[row])
         elif not new or _pread(descriptors[dataset], out[row].ctypes, size, begin) != size:
-            widen(carray(_int32_pointer(addresses[dataset] + np.uint64(begin)), length), out[row])
+            widen(carray(_pointer(addresses[dataset] + np.uint64(begin)), length, np.int32), out[row])
 
 
 @njit(cache=True, nogil=True)
