@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from nanoset_ref.files import PathLike, listed
 from nanoset_ref.gather import BucketGatherer, Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
-from nanoset_ref.storage import BucketPath, located, side_by_side
+from nanoset_ref.storage import BucketPath
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -258,8 +259,8 @@ def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -
     """The files, of which those that are named by paths are opened."""
     if not given:
         raise ValueError("dataset_paths must name at least one token file, got none")
-    paths = [path if isinstance(path, Tokens) else located(path) for path in given]
-    return side_by_side(lambda path: path if isinstance(path, Tokens) else open_tokens(path, token_dtype), paths)
+    with ThreadPoolExecutor(16) as threads:  # a bucket answers late
+        return list(threads.map(lambda it: it if isinstance(it, Tokens) else open_tokens(it, token_dtype), given))
 
 
 def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:

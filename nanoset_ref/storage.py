@@ -26,12 +26,12 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path, PosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,6 @@ CREDENTIALS = (
 WAY_OUT = "take 0 workers and read_ahead=2, which reads ahead in a thread"
 
 PathLike = str | os.PathLike[str]
-T = TypeVar("T")
 
 
 class StorageError(OSError):
@@ -266,12 +265,6 @@ def copied(path: Path) -> Iterator[Path]:
         copy.writelines(pieces(path))
         copy.flush()
         yield Path(copy.name)
-
-
-def side_by_side(act: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-    """act(item) for every item, up to 16 at a time, as buckets answer late."""
-    with ThreadPoolExecutor(16) as threads:
-        return list(threads.map(act, items))
 
 
 # ---- writing
