@@ -64,8 +64,7 @@ class TokenFile(Tokens):
         self.num_tokens = self.count_ids()
         if self.manifest is None and self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
             raise TokenFileError(f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)")
-        said = self.num_tokens if self.manifest is None else self.manifest.num_tokens
-        if self.num_tokens != said:
+        if self.manifest is not None and self.num_tokens != (said := self.manifest.num_tokens):
             raise TokenFileError(f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another")
 
     @property
