@@ -24,6 +24,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ import numpy as np
 
 from nanoset_ref.cache import PIECE, read_kept
 
-SCHEMES = ("s3:", "gs:", "az:", "http:", "https:")
+OBJECT = re.compile("(s3|gs|az|https?)://.*/")  # what the URL of one begins with
 LANES, RANGES = 64, 8  # threads, and ranges that each asks for at a time
 GAP = 1 << 12  # bytes: ranges that are no further apart are one request
 WINDOW = 32 * PIECE  # bytes that are read in a row and then handed on
@@ -107,8 +108,7 @@ class BucketPath(PosixPath):
 
 def located(path: PathLike) -> Path:
     """A Path, which is a `BucketPath` for the URL of an object."""
-    scheme, *rest = os.fspath(path).split("//", 1)
-    return BucketPath(path) if scheme in SCHEMES and "/" in "".join(rest) else Path(path)
+    return BucketPath(path) if OBJECT.match(os.fspath(path)) else Path(path)
 
 
 def absolute(path: PathLike) -> str:
