@@ -19,7 +19,7 @@ past the page cache, are up to four times as large, since each of them waits for
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -198,7 +198,6 @@ def batches_per_block(batch_bytes: int, num_slots: int = 1, block_factor: int = 
 def _free_shared_memory() -> int:
     """In bytes; 0 where it is not known."""
     try:
-        shared_memory = os.statvfs("/dev/shm")
+        return shutil.disk_usage("/dev/shm").free
     except OSError:
         return 0
-    return shared_memory.f_bavail * shared_memory.f_frsize
