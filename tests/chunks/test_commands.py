@@ -15,23 +15,19 @@ from nanoset_ref.tokens import TokenFile
 def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tokenizer, subsets = str(golden / "tokenizer"), "tokens/redpajama_v1/arxiv,tokens/redpajama_v1/c4"
-    tokenize = (
-        f"tokenize --input_root {golden}/amber/input --out_root tokens --concat_tokens 17 --tokenizer {tokenizer}"
-    )
-    assert main([*tokenize.split(), "--num_workers", "1", "--eos_text", "</s>"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(
-        r"subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens", said
-    )
+    tokenize = f"tokenize --input_root {golden}/amber/input --out_root tokens --tokenizer {tokenizer}"
     mix = f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
-    assert main([*mix.split(), "--num_valid_samples_per_subfolder", "5"]) == 0
-    assert "leftover" in capsys.readouterr().out
-    assert main(["validate", "mixed", "--sources", "redpajama_v1/arxiv", "redpajama_v1/c4"]) == 0
-    assert re.fullmatch(r"14 files, [\d,]+ lines: all good\n", capsys.readouterr().out)
-    assert main(["validate", "mixed", "--verbose"]) == 0
-    assert capsys.readouterr().out.count("lines, 0 bad") == 14
-    assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed"]) == 0
-    assert main(["convert", "mixed/train", "--output_prefix", "datasets/mixed", "--format", "megatron"]) == 0
+    accounts = "subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens"
+    for command, said, times in (
+        (f"{tokenize} --concat_tokens 17 --num_workers 1 --eos_text </s>", accounts, 1),
+        (f"{mix} --num_valid_samples_per_subfolder 5", "leftover", 1),
+        ("validate mixed --sources redpajama_v1/arxiv redpajama_v1/c4", r"\A14 files, [\d,]+ lines: all good\n\Z", 1),
+        ("validate mixed --verbose", "lines, 0 bad", 14),
+        ("convert mixed/train --output_prefix datasets/mixed", "rows", 1),
+        ("convert mixed/train --output_prefix datasets/mixed --format megatron", "rows", 1),
+    ):
+        assert main(command.split()) == 0
+        assert len(re.findall(said, capsys.readouterr().out)) == times
     manifest = ChunkManifest.read(tmp_path / "mixed")
     samples = sum(entry.train for entry in manifest.conservation)
     assert TokenFile(tmp_path / "datasets/mixed_input_ids.npy").num_samples(16) == samples
@@ -58,21 +54,20 @@ def test_real_text_in_360_chunks_accounted_for_to_the_token(real_data, tmp_path)
 
 
 def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsys):
-    path = tmp_path / "x.jsonl"
+    path, gone = tmp_path / "x.jsonl", tmp_path / "missing.jsonl"
     path.write_text('{"token_ids": [1, 2, 3]}\n{"token_ids": [1]}\n')
-    assert main(["validate", str(path), "--num_tokens", "3"]) == 1
-    assert "1 token_ids, expected 3: line 2" in capsys.readouterr().out
-    assert main(["validate", str(tmp_path / "missing.jsonl")]) == 1
-    assert capsys.readouterr().err.startswith(
-        f"nanoset_ref.chunks validate: error: {tmp_path}/missing.jsonl: No such file"
-    )
-    command = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
-    assert main(command.split()) == 1
-    assert "nothing separates the documents" in capsys.readouterr().err
-    assert [main(words) for words in ([], ["mix"], ["other"], ["--help"], ["mix", "--help"])] == [2, 2, 2, 0, 0]
-    assert main(["download", "--out_root", "x"]) == 2
-    assert main(["tokenize", "--input_root=a", "--out_root=b", "--tokenizer=c", "--concat-tokens=1"]) == 1
-    assert "concat_tokens must be at least 2" in capsys.readouterr().err
+    tokenize = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path}/out --tokenizer {golden}/tokenizer"
+    for command, said in (
+        (f"validate {path} --num_tokens 3", "1 token_ids, expected 3: line 2"),
+        (f"validate {gone}", f"nanoset_ref.chunks validate: error: {gone}: No such file"),
+        (tokenize, "nothing separates the documents"),
+        (f"{tokenize} --concat-tokens=1", "concat_tokens must be at least 2"),
+    ):
+        assert main(command.split()) == 1
+        out, error = capsys.readouterr()
+        assert said in (error or out)
+    commands = "", "mix", "other", "download --out_root x", "--help", "mix --help"
+    assert [main(command.split()) for command in commands] == [2, 2, 2, 2, 0, 0]
 
 
 def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
