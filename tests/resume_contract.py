@@ -9,47 +9,19 @@ stops and resumes it in every way that happens on a cluster, and asks for one th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from itertools import chain, cycle, islice
+from typing import Any
+
+# (dp_rank, dp_size, micro_batch_size, num_workers) -> a fresh loader, with __iter__, state_dict and load_state_dict
+Factory = Callable[[int, int, int, int], Any]
 
 
-class Loader(Protocol):
-    def __iter__(self) -> Any: ...
-    def state_dict(self) -> Any: ...
-    def load_state_dict(self, state: Any, /) -> None: ...
-
-
-# (dp_rank, dp_size, micro_batch_size, num_workers) -> a fresh loader
-Factory = Callable[[int, int, int, int], Loader]
-
-
-def read_ranks(
-    loaders: list[Loader], positions_of: Callable[[Any], list[int]], batches: int | None
-) -> list[list[list[int]]]:
-    """Take the next `batches` batches (None: all of the epoch) from every rank: [batch][rank] -> positions. All ranks
-    must give equally many.
-    """
-    streams = []
-    for loader in loaders:
-        taken = []
-        if batches != 0:
-            for batch in loader:
-                taken.append(positions_of(batch))
-                if len(taken) == batches:
-                    break
-        streams.append(taken)
-    assert len({len(stream) for stream in streams}) == 1, (
-        f"the ranks delivered {[len(stream) for stream in streams]} batches"
-    )
-    return [list(step) for step in zip(*streams, strict=True)]
-
-
-def in_global_order(step: list[list[int]], layout: str) -> list[int]:
+def in_global_order(step: Iterable[list[int]], layout: str) -> Iterable[int]:
     """One global batch as the sequence of positions it stands for: strided ranks interleave, contiguous ranks follow
     each other.
     """
-    if layout == "contiguous":
-        return [position for rank in step for position in rank]
-    return [position for row in zip(*step, strict=True) for position in row]
+    rows = step if layout == "contiguous" else zip(*step, strict=True)
+    return chain.from_iterable(rows)
 
 
 def check_resume_contract(
@@ -82,23 +54,18 @@ def check_resume_contract(
     step_size = dp_size * micro_batch_size
     whole = num_samples - num_samples % step_size
 
-    def fresh(layout_: tuple[int, int], num_workers: int, state: list[Any] | None = None) -> list[Loader]:
-        loaders = [factory(rank, layout_[0], layout_[1], num_workers) for rank in range(layout_[0])]
-        if state is not None:
-            for rank, loader in enumerate(loaders):
-                loader.load_state_dict(state[rank % len(state)])
+    def fresh(layout_: tuple[int, int], num_workers: int, before: Iterable[Any] = ()) -> list[Any]:
+        """The loaders of all ranks, which go on where those `before` stand; an additional rank takes any state."""
+        states = [loader.state_dict() for loader in before]
+        loaders = [factory(rank, *layout_, num_workers) for rank in range(layout_[0])]
+        for loader, state in zip(loaders, cycle(states), strict=False):
+            loader.load_state_dict(state)
         return loaders
 
-    def take(loaders: list[Loader], batches: int | None) -> list[int]:
-        return [
-            position
-            for step in read_ranks(loaders, positions_of, batches)
-            for position in in_global_order(step, layout)
-        ]
-
-    def state_of(loaders: list[Loader]) -> list[Any]:
-        """A state per rank; a rank that did not exist before takes any of them."""
-        return [loader.state_dict() for loader in loaders]
+    def take(loaders: list[Any], batches: int | None) -> list[int]:
+        """The positions of the next `batches` batches (None: of the epoch); all ranks must give equally many."""
+        streams = [list(map(positions_of, islice(loader, batches))) if batches != 0 else [] for loader in loaders]
+        return [position for step in zip(*streams, strict=True) for position in in_global_order(step, layout)]
 
     # 1. An uninterrupted epoch reads every position once, in order, whatever the number of workers.
     for num_workers in workers:
@@ -109,15 +76,15 @@ def check_resume_contract(
         for index, num_workers in enumerate(workers):
             loaders = fresh(layouts[0], num_workers)
             before = take(loaders, stop)
-            after = take(fresh(layouts[0], workers[index - 1], state_of(loaders)), None)
+            after = take(fresh(layouts[0], workers[index - 1], loaders), None)
             assert before + after == list(range(whole)), f"stopped after {stop} batches with {num_workers} workers"
 
     # 3. A second resume from a resumed run.
     first = fresh(layouts[0], workers[0])
     seen = take(first, 1)
-    second = fresh(layouts[0], workers[-1], state_of(first))
+    second = fresh(layouts[0], workers[-1], first)
     seen += take(second, 1)
-    seen += take(fresh(layouts[0], workers[0], state_of(second)), None)
+    seen += take(fresh(layouts[0], workers[0], second), None)
     assert seen == list(range(whole))
 
     # 4. Resume in the second epoch: the skip happens once, the epoch after it is whole again.
@@ -126,14 +93,13 @@ def check_resume_contract(
         take(loaders, None)
         seen = take(loaders, 2)
         assert seen == list(range(min(2 * step_size, whole)))
-        resumed = fresh(layouts[0], workers[-1], state_of(loaders))
+        resumed = fresh(layouts[0], workers[-1], loaders)
         assert seen + take(resumed, None) == list(range(whole))
         assert take(resumed, None) == list(range(whole))
 
     # 5. Every resume on another number of ranks and another micro-batch: nothing repeats, nothing is lost.
-    seen, state = [], None
+    seen, loaders = [], []
     for index, next_layout in enumerate(layouts):
-        loaders = fresh(next_layout, workers[index % len(workers)], state)
+        loaders = fresh(next_layout, workers[index % len(workers)], loaders)
         seen += take(loaders, 2)
-        state = state_of(loaders)
         assert seen == list(range(len(seen))), f"after continuing with (dp_size, micro_batch_size) = {next_layout}"

@@ -132,6 +132,19 @@ def inputs_and_labels(rows):
     return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:].contiguous()}
 
 
+def read_resumed(make, loader, stops, batches=None):
+    """The batches of an epoch (or so many of them), in which a fresh loader takes over after each of the stops, and
+    the last of these loaders.
+    """
+    taken = []
+    for stop in stops:
+        taken += list(itertools.islice(loader, stop)) if stop else []
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = make()
+        loader.load_state_dict(state)
+    return taken + list(itertools.islice(loader, batches and batches - len(taken))), loader
+
+
 # ---- what a rank of a process group does
 
 
