@@ -148,6 +148,12 @@ def test_wrong_arguments_say_what_is_right(tmp_path):
         CompressedDictionary.load(tmp_path / "none.cd")
 
 
+def test_a_merge_keeps_the_compression_of_the_left():
+    left = of([(0, "a")], "xz")
+    left.merge_(of([(0, "b")], "gzip"))
+    assert (dict(left), left.compression) == ({0: "a", 1: "b"}, "xz")
+
+
 # ---- files that mean harm
 
 
