@@ -199,18 +199,6 @@ def test_ahead_is_so_far_ahead_and_no_further():
         assert len(made) == number + 4
 
 
-def test_ahead_raises_where_the_error_came():
-    def items():
-        yield 1
-        yield 2
-        raise ValueError("the third")
-
-    iterator = ahead(items(), 5)
-    assert [next(iterator), next(iterator)] == [1, 2]
-    with pytest.raises(ValueError, match="the third"):
-        next(iterator)
-
-
 def test_ahead_leaves_no_thread_behind():
     def threads():
         return [thread for thread in threading.enumerate() if thread.name.startswith("nanoset_ref-ahead")]

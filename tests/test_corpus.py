@@ -1,6 +1,5 @@
 """The embedded corpus: the same bytes everywhere, made by the generator, and every text in it keeps its word."""
 
-import ast
 import contextlib
 import hashlib
 import io
@@ -81,16 +80,7 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
 
 def value(expression: str) -> Fraction:
     """+, -, * and / over integers, exactly."""
-
-    def visit(node: ast.expr) -> Fraction:
-        if isinstance(node, ast.BinOp):
-            left, right = visit(node.left), visit(node.right)
-            operators = {ast.Add: left.__add__, ast.Sub: left.__sub__, ast.Mult: left.__mul__}
-            return left / right if isinstance(node.op, ast.Div) else operators[type(node.op)](right)
-        assert isinstance(node, ast.Constant), expression
-        return Fraction(node.value)
-
-    return visit(ast.parse(expression, mode="eval").body)
+    return eval(re.sub(r"\d+", r"Fraction(\g<0>)", expression))
 
 
 def test_every_sum_is_right(documents: dict[str, list[dict]]) -> None:

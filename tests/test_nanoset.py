@@ -54,21 +54,8 @@ def test_every_sample_equals_nanotrons(golden, tmp_path, name):
     one_by_one = np.stack([nanoset[k]["input_ids"] for k in range(len(nanoset))])
     at_once = nanoset.__getitems__(range(len(nanoset))).rows
     assert one_by_one.dtype == at_once.dtype == np.int32
-    assert np.array_equal(one_by_one[:8], arrays[f"{name}/samples_first8"])
     assert hashlib.sha256(one_by_one.tobytes()).hexdigest() == config["all_samples_sha256"]
     assert hashlib.sha256(at_once.tobytes()).hexdigest() == config["all_samples_sha256"]
-
-
-def test_the_documented_example(tmp_path):
-    """Lengths 8, 2, 5, 5, weights 0.1, 0.5, 0.3, 0.1: given as integers, the class makes the documentation's index."""
-    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
-    nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
-    assert nanoset.dataset_lengths == [8, 2, 5, 5]
-    epoch = [1, 1, 0, 2, 3, 1, 3, 1, 2, 2, 1, 1, 0, 1, 1, 2, 1, 2, 2, 1]
-    samples = [1, 0, 0, 4, 1, 0, 0, 0, 2, 0, 0, 1, 1, 0, 1, 0, 1, 3, 1, 1]
-    assert nanoset.dataset_index.tolist() == (epoch * 4)[:70]
-    assert nanoset.dataset_sample_index.tolist() == (samples * 4)[:70]
-    assert Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist() != nanoset.dataset_index.tolist()
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
@@ -122,19 +109,15 @@ def test_samples_are_those_that_plain_reads(
 
 def test_it_is_indexed_as_a_sequence(tmp_path):
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
-    assert nanoset[-1]["input_ids"].tolist() == nanoset[24]["input_ids"].tolist()
-    assert nanoset[np.int64(3)]["input_ids"].tolist() == nanoset[3]["input_ids"].tolist()
+    rows = [sample["input_ids"].tolist() for sample in itertools.islice(iter(nanoset), 30)]
+    assert rows == nanoset.read(np.arange(25)).tolist(), "a plain for loop ends"
+    assert [nanoset[k]["input_ids"].tolist() for k in (-1, np.int64(3))] == [rows[24], rows[3]]
+    assert [sample["input_ids"].tolist() for sample in nanoset.__getitems__([3, -1])] == [rows[3], rows[24]]
     for outside in (25, -26):
         with pytest.raises(IndexError):
             nanoset[outside]
     with pytest.raises(TypeError):
         nanoset["3"]
-    block = nanoset.__getitems__([3, -1])
-    assert [s["input_ids"].tolist() for s in block] == [
-        nanoset[3]["input_ids"].tolist(),
-        nanoset[24]["input_ids"].tolist(),
-    ]
-    assert len(list(itertools.islice(iter(nanoset), 30))) == 25, "a plain for loop ends"
 
 
 def test_no_number_of_samples_is_one_epoch(tmp_path):
@@ -167,16 +150,9 @@ ARGUMENTS = {"dataset_weights": None, "sequence_length": 4, "train_split_num_sam
         ({"dataset_paths": []}, "at least one token file"),
         ({"sequence_length": 0}, "sequence_length must be at least 1"),
         ({"sequence_length": 41}, r"a\.npy holds 41 tokens; one sample of sequence_length=41 needs 42"),
-        ({"train_split_num_samples": -1}, "num_samples must not be negative"),
-        ({"dataset_weights": [0.5, 0.5]}, "one weight per dataset"),
-        ({"dataset_weights": [float("nan")]}, "finite"),
-        ({"dataset_weights": [-1.0]}, "not negative"),
-        ({"dataset_weights": [0.0]}, "positive"),
-        ({"order": "alphabetical"}, "alphabetical"),
         ({"order": StatelessOrder([10], None, 9)}, "the order has 9 positions .* train_split_num_samples is 10"),
         ({"order": StatelessOrder([10], None, 11)}, "the order has 11 positions .* train_split_num_samples is 10"),
         ({"order": StatelessOrder([9], None, 10)}, r"over datasets of \[9\] samples; .* these files have \[10\]"),
-        ({"random_seed": -1}, "random_seed"),
     ],
 )
 def test_bad_arguments_are_refused(tmp_path, arguments, message):

@@ -13,18 +13,9 @@ from nanoset_ref.orders import NanotronOrder
 REFUSED = {"c030", "c031", "c033", "c034"}  # negative, all-zero, and empty datasets upstream stumbles over
 
 
-@pytest.fixture(scope="module")
-def cases(golden):
-    return json.loads((golden / "nanoset_index.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def arrays(golden):
-    return np.load(golden / "nanoset_index.npz", allow_pickle=False)
-
-
-def test_equals_nanotron_in_every_golden_case(cases, arrays):
-    for case in cases["cases"]:
+def test_equals_nanotron_in_every_golden_case(golden):
+    arrays = np.load(golden / "nanoset_index.npz", allow_pickle=False)
+    for case in json.loads((golden / "nanoset_index.json").read_text())["cases"]:
         arguments = case["dataset_lengths"], case["weights"], case["train_split_num_samples"], case["seed"]
         if case["id"] in REFUSED:
             with pytest.raises(ValueError, match=r"weights must|positive, finite|no samples|samples in at least one"):

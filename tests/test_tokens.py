@@ -134,6 +134,9 @@ def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, messag
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ("{", "JSON"),
+        ("[]", "not a manifest"),
+        ('{"dtype": "uint16"}', "num_tokens"),
         ({"new": 1}, "argument 'new'"),
         ({"dtype": "uint8"}, "got 'uint8'"),
         ({"num_tokens": -5}, "num_tokens must be"),
@@ -143,12 +146,9 @@ def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, messag
     ],
 )
 def test_a_broken_manifest_is_named(path, change, message):
-    beside = write(path).with_suffix(MANIFEST)
-    for text, said in (("{", "JSON"), ("[]", "not a manifest"), ('{"dtype": "uint16"}', "num_tokens")):
-        beside.write_text(text)
-        with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{said}"):
-            TokenFile(path)
-    beside.write_text(json.dumps({"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change))
+    if not isinstance(change, str):
+        change = json.dumps({"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change)
+    write(path).with_suffix(MANIFEST).write_text(change)
     with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{message}"):
         TokenFile(path)
 
