@@ -152,29 +152,21 @@ def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
     assert sizes == [1, *9 * [2], 1]
 
 
-def test_the_first_batch_waits_for_no_other():
-    slots = Slots(1, (8, 1), INT32, shared=False)
-    for _ in range(2):  # epochs
-        requests = BlockSampler(ResumableBatchSampler(60, 2), 8, slots)
-        assert [len(positions) // 2 for positions, _ in requests] == [1, 2, 4, 8, 8, 7]
-
-
+@pytest.mark.usefixtures("two_batches_per_block")
 def test_a_read_error_reaches_the_training_loop(nanoset):
     class Broken(Nanoset):
         def read(self, positions, out=None):
-            if positions[0] >= 160:
+            if positions[0] >= 168:
                 raise OSError("the disk has gone")
             return super().read(positions, out)
 
     nanoset.__class__ = Broken
     for options in ({}, {"read_ahead": 2}, {"num_loading_workers": 1}):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK_BYTES", 160)
-            loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
-            with pytest.raises(OSError, match="the disk has gone"):
-                for _ in loader:
-                    pass
-            assert loader.state_dict()["consumed_train_samples"] == 160, "all that came before it was delivered"
+        loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
+        with pytest.raises(OSError, match="the disk has gone"):
+            for _ in loader:
+                pass
+        assert loader.state_dict()["consumed_train_samples"] == 168, "all that came before it was delivered"
 
 
 # ---- reading ahead

@@ -95,8 +95,8 @@ def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, num_loading_workers=2, **options)
 
 
-def test_a_block_is_pinned_once(numbered, monkeypatch):
-    """Stand-ins for an accelerator: pinning happens per block, before it is cut."""
+def test_a_block_is_pinned_once_and_the_first_batch_waits_for_no_other(numbered, monkeypatch):
+    """Stand-ins for an accelerator: pinning happens per block, before it is cut. Blocks grow in each epoch."""
     nanoset, positions_of = numbered
     pinned = []
 
@@ -107,8 +107,9 @@ def test_a_block_is_pinned_once(numbered, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, pin_memory=True)
-    assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
-    assert pinned == [(8, 3), (16, 3), (32, 3), (64, 3)]
+    for _ in range(2):
+        assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
+    assert pinned == 2 * [(8, 3), (16, 3), (32, 3), (64, 3)]
 
 
 def test_the_state_is_one_number_and_a_plan(numbered):

@@ -30,10 +30,7 @@ def trained(*, normalizer=None, pre_tokenizer=None, byte_fallback=False, model=m
     """A small tokenizer of the given build, trained on WORDS; it knows <s>, </s> and a special token with spaces."""
     fallback = {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True} if byte_fallback else {}
     tokenizer = Tokenizer(model(**fallback))
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    if pre_tokenizer:
-        tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
     special = ["<unk>", "<s>", "</s>", *([f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else [])]
     options = {"special_tokens": special, "vocab_size": 600, "show_progress": False}
     if trainer is trainers.BpeTrainer and not byte_fallback:

@@ -4,8 +4,6 @@ They are forked from a server that has imported torch once, so that a run of sev
 five seconds. The first run pays for the server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import multiprocessing

@@ -1,7 +1,5 @@
 """What the ranks of the tests do. (Children find a function only in a module that they can import.)"""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -69,6 +67,4 @@ def hold_lock(folder: str) -> None:
         print(error, flush=True)  # noqa: T201
 
 
-def train_run(arguments: list[str]) -> int:
-    """The training command."""
-    return train.main(arguments)
+train_run = train.main
