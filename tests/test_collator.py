@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_nanoset import GOLDEN, golden_nanoset
-from torch.utils.data import default_collate
 
 from nanoset_ref import plain
 from nanoset_ref.collator import DataCollatorForCLM, TensorPointer, to_device
@@ -32,10 +31,6 @@ def test_every_pipeline_rank_gets_what_plain_gives_it(batch_size, length, input_
     for name, value in expected.items():
         expected[name] = TensorPointer(value[1]) if isinstance(value, tuple) else torch.from_numpy(value)
     assert described(batch) == described(expected)
-
-
-def test_torchs_own_collate_takes_a_block():
-    assert default_collate(SampleBlock(ROWS))["input_ids"].tolist() == ROWS.tolist()
 
 
 def recorded(value):

@@ -31,16 +31,8 @@ def golden_nanoset(golden, folder, name):
         ids = (np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]) % config["vocab"]
         paths.append(folder / f"{number}_input_ids.npy")
         ids.astype(config["token_dtype"]).tofile(paths[-1])
-    dtype = None if config["token_dtype"] == "uint16" else config["token_dtype"]
-    nanoset = Nanoset(
-        paths,
-        config["weights"],
-        config["sequence_length"],
-        config["train_split_num_samples"],
-        config["seed"],
-        token_dtype=dtype,
-    )
-    return config, nanoset
+    plan = [config[key] for key in ("weights", "sequence_length", "train_split_num_samples", "seed")]
+    return config, Nanoset(paths, *plan, token_dtype=config["token_dtype"])
 
 
 @pytest.mark.parametrize("name", GOLDEN)

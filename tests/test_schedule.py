@@ -7,24 +7,20 @@ from hypothesis import strategies as st
 from nanoset_ref import plain
 from nanoset_ref.schedule import Schedule, worker_item
 
-
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(0, 30),
-    st.integers(1, 5),
-    st.sampled_from(["strided", "contiguous"]),
+schedules = st.builds(
+    Schedule,
+    dp_size=st.integers(1, 4),
+    micro_batch_size=st.integers(1, 4),
+    batch_accumulation_per_replica=st.integers(1, 3),
+    layout=st.sampled_from(["strided", "contiguous"]),
+    consumed_train_samples=st.integers(0, 30),
+    first_step=st.integers(1, 5),
 )
-def test_every_rank_reads_what_plain_deals_out(dp_size, batch_size, accumulation, consumed, first_step, layout):
-    schedule = Schedule(
-        dp_size=dp_size,
-        micro_batch_size=batch_size,
-        batch_accumulation_per_replica=accumulation,
-        layout=layout,
-        consumed_train_samples=consumed,
-        first_step=first_step,
-    )
+
+
+@given(schedules)
+def test_every_rank_reads_what_plain_deals_out(schedule):
+    dp_size, batch_size, accumulation, layout, consumed, first_step = vars(schedule).values()
     positions = range(consumed, consumed + 3 * schedule.global_batch_size)
     for rank in range(dp_size):
         batches = plain.rank_positions(positions, rank, dp_size, batch_size, layout)
