@@ -211,19 +211,14 @@ def wrapped(backend, **special):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
-@pytest.fixture
-def with_bos_and_eos(golden):
+def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
     """The golden tokenizer with a post-processor <s> ... </s>, and a truncation that must be ignored."""
     backend = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
     special = [("<s>", 1), ("</s>", 2)]
     backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
     backend.enable_truncation(4)
     backend.enable_padding()
-    return wrapped(backend, eos_token="</s>")
-
-
-def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(with_bos_and_eos):
-    tokenizer = with_bos_and_eos
+    tokenizer = wrapped(backend, eos_token="</s>")
     plain = Encoder(tokenizer, backend="hf").encode_batch(["one two three"])[0].tolist()
     assert len(plain) > 4
     for options, prefix, suffix in [

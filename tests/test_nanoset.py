@@ -128,9 +128,6 @@ def test_the_three_forms_of_dataset_path(tmp_path):
     assert file.tokens.tolist() == list(range(41))
 
 
-ARGUMENTS = {"dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -143,9 +140,10 @@ ARGUMENTS = {"dataset_weights": None, "sequence_length": 4, "train_split_num_sam
     ],
 )
 def test_bad_arguments_are_refused(tmp_path, arguments, message):
-    path = write_range(tmp_path / "a.npy", 41)
+    good = {"dataset_weights": None, "sequence_length": 4, "train_split_num_samples": 10}
+    good["dataset_paths"] = [write_range(tmp_path / "a.npy", 41)]
     with pytest.raises(ValueError, match=message):
-        Nanoset(**{"dataset_paths": [path], **ARGUMENTS, **arguments})
+        Nanoset(**good | arguments)
 
 
 def test_a_worker_gets_the_same_nanoset_without_its_tokens(tmp_path):
