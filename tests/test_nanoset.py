@@ -45,6 +45,18 @@ def test_the_index_and_all_samples_equal_nanotrons(golden, tmp_path, name):
     assert hashlib.sha256(rows.tobytes()).hexdigest() == config["all_samples_sha256"]
 
 
+def test_the_documented_example(tmp_path):
+    """Lengths 8, 2, 5, 5, weights 0.1, 0.5, 0.3, 0.1: given as integers, the class makes the documentation's index."""
+    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
+    nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
+    assert nanoset.dataset_lengths == [8, 2, 5, 5]
+    epoch = [1, 1, 0, 2, 3, 1, 3, 1, 2, 2, 1, 1, 0, 1, 1, 2, 1, 2, 2, 1]
+    samples = [1, 0, 0, 4, 1, 0, 0, 0, 2, 0, 0, 1, 1, 0, 1, 0, 1, 3, 1, 1]
+    assert nanoset.dataset_index.tolist() == (epoch * 4)[:70]
+    assert nanoset.dataset_sample_index.tolist() == (samples * 4)[:70]
+    assert Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist() != nanoset.dataset_index.tolist()
+
+
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
 def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_path, order):
     paths = [write_range(tmp_path / "a.npy", 1001), write_range(tmp_path / "b.npy", 500)]
