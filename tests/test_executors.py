@@ -27,7 +27,7 @@ exec "$@"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     prepare_corpus(folder)
     for name, sources in {"whole": SOURCES, **{source: (source,) for source in SOURCES}}.items():
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def words(corpus: Path, output: Path, *sources: str) -> list[str]:
+def words(corpus, output, *sources):
     inputs = [str(corpus / f"{source}.jsonl") for source in sources]
     options = {"--output-prefix": output, "--tokenizer-name-or-path": corpus / "tokenizer", "--backend": "hf"}
     flat = [str(word) for pair in options.items() for word in pair]
@@ -43,7 +43,7 @@ def words(corpus: Path, output: Path, *sources: str) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")  # datatrove's and Ray's own
-def test_local_processes_as_the_documentation_starts_them(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+def test_local_processes_as_the_documentation_starts_them(corpus, tmp_path, monkeypatch):
     (tmp_path / "text").mkdir()
     for number, source in enumerate(SOURCES):
         (tmp_path / "text" / f"{number}.jsonl").symlink_to(corpus / f"{source}.jsonl")
@@ -55,7 +55,7 @@ def test_local_processes_as_the_documentation_starts_them(corpus: Path, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_script_that_is_written_for_slurm_makes_chunks(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     for name, script in {"sbatch": SBATCH, "srun": SRUN, "scontrol": "#!/bin/sh\necho localhost\n"}.items():
         (tmp_path / "bin" / name).write_text(script)
@@ -88,7 +88,7 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(corpus: Path, tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_ray_on_a_cluster_of_two_nodes(corpus: Path, tmp_path: Path) -> None:
+def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     copies = [str(tmp_path / f"{source}_input_ids.npy") for source in SOURCES]
     apart = Commands([["convert", str(corpus / Path(copy).name), copy] for copy in copies])
@@ -106,6 +106,6 @@ def test_ray_on_a_cluster_of_two_nodes(corpus: Path, tmp_path: Path) -> None:
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_command_that_fails_says_why() -> None:
+def test_a_command_that_fails_says_why():
     with pytest.raises(RuntimeError, match=r"nanoset-ref merge nowhere.npy all.npy ended with exit code 1: .*nowhere"):
         Commands([["merge", "nowhere.npy", "all.npy"]])()

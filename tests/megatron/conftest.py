@@ -1,22 +1,16 @@
 """Corpora for the tests of this folder."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 
-WriteCorpus = Callable[..., str]
-
 
 @pytest.fixture
-def write_corpus(tmp_path: Path) -> WriteCorpus:
+def write_corpus(tmp_path):
     """Write documents, each a list of sequence lengths, whose tokens are 0, 1, 2, ... through the corpus."""
 
-    def write(documents: list[list[int]], name: str = "corpus", dtype: Any = np.uint16) -> str:
+    def write(documents, name="corpus", dtype=np.uint16):
         total = 0
         with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", dtype, overwrite=True) as builder:
             for lengths in documents:

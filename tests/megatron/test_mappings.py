@@ -1,7 +1,5 @@
 """The three mappings and the blends against the plain way to make them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -24,9 +22,7 @@ EXAMPLES = settings(max_examples=100, deadline=None)
     partial=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_mappings_are_those_of_the_plain_way(
-    lengths: list[int], samples: int | None, sequence_length: int, extra: bool, partial: bool, seed: int
-) -> None:
+def test_mappings_are_those_of_the_plain_way(lengths, samples, sequence_length, extra, partial, seed):
     if partial:  # a partial sample at the end of an empty sequence is what upstream refuses
         lengths = [max(1, length) for length in lengths]
     first, stop, tokens = 1, len(lengths), sum(lengths[1:])
@@ -44,12 +40,12 @@ def test_mappings_are_those_of_the_plain_way(
         assert one.tolist() == np.array(other).tolist()
 
 
-def test_the_last_partial_sample_is_counted_in_float32() -> None:
+def test_the_last_partial_sample_is_counted_in_float32():
     """2**24 + 2 tokens, so 2**24 + 1 inputs in samples of 2: 8,388,608.5 of them, but float32 sees 2**24 inputs."""
     assert plan_epochs(2**24 + 2, None, 2, drop_last_partial=False).num_samples == 2**23
 
 
-def test_no_tokens_are_an_error_where_samples_are_wanted() -> None:
+def test_no_tokens_are_an_error_where_samples_are_wanted():
     assert plan_epochs(0, None, 8).num_samples == 0
     with pytest.raises(ZeroDivisionError):
         plan_epochs(0, 5, 8)
@@ -57,7 +53,7 @@ def test_no_tokens_are_an_error_where_samples_are_wanted() -> None:
 
 @EXAMPLES
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), size=st.integers(0, 200))
-def test_blends_are_the_plain_ones_and_have_their_shares(sizes: list[int], size: int) -> None:
+def test_blends_are_the_plain_ones_and_have_their_shares(sizes, size):
     shares = plain.normalise(sizes)
     limits = np.full(len(sizes), size), np.array(sizes)
     blends = [blend_samples(np.array(shares), limit, n) for limit, n in zip(limits, (size, sum(sizes)), strict=True)]

@@ -1,10 +1,7 @@
 """Datasets of one corpus and of several: reading, provenance, identity, configuration."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,17 +18,21 @@ from nanoset_ref.megatron import (
 from nanoset_ref.megatron.nanoset_config import parse_split
 
 
-def build(data_path: Any, **fields: Any) -> Any:
+def splits(data_path, **fields):
+    defaults = {"random_seed": 7, "sequence_length": 4, "split": "1,0,0"}
+    return NanosetBuilder(NanosetConfig(data_path=data_path, **(defaults | fields))).build()
+
+
+def build(data_path, **fields):
     """The train split of everything, sequence length 4."""
-    defaults: dict[str, Any] = {"random_seed": 7, "sequence_length": 4, "split": "1,0,0"}
-    return NanosetBuilder(NanosetConfig(data_path=data_path, **(defaults | fields))).build()[0]
+    return splits(data_path, **fields)[0]
 
 
 # ---- reading
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-def test_a_batch_is_its_samples(write_corpus: Any, mmap: bool) -> None:
+def test_a_batch_is_its_samples(write_corpus, mmap):
     with pytest.raises(ValueError, match="holds 9 float32 values; samples need integer ids"):
         build(write_corpus([[9]], dtype=np.float32))
     dataset = build(write_corpus([[50], [30]]), mmap_bin_files=mmap)
@@ -44,14 +45,10 @@ def test_a_batch_is_its_samples(write_corpus: Any, mmap: bool) -> None:
             dataset[k]
 
 
-def test_a_kept_partial_sample_is_another_plan(write_corpus: Any) -> None:
+def test_a_kept_partial_sample_is_another_plan(write_corpus):
     """Upstream reuses the same index for both."""
-    fields: dict[str, Any] = {"random_seed": 1, "sequence_length": 4, "data_path": write_corpus([[7]]), "pad_id": 99}
-    kept, dropped = (
-        NanosetBuilder(NanosetConfig(split="0,1,0", drop_last_partial_validation_sequence=drop, **fields)).build()[1]
-        for drop in (False, True)
-    )
-    assert kept is not None and dropped is not None
+    fields = {"data_path": write_corpus([[7]]), "split": "0,1,0", "pad_id": 99}
+    kept, dropped = (splits(drop_last_partial_validation_sequence=drop, **fields)[1] for drop in (False, True))
     assert sorted(kept.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
     assert (len(dropped), dropped.plan == kept.plan) == (1, False)
 
@@ -60,7 +57,7 @@ def test_a_kept_partial_sample_is_another_plan(write_corpus: Any) -> None:
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_what_travels_is_small_and_reads_the_same(write_corpus: Any, tmp_path: Path, cache: bool) -> None:
+def test_what_travels_is_small_and_reads_the_same(write_corpus, tmp_path, cache):
     one, two = write_corpus([[50_000]], "one"), write_corpus([[40]], "two")
     options = {"split_num_samples": (9000, 0, 0), "path_to_cache": tmp_path / "cache" if cache else None}
     for dataset in (build(one, **options), build({one: 1.0, two: 2.0}, **options)):
@@ -84,19 +81,17 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_s
     extra=st.booleans(),
     until=st.none() | st.integers(0, 40),
 )
-def test_spans_name_every_token_and_positions_invert_them(
-    write_corpus: Any, corpora: list[list[list[int]]], length: int, samples: int, extra: bool, until: int | None
-) -> None:
+def test_spans_name_every_token_and_positions_invert_them(write_corpus, corpora, length, samples, extra, until):
     """Spans count from the document, which may have several sequences."""
     for documents in corpora:
         documents[0].append(1)
     weights = {write_corpus(documents, f"corpus{source}"): 3 - source for source, documents in enumerate(corpora)}
-    fields: dict[str, Any] = {"sequence_length": length, "add_extra_token_to_sequence": extra}
+    fields = {"sequence_length": length, "add_extra_token_to_sequence": extra}
     surplus = {"mid_level_dataset_surplus": 1.0, "split_num_samples": (samples, 0, 0)}
     dataset = build(weights if len(weights) > 1 else next(iter(weights)), **fields, **surplus)
     sizes = [[sum(lengths) for lengths in documents] for documents in corpora]
     starts = [np.cumsum([0, *each]) for each in sizes]
-    seen: dict[tuple[int, int, int], set[int]] = {}  # (source, document, token) -> positions
+    seen = {}  # (source, document, token) -> positions
     for k in range(len(dataset)):
         source, spans = dataset.origin(k).source, dataset.spans(k)
         tokens = [starts[source][span.document] + i for span in spans for i in range(span.start, span.stop)]
@@ -116,9 +111,9 @@ def test_spans_name_every_token_and_positions_invert_them(
 # ---- identity
 
 
-def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_corpus: Any, tmp_path: Path) -> None:
+def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_corpus, tmp_path):
     prefix, cache = write_corpus([[90], [40]]), tmp_path / "c"
-    asked: dict[str, Any] = {"split_num_samples": (40, None, None)}
+    asked = {"split_num_samples": (40, None, None)}
     base = build(prefix, **asked)
     same = build(prefix, split_num_samples=(41, None, None), path_to_cache=cache, mmap_bin_files=False)
     assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
@@ -136,14 +131,12 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
         assert other.fingerprint != base.fingerprint
         assert len(list(cache.glob("*.json"))) >= number + 2
         assert other.read(np.arange(len(other))).tolist() == uncached.read(np.arange(len(other))).tolist()
-    prints = {
-        build({prefix: 1, write_corpus([[50]], "b"): weight}, split_num_samples=(30, 0, 0)).fingerprint
-        for weight in (1, 2)
-    }
-    assert len(prints) == 2
+    other = write_corpus([[50]], "b")
+    one, two = (build({prefix: 1, other: weight}, split_num_samples=(30, 0, 0)) for weight in (1, 2))
+    assert one.fingerprint != two.fingerprint
 
 
-def test_representations_say_what_is_read(write_corpus: Any) -> None:
+def test_representations_say_what_is_read(write_corpus):
     prefix = write_corpus([[90], [40]])
     assert "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7" in repr(build(prefix))
     blend = build({prefix: 1, write_corpus([[50]], "b"): 3}, split_num_samples=(8, 0, 0))
@@ -154,25 +147,20 @@ def test_representations_say_what_is_read(write_corpus: Any) -> None:
 # ---- configuration
 
 
-def test_every_form_of_a_data_path(write_corpus: Any) -> None:
+def test_every_form_of_a_data_path(write_corpus):
     one, two = write_corpus([[40]], "one"), write_corpus([[20]], "two")
-    assert isinstance(build(one), MegatronNanoset)
-    assert isinstance(build(Path(one)), MegatronNanoset)
-    assert isinstance(build([one]), MegatronNanoset)
-    everything = build([one, two])
-    assert isinstance(everything, BlendedNanoset)
-    assert everything.counts.tolist() == [9, 4]
+    for data_path in (one, Path(one), [one]):
+        assert isinstance(build(data_path), MegatronNanoset)
+    assert build([one, two]).counts.tolist() == [9, 4]
     assert build([one, two], split_num_samples=(5, None, None)).counts.sum() == 5
     assert isinstance(build({one: 1.0}, split_num_samples=(5, 0, 0)), BlendedNanoset)
-    config = NanosetConfig(random_seed=1, sequence_length=4, data_path_per_split=[{one: 1, two: 1}, two, None],
-                           split_num_samples=(6, None, 0))  # fmt: skip
-    train, valid, test = NanosetBuilder(config).build()
-    assert isinstance(train, BlendedNanoset)
-    assert isinstance(valid, MegatronNanoset)
-    assert (len(train), len(valid), test) == (6, 4, None)
+    each = {"data_path_per_split": [{one: 1, two: 1}, two, None], "split_num_samples": (6, None, 0)}
+    train, valid, test = splits(None, split=None, **each)
+    assert (type(train), type(valid), test) == (BlendedNanoset, MegatronNanoset, None)
+    assert (len(train), len(valid)) == (6, 4)
 
 
-def test_a_corpus_may_be_named_twice(write_corpus: Any) -> None:
+def test_a_corpus_may_be_named_twice(write_corpus):
     """As in Megatron's list of weights and prefixes."""
     one, two = write_corpus([[40]], "one"), write_corpus([[20]], "two")
     assert build([one, one, two]).counts.tolist() == [9, 9, 4]
@@ -184,7 +172,7 @@ def test_a_corpus_may_be_named_twice(write_corpus: Any) -> None:
     assert once.fingerprint == build([1.0, one, 2.0, two], split_num_samples=(8, 0, 0)).fingerprint
 
 
-def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus: Any) -> None:
+def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
     """Proportions in floating point may take one sample more of a corpus than a blend of all samples has."""
     with pytest.raises(ValueError, match="raise mid_level_dataset_surplus"):
         parts = [build(write_corpus([[41]], name)) for name in "ab"]
@@ -213,27 +201,23 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus: Any) -> None:
         ({"reset_position_ids": True}, "give eod_id"),
     ],
 )
-def test_a_config_says_what_is_wrong(fields: dict[str, Any], message: str) -> None:
-    base: dict[str, Any] = {"random_seed": 1, "sequence_length": 8, "data_path": "corpus", "split": "1,0,0"}
+def test_a_config_says_what_is_wrong(fields, message):
+    base = {"random_seed": 1, "sequence_length": 8, "data_path": "corpus", "split": "1,0,0"}
     NanosetConfig(**base)
     with pytest.raises(ValueError, match=message):
         NanosetConfig(**(base | fields))
 
 
-def test_split_strings() -> None:
+def test_split_strings():
     assert parse_split(" 99 , 1 ") == ((0.0, 0.99), (0.99, 1.0), None)
     assert parse_split("99/1") == parse_split("99;1") == parse_split("99,1")
 
 
-def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(
-    write_corpus: Any, caplog: Any
-) -> None:
+def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(write_corpus, caplog):
     prefix = write_corpus([[9], [9], [9]])
-    options: dict[str, Any] = {"random_seed": 1, "sequence_length": 4, "split": "90,5,5"}
-    train, valid, _ = NanosetBuilder(NanosetConfig(data_path=prefix, **options)).build()
-    assert train is not None and valid is not None and (len(train), len(valid)) == (6, 0)
+    train, valid, _ = splits(prefix, split="90,5,5")
+    assert (len(train), len(valid)) == (6, 0)
     assert "the valid split of" in caplog.text and "has 0 samples" in caplog.text
-    several: list[dict[str, Any]] = [{"data_path": [prefix] * 2}, {"data_path": prefix, "split_num_samples": (5, 0, 0)}]
-    for wanted in several:
+    for wanted in ({"data_path": [prefix] * 2}, {"data_path": prefix, "split_num_samples": (5, 0, 0)}):
         with pytest.raises(ValueError, match="the valid split of .* (without tokens|has 0 samples)"):
-            NanosetBuilder(NanosetConfig(**options, **wanted)).build()
+            splits(split="90,5,5", **wanted)

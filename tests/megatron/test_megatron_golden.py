@@ -1,19 +1,14 @@
 """Every golden vector of Megatron-Core 0.16.1: files, indexes, samples, items, blends."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nanoset_ref.megatron import (
-    BlendedNanoset,
     MegatronCollator,
-    MegatronNanoset,
     MMapIndexedDataset,
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
@@ -28,26 +23,30 @@ INDEX = {case["id"]: case for case in json.loads((HERE / "gpt_index.json").read_
 ITEMS = {case["id"]: case for case in json.loads((HERE / "gpt_items.json").read_text())["cases"]}
 BLENDS = {case["id"]: case for case in json.loads((HERE / "blend.json").read_text())["cases"]}
 CORPORA = json.loads((HERE / "corpora.json").read_text())["corpora"]
+FLAGS = {
+    *("add_extra_token_to_sequence", "drop_last_partial_validation_sequence"),
+    *("reset_position_ids", "reset_attention_mask", "eod_mask_loss"),
+}
 PAD = 3
 
 
-def sha256(*arrays: np.ndarray[Any, Any]) -> str:
+def sha256(*arrays):
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def config_of(case: dict[str, Any], **options: Any) -> NanosetConfig:
+def sha256_of_files(prefix):
+    return {
+        f"{suffix}_sha256": hashlib.sha256(Path(f"{prefix}.{suffix}").read_bytes()).hexdigest()
+        for suffix in ("bin", "idx")
+    }
+
+
+def config_of(case, **options):
     """The NanosetConfig that says what a golden case says."""
-    flags = (
-        "add_extra_token_to_sequence",
-        "drop_last_partial_validation_sequence",
-        "reset_position_ids",
-        "reset_attention_mask",
-        "eod_mask_loss",
-    )
-    fields: dict[str, Any] = {name: case[name] for name in flags if name in case}
+    fields = {name: case[name] for name in case.keys() & FLAGS}
     if case.get("blend_per_split"):
         fields["data_path_per_split"] = [blend and data_path(*blend) for blend in case["blend_per_split"]]
     else:
@@ -56,13 +55,9 @@ def config_of(case: dict[str, Any], **options: Any) -> NanosetConfig:
     return NanosetConfig(random_seed=case["seed"], pad_id=PAD, **fields, **options)
 
 
-def data_path(names: list[str], weights: list[float] | None) -> list[str] | dict[str, float]:
+def data_path(names, weights):
     prefixes = [str(HERE / "corpora" / name) for name in names]
     return prefixes if weights is None else dict(zip(prefixes, weights, strict=True))
-
-
-def texts(dataset: MegatronNanoset | BlendedNanoset) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return dataset.read(np.arange(len(dataset))).astype(np.int64)
 
 
 # ---- files
@@ -70,7 +65,7 @@ def texts(dataset: MegatronNanoset | BlendedNanoset) -> np.ndarray[Any, np.dtype
 
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
-def test_corpora_are_read(name: str, mmap: bool) -> None:
+def test_corpora_are_read(name, mmap):
     expected = CORPORA[name]
     corpus = MMapIndexedDataset(HERE / "corpora" / name, mmap=mmap)
     assert corpus.dtype.name == expected["dtype"]
@@ -85,7 +80,7 @@ def test_corpora_are_read(name: str, mmap: bool) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "documents" in CORPORA[name]])
-def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
+def test_corpora_are_written_byte_for_byte(tmp_path, name):
     case, start = CORPORA[name], 0
     with MMapIndexedDatasetBuilder(tmp_path / "c.bin", np.dtype(case["dtype"])) as builder:
         for lengths in case["documents"]:
@@ -94,15 +89,13 @@ def test_corpora_are_written_byte_for_byte(tmp_path: Path, name: str) -> None:
             ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
             start += size
             builder.add_document(ids, lengths)
-    assert hashlib.sha256((tmp_path / "c.bin").read_bytes()).hexdigest() == case["bin_sha256"]
-    assert hashlib.sha256((tmp_path / "c.idx").read_bytes()).hexdigest() == case["idx_sha256"]
+    assert sha256_of_files(tmp_path / "c").items() <= case.items()
 
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "merged_from" in CORPORA[name]])
-def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
+def test_merging_is_byte_for_byte(tmp_path, name):
     merge_corpora([HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m")
-    assert hashlib.sha256((tmp_path / "m.bin").read_bytes()).hexdigest() == CORPORA[name]["bin_sha256"]
-    assert hashlib.sha256((tmp_path / "m.idx").read_bytes()).hexdigest() == CORPORA[name]["idx_sha256"]
+    assert sha256_of_files(tmp_path / "m").items() <= CORPORA[name].items()
 
 
 # ---- indexes and samples of one corpus
@@ -110,7 +103,7 @@ def test_merging_is_byte_for_byte(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("case_id", INDEX)
-def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
+def test_indexes_and_all_samples(case_id, mmap):
     case = INDEX[case_id]
     arrays = np.load(HERE / "gpt_index.npz")
     expected_splits = {entry["split"]: entry for entry in case["splits"]}
@@ -119,7 +112,6 @@ def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
         if dataset is None:
             assert split not in expected_splits
             continue
-        assert isinstance(dataset, MegatronNanoset)
         check_dataset(dataset, expected_splits[split])
         for name in ("document_index", "sample_index", "shuffle_index"):
             expected = arrays[f"{case_id}/{split}/{name}"]
@@ -130,14 +122,14 @@ def test_indexes_and_all_samples(case_id: str, mmap: bool) -> None:
         np.testing.assert_array_equal(dataset.read(np.arange(len(first))), first)
 
 
-def check_dataset(dataset: MegatronNanoset, expected: dict[str, Any]) -> None:
+def check_dataset(dataset, expected):
     assert len(dataset) == expected["len"]
     if expected["indices_begin"] is not None:
         assert [dataset.first, dataset.stop] == [expected["indices_begin"], expected["indices_end"]]
     assert dataset.tokens_per_epoch == expected["tokens_per_epoch"]
     assert dataset.epochs.num_epochs == expected["num_epochs"]
     assert expected.get("separate_final_epoch") in (None, dataset.epochs.separate_final_epoch)
-    assert sha256(texts(dataset)) == expected["all_text_sha256"]
+    assert sha256(dataset.read(np.arange(len(dataset))).astype(np.int64)) == expected["all_text_sha256"]
     bounds = [dataset.sample_index[j : j + 2, 0] for j in dataset.shuffle_index]
     sequences = [dataset.document_index[first : last + 1].astype(np.int64) for first, last in bounds]
     assert sha256(*sequences) == expected["all_document_ids_sha256"]
@@ -147,12 +139,11 @@ def check_dataset(dataset: MegatronNanoset, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case_id", ITEMS)
-def test_items(case_id: str) -> None:
+def test_items(case_id):
     case = ITEMS[case_id]
     arrays = np.load(HERE / "gpt_items.npz")
     config = config_of(case, eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1, create_attention_mask=True)
     dataset = NanosetBuilder(config).build()[SPLITS.index(case["split_name"])]
-    assert dataset is not None
     assert len(dataset) == case["len"]
     batch = MegatronCollator(config)(dataset.__getitems__(case["indices"]))
     for field, dtype in case["dtypes"].items():
@@ -165,7 +156,7 @@ def test_items(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]])
-def test_blending_helpers(case_id: str) -> None:
+def test_blending_helpers(case_id):
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
     if "sizes" in case:
@@ -182,7 +173,7 @@ def test_blending_helpers(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "splits" in case])
-def test_blended_splits(case_id: str) -> None:
+def test_blended_splits(case_id):
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
     config = config_of(case)
@@ -190,10 +181,8 @@ def test_blended_splits(case_id: str) -> None:
         if expected is None:
             assert dataset is None
         elif expected["type"] == "GPTDataset":
-            assert isinstance(dataset, MegatronNanoset)
             check_dataset(dataset, expected)
         else:
-            assert isinstance(dataset, BlendedNanoset)
             found = (len(dataset), dataset.size, dataset.shares)
             assert found == (expected["len"], expected["size"], expected["weights"])
             for name in ("dataset_index", "dataset_sample_index"):
@@ -209,7 +198,7 @@ def test_blended_splits(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")])
-def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id: str) -> None:
+def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id):
     helps = {
         "w01": "give split_num_samples for .'valid', 'test'",
         "w02": "beta_u16 has 0 samples",
