@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from nanoset_ref import plain
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import NanosetDataLoader
 from nanoset_ref.documents import position_ids, starts_after_eos
@@ -87,12 +88,10 @@ def test_golden_samples_of_nanotron(golden):
         rows, starts = dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset)))
         for found, name in ((rows, "samples"), (position_ids(starts), "positions")):
             assert sha256(found) == case[f"all_{name}_sha256"]
-            first = name.replace("samples", "input_ids") + "_first40"
-            np.testing.assert_array_equal(found[:40], arrays[f"{case['id']}/{first}"])
 
 
 def test_golden_batches_of_nanotron(golden):
-    for case, dataset, arrays in golden_cases(golden):
+    for case, dataset, _ in golden_cases(golden):
         assert len(case["loaders"]) == 4
         for loader in case["loaders"]:
             dp_size = loader["dp_size"]
@@ -112,7 +111,6 @@ def test_golden_batches_of_nanotron(golden):
                 values = [batch[key].numpy() for batch in batches]
                 assert str(values[0].dtype) == loader["dtypes"][key]
                 assert list(values[0].shape) == loader["shapes"][key]
-                np.testing.assert_array_equal(values[0], arrays[f"{loader['id']}/batch0/{key}"])
                 assert sha256(values, values[0].dtype) == expected
 
 
@@ -138,14 +136,12 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
 
 def test_an_order_over_folders_is_an_order_over_their_files():
     inner = build_order("nanotron", [7, 0, 5], None, 40, 3)
-    lengths = [[3, 0, 4], [0], [1, 4]]
-    folders = FolderOrder(inner, lengths)
-    first_file, before = [0, 3, 4], [[0, 3, 3], [0], [0, 1]]
+    folders = FolderOrder(inner, [[3, 0, 4], [0], [1, 4]])
     files, samples = folders[np.arange(40)]
     for k in range(40):
         folder, sample = inner[k]
-        place = max(i for i, begin in enumerate(before[folder]) if begin <= sample and lengths[folder][i])
-        assert folders[k] == (files[k], samples[k]) == (first_file[folder] + place, sample - before[folder][place])
+        expected = plain.instance([0, 7, 7][folder] + sample, [3, 0, 4, 0, 1, 4])
+        assert folders[k] == (files[k], samples[k]) == expected
         assert k in folders.positions(*folders[k])
     assert folders.counts().tolist() == np.bincount(files, minlength=6).tolist()
     assert folders.counts(9).tolist() == np.bincount(files[:9], minlength=6).tolist()
@@ -179,15 +175,8 @@ def test_broken_folders_are_named(golden, tmp_path):
         DatatroveFile(path, token_size=3)
 
 
-def test_files_below_a_folder_are_found_unless_unwanted(tmp_path):
+def test_files_below_a_folder_are_found_but_a_nanoset_has_none_of_them(tmp_path):
     for name in ("a.ds", "below/b.ds"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        write_ds(tmp_path / name, range(9), [9])
-    for recursive, names in ((True, ["a.ds", "b.ds"]), (False, ["a.ds"])):
-        assert [file.path.name for file in datatrove_files(tmp_path, recursive=recursive)] == names
-
-
-def test_a_nanoset_reads_none_below_a_folder(tmp_path):
-    for name in ("a/0.ds", "a.ds"):
-        write_ds(tmp_path / name, np.arange(10), [10])
-    assert [file.path.name for file in DatatroveNanoset([tmp_path], None, 4, 2).files] == ["a.ds"]
+        write_ds(tmp_path / name, range(10), [10])
+    every, own = datatrove_files(tmp_path), DatatroveNanoset([tmp_path], None, 4, 2).files
+    assert [[file.path.name for file in files] for files in (every, own)] == [["a.ds", "b.ds"], ["a.ds"]]

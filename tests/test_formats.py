@@ -21,14 +21,16 @@ from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Token
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
 
+def written(path, documents, dtype="uint16", **facts):
+    with TokenFileWriter(path, dtype=dtype, **facts) as writer:
+        for document in documents:
+            writer.write_document(document)
+    return open_tokens(path)
+
+
 @pytest.fixture
 def source(tmp_path):
-    with TokenFileWriter(
-        tmp_path / "a_input_ids.npy", dtype="uint16", vocab_size=500, eos_token_id=9, tokenizer="t"
-    ) as writer:
-        for document in DOCUMENTS:
-            writer.write_document(document)
-    return open_tokens(tmp_path / "a_input_ids.npy")
+    return written(tmp_path / "a_input_ids.npy", DOCUMENTS, vocab_size=500, eos_token_id=9, tokenizer="t")
 
 
 def as_lists(documents):
@@ -70,11 +72,9 @@ def test_a_ds_file_says_its_tokenizer(source, tmp_path):
 
 def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
     corpus = golden / "megatron" / "corpora" / "merged_u16"
-    documents = open_tokens(corpus)
-    again = open_tokens(convert([convert([documents], tmp_path / "a.npy")], tmp_path / "b.bin").path)
-    assert again.content_hash() == documents.content_hash()
-    assert (tmp_path / "b.bin").read_bytes() == corpus.with_suffix(".bin").read_bytes()
-    assert MMapIndexedDataset(tmp_path / "b").num_documents == MMapIndexedDataset(corpus).num_documents
+    again = convert([convert([open_tokens(corpus)], tmp_path / "a.npy")], tmp_path / "b.bin")
+    assert as_lists(again) == as_lists(open_tokens(corpus))
+    assert again.num_documents == MMapIndexedDataset(corpus).num_documents
 
 
 def test_a_pair_is_no_raw_file(source, tmp_path):
@@ -90,16 +90,13 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
 
 
 def test_sources_of_different_tokenizers_are_refused(source, tmp_path):
-    with TokenFileWriter(tmp_path / "b.npy", dtype="uint16", tokenizer="another") as writer:
-        writer.write_document([1])
+    other = written(tmp_path / "b.npy", [[1]], tokenizer="another")
     with pytest.raises(ValueError, match=r"b\.npy has tokenizer='another', the others 't'"):
-        convert([source, open_tokens(tmp_path / "b.npy")], tmp_path / "c.npy")
+        convert([source, other], tmp_path / "c.npy")
 
 
 def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path):
-    with TokenFileWriter(tmp_path / "a.npy", dtype="int32") as writer:
-        writer.write_document([1, 70000])
-    wide = open_tokens(tmp_path / "a.npy")
+    wide = written(tmp_path / "a.npy", [[1, 70000]], dtype="int32")
     before = sorted(tmp_path.iterdir())
     for suffix in (".npy", ".bin", ".ds"):
         with pytest.raises(ValueError, match="70000"):
@@ -113,11 +110,10 @@ def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(source, t
     with monkeypatch.context() as patch, pytest.raises(TokenFileError, match="do not hold what was written"):
         patch.setattr(Tokens, "content_hash", lambda self: "something else")
         convert([source], tmp_path / f"b{suffix}")
-    monkeypatch.setattr("nanoset_ref.formats.conversion.open_tokens", lambda path: open_tokens(tmp_path / "nothing"))
-    with pytest.raises(FileNotFoundError):
+    with monkeypatch.context() as patch, pytest.raises(FileNotFoundError, match="nothing"):
+        patch.setattr("nanoset_ref.formats.conversion.open_tokens", lambda path: open_tokens(tmp_path / "nothing"))
         convert([source], tmp_path / f"b{suffix}")
-    monkeypatch.undo()
-    for name in ("b", "b.bin", "b.npy", "b.ds"):
+    for name in ("b", f"b{suffix}"):
         with pytest.raises(FileNotFoundError):
             open_tokens(tmp_path / name)
     convert([source], tmp_path / f"b{suffix}")
@@ -146,7 +142,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
     raw = open_tokens(tmp_path / "raw.npy", eos_token_id=9)
     assert as_lists(raw) == lists
     assert raw.facts == {"eos_token_id": 9, "appended_eod": closed}
-    assert as_lists(open_tokens(convert([raw], tmp_path / "b.npy").path)) == lists
+    assert as_lists(convert([raw], tmp_path / "b.npy")) == lists
 
 
 @pytest.mark.parametrize(
@@ -228,19 +224,17 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypa
 
 
 def test_bad_requests(source, tmp_path):
-    with pytest.raises(ValueError, match="at least one source"):
-        convert([], tmp_path / "b.npy")
-    with pytest.raises(ValueError, match=r"suffix must be one of .* got 'b\.parquet'"):
-        convert([source], tmp_path / "b.parquet")
     convert([source], tmp_path / "there.bin")
-    with pytest.raises(FileExistsError, match="exists and is left unchanged"):
-        convert([source], tmp_path / "there.bin")
-    for dtype, suffix in (("float32", ".bin"), ("uint8", ".ds")):
-        with pytest.raises(ValueError, match=rf"got '?{dtype}'?$"):
-            convert([source], tmp_path / f"b{suffix}", dtype=dtype)
-        assert not (tmp_path / f"b{suffix}").exists()
-    with pytest.raises(FileNotFoundError):
-        open_tokens(tmp_path / "nothing.npy")
+    for sources, name, options, error, message in (
+        ([], "b.npy", {}, ValueError, "at least one source"),
+        ([source], "b.parquet", {}, ValueError, r"suffix must be one of .* got 'b\.parquet'"),
+        ([source], "there.bin", {}, FileExistsError, "exists and is left unchanged"),
+        ([source], "b.bin", {"dtype": "float32"}, ValueError, "got '?float32'?$"),
+        ([source], "b.ds", {"dtype": "uint8"}, ValueError, "got '?uint8'?$"),
+    ):
+        with pytest.raises(error, match=message):
+            convert(sources, tmp_path / name, **options)
+    assert not list(tmp_path.glob("b.*"))
     np.arange(5, dtype="<u2").tofile(tmp_path / "raw.npy")
     with pytest.raises(TokenFileError, match="no manifest or index"):
         verify(tmp_path / "raw.npy")
@@ -262,13 +256,10 @@ def test_held_out_documents_and_the_rest_are_a_partition(count, share, seed):
 
 
 def test_rows_are_not_torn_apart(tmp_path):
-    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16", windows="disjoint", row_length=4) as writer:
-        writer.write_document(range(3))
-        writer.write_document(range(5))
-    source = open_tokens(tmp_path / "a.npy")
+    source = written(tmp_path / "a.npy", [range(3), range(5)], windows="disjoint", row_length=4)
     with pytest.raises(ValueError, match="tear rows of 4 tokens apart"):
         convert([source], tmp_path / "b.npy", chosen=[np.array([0])])
-    assert open_tokens(convert([source], tmp_path / "b.npy").path).facts["row_length"] == 4
+    assert convert([source], tmp_path / "b.npy").facts["row_length"] == 4
 
 
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):

@@ -57,13 +57,9 @@ def test_what_is_not_there_cannot_be_read_nor_anything_written(corpus):
         corpus[0][0] = 1
 
 
-def test_a_corpus_travels_to_other_processes_unless_it_is_replaced(corpus, write_corpus):
-    packed = pickle.dumps(corpus)
-    copy = pickle.loads(packed)
+def test_a_corpus_travels_to_other_processes(corpus):
+    copy = pickle.loads(pickle.dumps(corpus))
     assert (lists(copy), copy.mmap, copy.fingerprint) == (SEQUENCES, corpus.mmap, corpus.fingerprint)
-    write_corpus([[3], [2, 5]])
-    with pytest.raises(TokenFileError, match="replaced or changed after it was opened"):
-        pickle.loads(packed)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
