@@ -25,6 +25,7 @@ class BucketServer(threading.Thread):
             connection stays open), "short" (fewer bytes than asked for), "whole" (the range is ignored), "stall" (no
             answer at all).
         log: "METHOD path" of every request, and bytes sent in `sent`.
+        most: requests that waited for their answers at once.
         denied: "METHOD path" of what answers 403.
     """
 
@@ -32,6 +33,7 @@ class BucketServer(threading.Thread):
         super().__init__(daemon=True)
         self.objects, self.parts, self.faults, self.log = {}, {}, [], []
         self.latency, self.sent, self.denied, self.ready = latency, 0, set(), threading.Event()
+        self.waiting = self.most = 0
         self.loop = asyncio.new_event_loop()
 
     def run(self):
@@ -114,10 +116,13 @@ class Connection(asyncio.Protocol):
             body, self.buffer = self.buffer[end + 4 : stop], self.buffer[stop:]
             method, target, _ = first.split(" ")
             answer = self.server.answer(method, target, headers, body)
+            self.server.waiting += 1
+            self.server.most = max(self.server.most, self.server.waiting)
             self.server.loop.call_later(self.server.latency, self.send, method, *answer)
 
     def send(self, method, answer, fault):
         status, extra, content = answer
+        self.server.waiting -= 1
         if fault == "stall":
             return
         if fault == "short":

@@ -54,18 +54,17 @@ def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     assert (out[-1] == -1).all()
 
 
+def reads_the_first(gather, files, starts, length):
+    out = np.empty((len(starts), length), dtype=np.int32)
+    gather(np.zeros(len(starts), np.int64), starts, out)
+    return np.array_equal(out, slices(files, [0] * len(starts), starts, length))
+
+
 def test_threads_have_queues_of_their_own_and_use_them_again(files):
     direct._idle.clear()
-    gather = DirectGatherer(files)
-
-    def read(seed):
-        starts = np.random.default_rng(seed).integers(0, 8000, 500)
-        out = np.empty((500, 900), dtype=np.int32)
-        gather(np.zeros(500, np.int64), starts, out)
-        return np.array_equal(out, slices(files, [0] * 500, starts, 900))
-
+    gather, starts = DirectGatherer(files), np.random.default_rng(0).integers(0, 8000, (40, 500))
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(read, range(40)))
+        assert all(pool.map(lambda some: reads_the_first(gather, files, some, 900), starts))
     assert 1 <= len(direct._idle) <= 5
 
 
@@ -84,8 +83,10 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
 
 
 def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files, monkeypatch):
+    size = sum(file.path.stat().st_size for file in files)
+
     def kind(more, asked=""):
-        monkeypatch.setattr(direct, "physical_memory", lambda: sum(os.path.getsize(file.path) for file in files) - more)
+        monkeypatch.setattr(direct, "physical_memory", lambda: size - more)
         monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
         return type(direct.direct_gatherer(files))
 
@@ -103,11 +104,10 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(f
     np.arange(9000).astype("<u2").tofile(path)
     short = DirectGatherer([TokenFile(path, "<u2")])
     os.truncate(path, 2 * 7000)
-    out, starts = np.empty((400, 10), dtype=np.int32), np.arange(400) * 20
+    starts = np.arange(400) * 20
     with pytest.raises(OSError, match=r"short.npy, tokens from (6,99|7,).* on: the file was cut short"):
-        short(np.zeros(400, np.int64), starts, out)
-    DirectGatherer(files)(np.zeros(400, np.int64), starts, out)
-    assert np.array_equal(out, slices(files, [0] * 400, starts, 10))
+        reads_the_first(short, files, starts, 10)
+    assert reads_the_first(DirectGatherer(files), files, starts, 10)
 
 
 def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
@@ -115,4 +115,4 @@ def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     direct._idle.clear()
     monkeypatch.setattr(direct, "_set_up", lambda *_: -1)
     with pytest.raises(OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"):
-        gather(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((1, 4), np.int32))
+        reads_the_first(gather, files, np.zeros(1, np.int64), 4)

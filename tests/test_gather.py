@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nanoset_ref import gather as kernels
 from nanoset_ref.gather import AHEAD, WINDOW, Gatherer, _gather
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFile
 
 
@@ -24,6 +23,12 @@ def token_files(folder, *arrays):
         np.array(ids).astype(dtype).tofile(folder / f"{number}.npy")
         files.append(TokenFile(folder / f"{number}.npy", dtype))
     return files
+
+
+def rows_of(gather, datasets, starts, length):
+    out = np.empty((len(starts), length), dtype=np.int32)
+    gather(np.array(datasets), np.array(starts), out)
+    return out.tolist()
 
 
 @settings(max_examples=100)
@@ -51,11 +56,9 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
 
 def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
     """Behind a file of exactly one page nothing is mapped: reading, or asking, one id too far would show."""
-    gather = Gatherer(token_files(tmp_path, (np.arange(2048), "<u2")))
+    gather, last = Gatherer(token_files(tmp_path, (np.arange(2048), "<u2"))), [*range(2040, 2048)]
     for _ in range(2):
-        out = np.empty((3, 8), dtype=np.int32)
-        gather(np.array([0, 0, 0]), np.array([0, 2040, 2040]), out)
-        assert out.tolist() == [list(range(8)), list(range(2040, 2048)), list(range(2040, 2048))]
+        assert rows_of(gather, [0, 0, 0], [0, 2040, 2040], 8) == [[*range(8)], last, last]
 
 
 def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
@@ -66,16 +69,11 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
     addresses = gather._addresses.copy()
     gather._addresses[:] = np.uint64(other.ctypes.data) - np.uint64(2 * 70_000)
 
-    def row(dataset, start):
-        out = np.empty((1, 4), dtype=np.int32)
-        gather(np.array([dataset]), np.array([start]), out)
-        return out[0].tolist()
-
-    assert row(0, 70_000) == [10_000, 10_001, 10_002, 10_003]
-    assert row(0, 70_000) == [0, 1, 2, 3], "the address was asked"
+    assert rows_of(gather, [0], [70_000], 4) == [[10_000, 10_001, 10_002, 10_003]]
+    assert rows_of(gather, [0], [70_000], 4) == [[0, 1, 2, 3]], "the address was asked"
     gather._addresses[:] = addresses
-    assert row(0, 70_001) == [10_001, 10_002, 10_003, 10_004]
-    assert row(1, 5) == [5, 6, 7, 8] == row(1, 5)
+    assert rows_of(gather, [0], [70_001], 4) == [[10_001, 10_002, 10_003, 10_004]]
+    assert rows_of(gather, [1, 1], [5, 5], 4) == [[5, 6, 7, 8]] * 2
     assert np.flatnonzero(gather._visited).tolist() == [70_000 * 2 // WINDOW, 200_000 // WINDOW + 1]
 
 
@@ -83,19 +81,14 @@ def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_ref.gather.VISITED", 2)
     gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
-    for _ in range(2):
-        for start in (0, 150_000, 40_000, 199_990):
-            out = np.empty((1, 10), dtype=np.int32)
-            gather(np.array([0]), np.array([start]), out)
-            assert out[0].tolist() == [(start + i) % 60_000 for i in range(10)]
+    for start in [0, 150_000, 40_000, 199_990] * 2:
+        assert rows_of(gather, [0], [start], 10) == [[(start + i) % 60_000 for i in range(10)]]
 
 
 def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
     gather = Gatherer(token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4")))
     gather._descriptors[:] = -1
-    out = np.empty((2, 3), dtype=np.int32)
-    gather(np.array([0, 1]), np.array([1, 97]), out)
-    assert out.tolist() == [[1, 2, 3], [97, 98, 99]]
+    assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
 def test_nothing_stays_open(tmp_path):
@@ -110,24 +103,19 @@ def test_nothing_stays_open(tmp_path):
 
 
 def test_a_long_row_is_whole(tmp_path):
-    path = tmp_path / "a_input_ids.npy"
-    np.arange(200_000).astype("<u2").tofile(path)
-    nanoset = Nanoset([path], None, 65_536, 6)
-    rows = nanoset.__getitems__(range(6)).rows
-    for k, row in enumerate(rows):
-        start = nanoset.order[k][1] * 65_536
-        assert np.array_equal(row, np.arange(start, start + 65_537) % 65_536)
+    gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
+    assert rows_of(gather, [0, 0], [7, 7], 2 * WINDOW) == [[k % 60_000 for k in range(7, 7 + 2 * WINDOW)]] * 2
 
 
 def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
-    blocks_read, early, out = iter([0, 8, 16, 16, 16]), [], np.empty((1, 10), dtype=np.int32)
+    blocks_read, early = iter([0, 8, 16, 16, 16]), []
     monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)))
     monkeypatch.setattr("nanoset_ref.gather._gather", lambda *arguments: early.append(arguments[-2]))
     gather._blocks_read = 0
     for _ in range(5):
-        gather(np.array([0]), np.array([1023]), out)
+        rows_of(gather, [0], [1023], 10)
     assert early == [AHEAD, 0, AHEAD, AHEAD, 0]
 
 

@@ -111,9 +111,9 @@ def test_a_resume_goes_on_where_a_local_one_would(bucket, folder, options):
 
 def test_many_ranges_are_under_way_at_once_and_no_more_bytes_than_rows_have(bucket, folder, server):
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", order="stateless")
-    server.latency, server.sent, begun = 0.1, 0, time.monotonic()
+    server.latency, server.sent, server.most = 0.1, 0, 0
     rows.read(np.arange(0, N, 3))
-    assert time.monotonic() - begun < 5, "200 requests, one after the other, take 20 seconds"
+    assert server.most > 30
     assert server.sent < 200 * (S + 1) * 4 + 60 * storage.GAP
 
 
