@@ -5,6 +5,7 @@ import json
 import logging
 import pickle
 import struct
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ def public(request, golden, pythia):
 
 def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_documents(run, public):
     options, _, rows = public
-    seen, steps = {}, range(1, 6)
+    seen, steps = defaultdict(set), range(1, 6)
     for step in steps:
         found = run("where", *options, "--step", step)
         assert sorted(row["slot"]["position"] for row in found) == list(range(8 * step - 8, 8 * step))
@@ -195,7 +196,7 @@ def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_document
             parts = [ids[part["first_byte"] // 2 : part["last_byte"] // 2] for part in row["parts"]]
             assert np.array_equal(np.concatenate(parts), rows[position])
             for part in row["parts"]:
-                seen.setdefault((row["source"], part["document"]), set()).add(position)
+                seen[row["source"], part["document"]].add(position)
     for source, document in [*seen][::5]:
         found = run("when", *options, "--source", source, "--document", document)
         assert {slot["position"] for slot in found if slot["step"] in steps} == seen[source, document]
