@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,8 @@ def read_at_random(folder, seed):
 
 def test_two_processes_share_a_folder_that_is_too_small_for_them(tmp_path):
     fork = multiprocessing.get_context("fork")
-    with fork.Pool(2) as readers:
-        readers.starmap(read_at_random, [(tmp_path, 1), (tmp_path, 2)], chunksize=1)
+    with ProcessPoolExecutor(2, fork) as readers:
+        assert list(readers.map(read_at_random, [tmp_path] * 2, [1, 2])) == [None] * 2
     assert all(name.startswith("one-") for name in kept(tmp_path)), "nothing unfinished is left"
     assert sum(kept(tmp_path).values()) <= 4000
 

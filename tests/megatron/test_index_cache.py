@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -100,8 +101,8 @@ def build_and_report(folder):
 def test_of_many_processes_one_builds(tmp_path):
     """As the ranks of a node do: all begin at once, without torch.distributed."""
     context = multiprocessing.get_context("fork")
-    with context.Pool(4, context.Barrier(4).wait) as pool:
-        outcomes = pool.map(build_and_report, [tmp_path / "cache"] * 4, chunksize=1)
+    with ProcessPoolExecutor(4, context, context.Barrier(4).wait) as pool:
+        outcomes = pool.map(build_and_report, [tmp_path / "cache"] * 4)
     assert sorted(outcomes) == [(0, 1500), (0, 1500), (0, 1500), (1, 1500)]
 
 
