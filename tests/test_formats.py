@@ -153,6 +153,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),
         ("b.ds.index", None, r"has no manifest or index"),
         ("b.ds.index", b"\x2e" + bytes(8), "does not end with the 46 tokens"),
+        ("b.ds.index", b"\x01" + bytes(7), "does not end with the 46 tokens"),
     ],
 )
 def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, message):
