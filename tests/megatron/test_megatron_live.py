@@ -20,6 +20,7 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
     merge_corpora,
+    preprocess_corpus,
 )
 from nanoset_ref.megatron.mappings import build_mappings, plan_epochs
 
@@ -249,3 +250,31 @@ def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core):
             expected = core.helpers.build_sample_idx(lengths, documents, sequence_length, 2, total, drop_last, True)
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
+
+
+def test_a_weighted_blend_of_real_text_over_three_epochs(core, real_data, tmp_path):
+    """GPT-2 tokens of everything beside the checkout, read by megatron-core and by us: every sample, whole."""
+    shares, prefixes, tokens = {"shakespeare": 5, "wikitext2-valid": 3, "wikitext2-test": 2}, [], 0
+    for name in shares:
+        (counts,) = preprocess_corpus(
+            real_data / f"{name}.jsonl",
+            tmp_path / name,
+            tokenizer_type="GPT2BPETokenizer",
+            tokenizer_model=real_data / "gpt2",
+            append_eod=True,
+        ).values()
+        tokens += counts.tokens
+        prefixes.append(str(tmp_path / f"{name}_text_document"))
+    fields = {"sequence_length": 256, "random_seed": 1234, "split_num_samples": (3 * tokens // 256, 50, 0)}
+    plan = {
+        "data_path": ([0, 1, 2], list(shares.values())),
+        "split": "98,2,0",
+        "fields": fields | dict.fromkeys(FLAGS[2:], False),
+    }
+    config = config_of(plan, prefixes)
+    blended = NanosetBuilder(config).build()
+    for ours, other in zip(blended, theirs(core, plan, prefixes), strict=True):
+        assert_equal(core, ours, other, config)
+    train = blended[0]
+    assert len(train) > 10_000
+    assert [part.epochs.num_epochs for part in train.datasets] == [5, 4, 2]
