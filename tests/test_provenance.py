@@ -50,45 +50,45 @@ def blend(tmp_path_factory):
     return NanosetBuilder(config).build()[0]
 
 
+@pytest.fixture
+def dataset(request, paths, blend, tmp_path):
+    """By its order, a Nanoset; or one of rows that share no token, or the blend."""
+    if request.param == "megatron":
+        return blend
+    if request.param != "disjoint":
+        return Nanoset(paths, [2, 1], 4, 60, order=request.param)
+    with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
+        for document, length in enumerate(DOCUMENTS[0]):
+            writer.write_document(sum(DOCUMENTS[0][:document]) + np.arange(length))
+    return Nanoset([tmp_path / "d.npy"], None, 4, 60)
+
+
 # ---- down
 
 
-@pytest.mark.parametrize("order", ["nanotron", "stateless"])
+@pytest.mark.parametrize("dataset", ["nanotron", "stateless", "megatron"], indirect=True)
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
-def test_where_names_the_tokens_that_every_rank_gets(paths, order, layout):
-    nanoset = Nanoset(paths, [2, 1], 4, 60, order=order)
+def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
     schedule = Schedule(dp_size=2, micro_batch_size=3, batch_accumulation_per_replica=2, layout=layout)
     loaders = [
-        list(build_nanoset_dataloader(nanoset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout))
+        list(build_nanoset_dataloader(dataset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout))
         for rank in range(2)
     ]
-    files = [TokenFile(path) for path in paths]
-    for step in range(1, 6):
-        origins = where(nanoset, schedule, step)
+    for step in range(1, len(dataset) // 12 + 1):
+        origins = where(dataset, schedule, step)
         assert len(origins) == 12
         for origin in origins:
-            slot = origin.slot
+            slot, file = origin.slot, dataset.files[origin.source]
             batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_step]
             row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
-            ids, offsets = files[origin.source].tokens, files[origin.source].document_offsets
-            by_document = [t for p in origin.parts for t in ids[offsets[p.document] :][p.start : p.stop]]
-            raw = paths[origin.source].read_bytes()
+            begins = file.document_offsets
+            by_document = [t for p in origin.parts for t in file.tokens[begins[p.document] :][p.start : p.stop]]
+            raw = Path(origin.path).read_bytes()
             by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")]
             assert by_document == by_byte == row
-            assert origin.path == str(paths[origin.source])
-            assert origin.epoch == slot.position // nanoset.order.samples_per_epoch
-
-
-def test_where_names_the_tokens_of_a_megatron_blend(blend):
-    schedule = Schedule(dp_size=2, micro_batch_size=2)
-    for step in range(1, 7):
-        for origin in where(blend, schedule, step):
-            raw = Path(origin.path).read_bytes()
-            by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2").tolist()]
-            assert by_byte == blend[origin.slot.position]["input_ids"].tolist()
-            corpus = blend.datasets[origin.source].corpus
-            # every document is one sequence here
-            assert by_byte == [t for p in origin.parts for t in corpus[int(p.document)].tolist()[p.start : p.stop]]
+            assert origin.path == str(file.path)
+            if isinstance(dataset, Nanoset):
+                assert origin.epoch == slot.position // dataset.order.samples_per_epoch
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.ds"])
@@ -107,21 +107,13 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_pa
 # ---- up
 
 
-@pytest.mark.parametrize("make", ["nanotron", "stateless", "disjoint", "megatron"])
-def test_when_names_every_row_that_holds_one_of_the_tokens(paths, blend, tmp_path, make):
+@pytest.mark.parametrize("dataset", ["nanotron", "stateless", "disjoint", "megatron"], indirect=True)
+def test_when_names_every_row_that_holds_one_of_the_tokens(dataset):
     """The oracle: every id is unique, so look for it in every row."""
-    dataset = blend
-    if make == "disjoint":
-        with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
-            for document, length in enumerate(DOCUMENTS[0]):
-                writer.write_document(sum(DOCUMENTS[0][:document]) + np.arange(length))
-        dataset = Nanoset([tmp_path / "d.npy"], None, 4, 60)
-    elif make != "megatron":
-        dataset = Nanoset(paths, [2, 1], 4, 60, order=make)
     rows = [set(dataset[k]["input_ids"].tolist()) for k in range(len(dataset))]
     schedule, begin = Schedule(dp_size=2, micro_batch_size=3), 0
-    for source, document in [(s, d) for s in range(len(dataset.files)) for d in range(len(DOCUMENTS[s]))]:
-        length = DOCUMENTS[source][document]
+    documents = [(s, d, length) for s in range(len(dataset.files)) for d, length in enumerate(DOCUMENTS[s])]
+    for source, document, length in documents:
         for tokens in [None, (0, length), (0, min(length, 1)), (length // 2, length // 2), (length // 2, length)]:
             start, stop = tokens or (0, length)
             wanted = set(range(begin + start, begin + stop))
