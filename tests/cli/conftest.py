@@ -1,5 +1,7 @@
 """The tool as its users call it, and what they call it on."""
 
+import json
+
 import pytest
 
 from nanoset_ref.cli import main
@@ -31,3 +33,21 @@ def run(capsys):
         return (code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def ask(run):
+    """Call the command with --json: what it answers."""
+
+    def ask(*arguments):
+        code, text, error = run(*arguments, "--json")
+        assert code == 0, error
+        return json.loads(text)
+
+    return ask
+
+
+@pytest.fixture
+def stories(corpus):
+    """The texts of the embedded stories."""
+    return [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]

@@ -31,7 +31,7 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("audit --data raw.npy --sequence-length 4 --state raw.npy", "raw.npy is not JSON"),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",
-            "list.json cannot be compared with this run (AttributeError",
+            "cannot be compared with this run (AttributeError",
         ),
         ("audit --data raw.npy --sequence-length 4 --state half.json", "KeyError: 'sequence_length'"),
         ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
@@ -40,7 +40,6 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("verify m.bin --vocab-size 0", "must be a whole number from 1 on, got '0'"),
         ("show --data raw.npy --sequence-length 4 --position -1", "there is no position -1"),
         ("convert m.bin a.npy --dtype wide", "argument --dtype: invalid choice: 'wide' (choose from"),
-        ("split m.bin a.npy b.txt --held-out 1", "suffix must be one of"),
         ("split m.bin a.npy raw.npy --held-out 1", "raw.npy exists"),
         ("split m.bin a.npy a.npy --held-out 1", "two files, got a.npy for both"),
         ("split m.bin a.npy b.npy --held-out nan", "lies between 0 and 1, got nan"),
@@ -50,10 +49,7 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
         ("when --data raw.npy --sequence-length 4 --document 0", "no manifest"),
-        ("audit --data raw.npy --sequence-length 4 --order random", "there is no order 'random'; choose one of"),
-        ("audit --data raw.npy --sequence-length 4 --dp-size 0", "dp_size must be at least 1"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
-        ("convert raw.npy b.npy", "no manifest or index"),
     ],
 )
 def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, line, message):
@@ -112,16 +108,20 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
         assert (told.returncode, told.stderr) == (1, "nanoset-ref inspect: error: No space left on device\n")
 
 
+def python(folder, *words):
+    """Run `python -m` with the modules of a folder first, where SIGINT is not ignored, as shells have it behind."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("module", ["cli verify x", "chunks mix", "megatron.index", "preprocess"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    command = [sys.executable, "-m", *f"nanoset_ref.{module}".split()]
-    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # as it is in what shells put behind
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
     said = "nanoset_ref: error: interrupted before it began; nothing was written\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    assert python(tmp_path, *f"nanoset_ref.{module}".split()) == (1, "", said)
 
 
 def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
@@ -130,11 +130,7 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
     (tmp_path / "trainer" / "loop.py").write_text(
         "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('saved')\n"
     )
-    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
-    command = [sys.executable, "-m", "trainer.loop"]
-    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "saved\n", "")
+    assert python(tmp_path, "trainer.loop") == (0, "saved\n", "")
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):

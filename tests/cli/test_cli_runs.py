@@ -11,110 +11,91 @@ from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 
-def test_show_decodes_what_is_asked(run, corpus):
-    documents = [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
-    code, text, _ = run("show", "--data", ids_of(corpus), "--sequence-length", 32, "--document", 3)
-    assert code == 0
-    assert documents[3] in text
-    nanoset = Nanoset(ids_of(corpus), None, 32, 100)
-    _, first, _ = run("show", "--data", ids_of(corpus), "--num-samples", 100, *LAYOUT, "--position", 0, "--json")
-    _, sample, _ = run("show", "--data", ids_of(corpus), *LAYOUT, "--sample", nanoset.order[0][1], "--json")
-    assert json.loads(first)[0]["text"] == json.loads(sample)[0]["text"]
-    _, step, _ = run("show", "--data", ids_of(corpus), "--num-samples", 100, *LAYOUT, "--step", 1, "--json")
-    assert len(json.loads(step)) == 8
-    assert json.loads(step)[0]["text"] == json.loads(first)[0]["text"]
+def test_show_decodes_what_is_asked(run, ask, corpus, stories):
+    data = ("--data", ids_of(corpus), *LAYOUT)
+    assert stories[3] in run("show", *data, "--document", 3)[1]
+    step = ask("show", *data, "--num-samples", 100, "--step", 1)
+    assert len(step) == 8
+    sample = Nanoset(ids_of(corpus), None, 32, 100).order[0][1]
+    for asked in (("--num-samples", 100, "--position", 0), ("--sample", sample)):
+        assert ask("show", *data, *asked)[0]["text"] == step[0]["text"]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_a_text_is_read_where_its_own_tokens_are(run, corpus, tmp_path, suffix):
+def test_a_text_is_read_where_its_own_tokens_are(run, ask, corpus, stories, tmp_path, suffix):
     """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
-    documents = [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
     run("convert", ids_of(corpus), tmp_path / f"a{suffix}")
     file = TokenFile(ids_of(corpus))
     data = ("--data", tmp_path / f"a{suffix}", "--sequence-length", 16, "--tokenizer", file.manifest.tokenizer)
     decode = load_tokenizer(file.manifest.tokenizer).decode
     for document, first, length in [(0, 3, 40), (4, 17, 25), (9, 30, 60)]:
-        piece = documents[document][first : first + length].strip()
-        code, text, error = run("when", *data, "--text", piece, "--json")
-        assert code == 0, error
-        found = json.loads(text)
-        holding = {number for number, text in enumerate(documents) if piece in text}
-        assert {row["document"] for row in found} == holding
+        piece = stories[document][first : first + length].strip()
+        found = ask("when", *data, "--text", piece)
+        assert {row["document"] for row in found} == {number for number, text in enumerate(stories) if piece in text}
         for row in found:
-            _, text, _ = run("where", *data, "--step", row["step"], "--json")
             start, stop = row["tokens"]
             ids = file.tokens[file.document_offsets[row["document"]] :][start:stop].tolist()
             assert piece in decode(ids)
             assert piece not in decode(ids[1:]) and piece not in decode(ids[:-1])
-            parts = [part for part in json.loads(text)[0]["parts"] if part["document"] == row["document"]]
+            (origin,) = ask("where", *data, "--step", row["step"])
+            parts = [part for part in origin["parts"] if part["document"] == row["document"]]
             assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
     assert run("when", *data, "--text", piece, "--consumed-train-samples", 10**9)[1] == "it is not read in this run\n"
     assert "no document holds 'zyzzyva quokka'" in run("when", *data, "--text", "zyzzyva quokka")[2]
 
 
-def test_where_looks_into_megatron_style_data(run, corpus, tmp_path):
+def test_where_looks_into_megatron_style_data(run, ask, corpus, tmp_path):
     run("convert", ids_of(corpus), tmp_path / "m.bin")
-    code, text, _ = run("where", "--data", tmp_path / "m", *LAYOUT, "--step", 1, "--json")
-    assert code == 0
-    row = json.loads(text)[0]
-    part = row["parts"][0]
-    for name in ("m.bin", "m.idx"):
-        assert run("where", "--data", tmp_path / name, *LAYOUT, "--step", 1, "--json")[1] == text
-    data = ("--data", tmp_path / "m", *LAYOUT)
-    _, text, _ = run("when", *data, "--document", part["document"], "--json")
-    assert row["slot"]["position"] in [found["position"] for found in json.loads(text)]
+    rows, *others = [ask("where", "--data", tmp_path / name, *LAYOUT, "--step", 1) for name in ("m", "m.bin", "m.idx")]
+    assert others == [rows, rows]
+    found = ask("when", "--data", tmp_path / "m", *LAYOUT, "--document", rows[0]["parts"][0]["document"])
+    assert rows[0]["slot"]["position"] in [slot["position"] for slot in found]
 
 
 @pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
-def test_audit_proves_megatron_style_runs(run, corpus, tmp_path, weights):
+def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
     """The oracle: every row's origin, counted."""
     data = ["--data"]
     for domain, weight in zip(("stories", "programs"), weights, strict=True):
         run("convert", ids_of(corpus, domain), tmp_path / f"{domain}.bin")
         data.append(f"{tmp_path / domain}{weight}")
     data += ["--num-samples", 3000] if weights[0] else []
-    code, text, _ = run("audit", *data, *LAYOUT, "--json")
-    report = json.loads(text)
-    assert (code, report["ok"]) == (0, True)
+    report = ask("audit", *data, *LAYOUT)
+    assert report["ok"]
     (stretch,) = report["stretches"]
-    _, text, _ = run(
-        "where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1, "--json"
-    )
-    rows = json.loads(text)
+    rows = ask("where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1)
     for number, source in enumerate(stretch["sources"]):
         mine = [row for row in rows if row["source"] == number]
-        assert source["read"] == source["distinct"] == len({row["sample"] for row in mine})
+        assert source["read"] == source["distinct"] == len({row["sample"] for row in mine}) == len(mine)
         assert source["repetitions"] >= len({row["epoch"] for row in mine})
-        assert source["read"] == len(mine)
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
 
-def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, corpus, tmp_path):
+def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, ask, corpus, tmp_path):
     run("convert", ids_of(corpus, "stories"), tmp_path / "a.bin", "--dtype", "int32")
     (tmp_path / "raw.bin").write_bytes((tmp_path / "a.bin").read_bytes())
     raw, pair = [tmp_path / "raw.bin", "--token-dtype", "int32"], [tmp_path / "a.bin", "--order", "nanotron"]
-    samples = []
-    for words in ([ids_of(corpus, "stories")], raw, pair):
-        _, text, _ = run("where", "--data", *words, *LAYOUT, "--step", 1, "--json")
-        samples.append([row["sample"] for row in json.loads(text)])
-    assert samples[0] == samples[1] == samples[2]
+    for words in (raw, pair):
+        file, found = [
+            [row["sample"] for row in ask("where", "--data", *data, *LAYOUT, "--step", 1)]
+            for data in ([ids_of(corpus, "stories")], words)
+        ]
+        assert found == file
 
 
-def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, corpus, tmp_path):
-    data = ("--data", ids_of(corpus), ids_of(corpus, "programs"), *LAYOUT)
-    code, text, _ = run("audit", *data, "--num-loading-workers", 4)
+def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, ask, corpus, tmp_path):
+    paths = [ids_of(corpus), ids_of(corpus, "programs")]
+    code, text, _ = run("audit", "--data", *paths, *LAYOUT, "--num-loading-workers", 4)
     assert code == 0
     assert text.endswith("every law holds\n")
-    nanoset = Nanoset([ids_of(corpus), ids_of(corpus, "programs")], None, 32, 100)
-    state = {"consumed_train_samples": 64, "plan": nanoset.plan}
+    state = {"consumed_train_samples": 64, "plan": Nanoset(paths, None, 32, 100).plan}
     (tmp_path / "state.json").write_text(json.dumps(state))
-    _, text, _ = run("audit", *data, "--state", tmp_path / "state.json")
-    assert text.endswith("continuing at 64 reads the same tokens as the saved plan would, each as often\n")
-    _, text, _ = run("audit", *data, "--order", "stateless", "--state", tmp_path / "state.json", "--json")
-    assert json.loads(text)["continuation"]["exact"] is False
+    for order, exact in (("nanotron", True), ("stateless", False)):
+        report = ask("audit", "--data", *paths, *LAYOUT, "--order", order, "--state", tmp_path / "state.json")
+        assert report["continuation"]["exact"] == exact
 
 
-def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
+def test_a_yaml_file_names_the_run(run, ask, corpus, tmp_path):
     dataset = {"dataset_path": str(ids_of(corpus))}
     stages = [("first", 1, dataset, {"seed": 1}), ("second", 4, dataset, {"seed": 1})]
     model = GPT2 | {"vocab_size": 8192}
@@ -133,8 +114,8 @@ def test_a_yaml_file_names_the_run(run, corpus, tmp_path):
         code, text, error = run("audit", "--config", tmp_path / "run.yaml", "--state", tmp_path / "state.json")
         assert code == (name == "third")
         assert expected in text + error
-    _, text, _ = run("where", "--config", tmp_path / "run.yaml", "--step", 4, "--json")
-    assert [row["slot"]["position"] for row in json.loads(text)] == [0, 2, 1, 3], "the second stage starts over"
+    rows = ask("where", "--config", tmp_path / "run.yaml", "--step", 4)
+    assert [row["slot"]["position"] for row in rows] == [0, 2, 1, 3], "the second stage starts over"
     code, _, error = run("where", "--config", tmp_path / "run.yaml", "--step", 7)
     assert (code, error) == (1, "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n")
 
@@ -150,8 +131,7 @@ def test_a_yaml_file_names_the_tokenizer_where_the_files_do_not(run, corpus, tmp
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(run, corpus, tmp_path, dtype):
+def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(run, corpus, stories, tmp_path, dtype):
     run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", dtype)
-    document = json.loads((corpus / "stories.jsonl").read_text().splitlines()[3])["text"]
     code, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3)
-    assert code == 0 and document in text
+    assert code == 0 and stories[3] in text
