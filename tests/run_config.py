@@ -1,25 +1,13 @@
 """The YAML of a training run as a tree, for tests that change a part of it."""
 
-from __future__ import annotations
-
-from typing import Any
+import functools
+import operator
 
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32}
 GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
 
 
-def run_tree(
-    folder: Any,
-    stages: list[Any],
-    *,
-    steps: int,
-    length: int,
-    rows: int = 2,
-    accumulation: int = 1,
-    model: dict[str, Any] = GPT2,
-    interval: int = 1,
-    **parallelism: int,
-) -> dict[str, Any]:
+def run_tree(folder, stages, *, steps, length, rows=2, accumulation=1, model=GPT2, interval=1, **parallelism):
     """Stages are (name, first step, the fields of `dataset`, the other fields of `data`)."""
     return {
         "data_stages": [
@@ -37,3 +25,10 @@ def run_tree(
         "checkpoints": {"checkpoints_path": str(folder), "checkpoint_interval": interval},
         "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.01, "lr_warmup_steps": 5}},
     }
+
+
+def put(tree, changes):
+    """Change values in a tree by their paths, such as `data_stages.0.name`."""
+    for path, value in changes.items():
+        *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+        functools.reduce(operator.getitem, way, tree)[last] = value

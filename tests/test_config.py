@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+from run_config import put
 
 from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
@@ -44,11 +45,11 @@ def files(tmp_path):
 
 @pytest.fixture
 def load(files, tmp_path):
-    """Load the seeds' config after a change: a function on the parsed YAML, or a replacement of its text."""
+    """Load the seeds' config after changes: values by their paths."""
 
-    def load(change=lambda tree: None, text=SEEDS):
-        tree = YAML(typ="safe").load(text.format(**files))
-        change(tree)
+    def load(changes):
+        tree = YAML(typ="safe").load(SEEDS.format(**files))
+        put(tree, changes)
         path = tmp_path / "config.yaml"
         YAML().dump(tree, path)
         return load_config(path)
@@ -69,73 +70,53 @@ def test_the_three_forms_of_dataset_path_are_read(load, files, tmp_path):
     assert not config.data_stages[0].data.dataset.continues
     with pytest.raises(ValidationError, match="frozen"):
         config.tokens.train_steps = 3
-    near = put(("data_stages", 0, *DATASET[2:]), {"dataset_path": os.path.relpath(files["a"]), "order": "stateless"})
-    dataset = load(near).data_stages[0].data.dataset
+    near = {"dataset_path": os.path.relpath(files["a"]), "order": "stateless"}
+    dataset = load({"data_stages.0.data.dataset": near}).data_stages[0].data.dataset
     assert dataset.continues and dataset.dataset_path == {files["a"]: None}
 
 
-def put(path, value):
-    """A change of the parsed YAML: the value at a path such as ("tokens", "train_steps")."""
-
-    def change(tree):
-        for key in path[:-1]:
-            tree = tree[key]
-        tree[path[-1]] = value
-
-    return change
-
-
-STAGE = ("data_stages", 1)
-DATASET = (*STAGE, "data", "dataset")
+START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.dataset_path"
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ((*STAGE, "start_training_step"), 1, "data_stages[1].start_training_step: 1 is used twice"),
-        ((*STAGE, "start_training_step"), 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
-        (("data_stages", 0, "start_training_step"), 2, "data_stages: one stage must have start_training_step 1"),
-        ((*STAGE, "start_training_step"), "15", "start_training_step: should be a valid integer, got '15'"),
-        ((*STAGE, "name"), "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
-        ((*STAGE, "data", "num_loading_workes"), 1, "unknown key, did you mean 'num_loading_workers'?"),
-        ((*STAGE, "data", "seed"), 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
-        ((*DATASET, "dataset_path"), 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
-        ((*DATASET, "dataset_path"), {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
-        ((*DATASET, "dataset_path"), {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
-        ((*DATASET, "dataset_path"), ["a", "./a"], "dataset_path: a file may be named once, got ['a', './a']"),
-        ((*DATASET, "dataset_path"), "nowhere.npy", "data_stages[1].data.dataset.dataset_path: no token file at"),
-        ((*DATASET, "order"), "random", "dataset.order: should be 'nanotron' or 'stateless', got 'random'"),
-        (("tokens", "train_steps"), 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
-        (("tokens", "sequence_length"), 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
-        (("tokens", "sequence_length"), 200, "dataset_path: "),
-        (("tokens",), None, "tokens: should be a valid dictionary"),
-        (("parallelism", "tp"), 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
-        (("parallelism", "pp"), 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
-        (("model", "model_config", "vocab_size"), 299, "300 ids, model.model_config.vocab_size is only 299"),
-        (("model", "model_config", "model_type"), "lama", "model.model_config: of model_type 'lama': Unrecogn"),
-        (("model", "model_config", "model_type"), ["llama"], "model.model_config: of model_type ['llama']: "),
-        (("model", "model_config", "hiden_size"), 8, "model.model_config: hiden_size: unknown key, did you mean 'hid"),
-        (("model", "model_config", "hidden_size"), 0, "model.model_config: hidden_size: must be at least 1, got 0"),
-        (("model", "model_config", "vocab_size"), None, "model_config: "),
-        (("optimizer", "clip_grad"), float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
-        (("tokenizer",), {"tokenizer_name_or_path": "no/where"}, "tokenizer.tokenizer_name_or_path: no/where"),
+        (START, 1, "data_stages[1].start_training_step: 1 is used twice"),
+        (START, 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
+        ("data_stages.0.start_training_step", 2, "data_stages: one stage must have start_training_step 1"),
+        (START, "15", "start_training_step: should be a valid integer, got '15'"),
+        ("data_stages.1.name", "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
+        ("data_stages.1.data.seed", 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
+        (PATHS, 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
+        (PATHS, {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
+        (PATHS, {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
+        (PATHS, ["a", "./a"], "dataset_path: a file may be named once, got ['a', './a']"),
+        ("data_stages.1.data.dataset.order", "random", "order: should be 'nanotron' or 'stateless', got 'random'"),
+        ("tokens.train_steps", 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
+        ("tokens.sequence_length", 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
+        ("tokens.sequence_length", 200, "dataset_path: "),
+        ("parallelism.tp", 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
+        ("parallelism.pp", 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
+        ("model.model_config.vocab_size", 299, "300 ids, model.model_config.vocab_size is only 299"),
+        ("model.model_config.model_type", "lama", "model.model_config: of model_type 'lama': Unrecogn"),
+        ("model.model_config.model_type", ["llama"], "model.model_config: of model_type ['llama']: "),
+        ("model.model_config.hiden_size", 8, "model.model_config: hiden_size: unknown key, did you mean 'hid"),
+        ("model.model_config.hidden_size", 0, "model.model_config: hidden_size: must be at least 1, got 0"),
+        ("model.model_config.vocab_size", None, "model_config: "),
+        ("optimizer.clip_grad", float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
     with pytest.raises(ConfigError) as error:
-        load(put(path, value))
+        load({path: value})
     assert "config.yaml: " in str(error.value)
     assert message in str(error.value)
 
 
 def test_everything_that_is_wrong_is_reported_at_once(load):
-    def change(tree):
-        for path, value in ((("tokens", "train_steps"), "x"), (("general",), {"seed": 1.5}), (("zzz",), [1] * 10**4)):
-            put(path, value)(tree)
-        tree["model"].pop("model_config")
-
+    changes = {"tokens.train_steps": "x", "model": {}, "general": {"seed": 1.5}, "zzz": [1] * 10**4}
     with pytest.raises(ConfigError) as error:
-        load(change)
+        load(changes)
     found = [line.partition("config.yaml: ")[2] for line in str(error.value).split(";\n")]
     assert found == [
         "tokens.train_steps: should be a valid integer, got 'x'",
@@ -152,19 +133,19 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     size = tokenizer.get_vocab_size()
-    named = put(("tokenizer",), {"tokenizer_name_or_path": str(folder)})
+    named = {"tokenizer": {"tokenizer_name_or_path": str(folder)}}
     with pytest.raises(ConfigError, match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}"):
         load(named)
 
-    def change(tree):
-        named(tree)
-        tree["model"]["model_config"] |= {"vocab_size": size - 1, "max_position_embeddings": 4}
-
+    small = {"model.model_config.vocab_size": size - 1, "model.model_config.max_position_embeddings": 4}
     with pytest.raises(ConfigError) as error:
-        load(change)
+        load(named | small)
     only = f"ids, model.model_config.vocab_size is only {size - 1}"
     for what in (f"or_path: the tokenizer has {size} {only}", f"a_input_ids.npy has 300 {only}", "the model's 4 pos"):
         assert what in str(error.value)
+
+
+ALIASES = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
 
 
 @pytest.mark.parametrize(
@@ -177,11 +158,8 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
         ("name: " + 20_000 * "1" + "x", "config.yaml: "),  # quadratic for some regular expressions
         ("name: " + 5000 * "1", "4300 digits"),
         ("name: " + "[" * 3000, "nested more than 32 deep"),
-        (
-            "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 30)),
-            "more than 16 aliases",
-        ),
-        ("a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 9)), "tokens: is missing"),
+        ("\n".join(ALIASES), "more than 16 aliases"),
+        ("\n".join(ALIASES[:9]), "tokens: is missing"),
         ("a: 1\na: 2", 'line 2: found duplicate key "a"'),
         ("tokens: &a [*a]", "tokens: should be a valid dictionary"),
         ("a: " + "x" * 600_000, "more than 524,288 characters"),
