@@ -3,7 +3,6 @@
 import importlib
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from matplotlib.transforms import Bbox
 
 import figures
 from figures.draw import WIDTH
+from nanoset_ref.training import layout_of_rank
 
 DRAW = np.random.RandomState(0)
 NAMES = ["stories", "arithmetic", "programs"]
@@ -30,12 +30,7 @@ POINTERS = {"input_ids": "→ rank 0", "input_mask": "→ rank 0", "model": "lay
 POINTERS |= {"label_ids": "→ rank 3", "label_mask": "→ rank 3"}
 FIRST = POINTERS | {"input_ids": "int32 [4, 8]", "input_mask": "bool [4, 8]"}
 LAST = POINTERS | {"label_ids": "int32 [4, 8]", "label_mask": "bool [4, 8]"}
-LAYOUTS = [
-    SimpleNamespace(dp_rank=dp, pp_rank=pp, tp_rank=tp, dp_size=2, pp_size=2, tp_size=2)
-    for pp in range(2)
-    for dp in range(2)
-    for tp in range(2)
-]
+LAYOUTS = [layout_of_rank(rank, {"pp": 2, "dp": 2, "tp": 2}) for rank in range(8)]
 PACKED = [(" lantern" if k % 5 else "EOS", NAMES[k // 20]) for k in range(25)]
 TEXTS = {name: ["Nobody had seen the letter."] * 4 for name in NAMES}
 SOURCES = [k // 30 for k in range(90)]
@@ -102,12 +97,7 @@ PICTURES: dict[str, list[Any]] = {
     "streaming.mixtures": [dict.fromkeys(["no buffer", "all"], SOURCES), 8, "it does not mix", "no buffer|stories"],
     "streaming.handed_over": [HANDED_OVER, "two continue", "lost|row 2|then rank 1|position|two continue"],
     "streaming.encoders": [{f"K = {n}": [[True] * n + [False] * 8] * 4 for n in (1, 8)}, "once", "K = 8|worker 3"],
-    "chunks.forgetting": [
-        {"a": ([0] * 50 + [1] * 50, [[8, 8], [5, 7], [6, 5]])},
-        NAMES[:2],
-        8,
-        "training step|stories",
-    ],
+    "chunks.forgetting": [{"a": ([0] * 50 + [1] * 50, [[8, 8], [5, 7]])}, NAMES[:2], 8, "training step|stories"],
     "chunks.packing": [[["The", " lantern", "EOS"], ["Nora", " home", "."]], 4, "row 0|tail|lantern|home"],
     "chunks.lost_share": [[65, 4097], {"wrap": [0, 0.01], "cut": [0.9, 0.2]}, "stories", "4,097|cut|stories"],
     "chunks.mixture_over_time": [{"dealt": DRAW.randint(0, 3, 3300)}, NAMES, 128, "bars of 128 rows|stories"],

@@ -35,6 +35,7 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
 def python_that(folder: Path, name: str, line: str) -> str:
     """A stand-in for an interpreter, written in shell."""
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
     return str(path)
@@ -79,7 +80,6 @@ def test_the_first_python_that_will_do_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_installation_says_why_and_leaves_no_stamp(tmp_path: Path, log: str, words: str) -> None:
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
     line = f"case $* in *install*) echo '{log}' >.venv/pip.log; exit 1;; esac"
     python_that(tmp_path / ".venv" / "bin", "python", line)
     result = make(tmp_path, "lab")
@@ -89,7 +89,6 @@ def test_a_failed_installation_says_why_and_leaves_no_stamp(tmp_path: Path, log:
 
 
 def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / "notebooks").mkdir()
     python_that(tmp_path / ".venv" / "bin", "python", f'echo "$*" >> {tmp_path}/calls')
 
@@ -146,12 +145,8 @@ def test_every_peer_of_the_benchmarks_is_pinned() -> None:
 def test_every_import_is_declared() -> None:
     imported = {name.partition(".")[0] for module in MODULES for name in module.imports}
     extras = PROJECT["optional-dependencies"]
-    optional = [
-        line
-        for name in ("bucket", "gigatoken", "datatrove", "lab", "lightning", "megatron", "sentencepiece")
-        for line in extras[name]
-    ]
-    declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + optional}
+    optional = [extras[name] for name in "bucket gigatoken datatrove lab lightning megatron sentencepiece".split()]
+    declared = {canonicalize_name(Requirement(line).name) for line in sum(optional, PROJECT["dependencies"])}
     distributions = {"ruamel": "ruamel.yaml", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
     assert {name for name in third_party if canonicalize_name(distributions.get(name, name)) not in declared} == set()
