@@ -13,6 +13,7 @@ from nanoset_ref.training import Config, ConfigError, ParallelLayout, StagedLoad
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 S = 4
+ONE, TWO = ("one", 1, "a", {}), ("two", 11, "b", {})
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def oracle(config, firsts):
     return taken
 
 
-THREE = [("one", 1, "a", {}), ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b": 0.2}, {})]
+THREE = [ONE, ("two", 15, "ab", {}), ("three", 25, {"a": 0.8, "b": 0.2}, {})]
 
 
 def test_consumption_is_counted_per_stage_and_in_total(make):
@@ -113,30 +114,30 @@ def test_a_run_stopped_after_any_step_continues_exactly(make, order):
 
 
 def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
-    short = make([("one", 1, "a", {})], steps=10)
-    longer = make([("one", 1, "a", {}), ("two", 21, "b", {})])
+    short = make([ONE], steps=10)
+    longer = make([ONE, ("two", 21, "b", {})])
     whole, _ = run(longer, 30)
     for stop in (4, 10):
         before, state = run(short, stop)
         assert before + run(longer, 30 - stop, state)[0] == whole
     for stage in (("two", 12, "b", {}), ("two", 8, "ab", {"order": "stateless", "reuse": "restart"})):
-        before, state = run(make([("one", 1, "a", {}), stage]), 7)
+        before, state = run(make([ONE, stage]), 7)
         assert before + run(longer, 23, state)[0] == whole
 
 
 def test_what_has_been_done_cannot_be_changed(make):
-    _, state = run(make([("one", 1, "a", {}), ("two", 11, "b", {})]), 18)
+    _, state = run(make([ONE, TWO]), 18)
     for stages in (
-        [("one", 1, "a", {})],
-        [("one", 1, "a", {}), ("two", 12, "b", {})],
-        [("one", 1, "a", {}), ("2", 11, "b", {})],
-        [("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 18, "a", {})],
+        [ONE],
+        [ONE, ("two", 12, "b", {})],
+        [ONE, ("2", 11, "b", {})],
+        [ONE, TWO, ("three", 18, "a", {})],
     ):
         with pytest.raises(ConfigError, match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be"):
             run(make(stages), 0, state)
-    run(make([("one", 1, "a", {}), ("two", 11, "b", {}), ("three", 19, "a", {})]), 1, state)
+    run(make([ONE, TWO, ("three", 19, "a", {})]), 1, state)
     with pytest.raises(ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"):
-        run(make([("one", 1, "a", {}), ("two", 11, "b", {})], steps=17), 0, state)
+        run(make([ONE, TWO], steps=17), 0, state)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_stage_that_has_begun_or_is_continued_keeps_its_files(make, changed, s
 
 def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
     def stages(reuse):
-        return [("one", 1, "a", {}), ("two", 5, "b", {}), ("three", 9, "a", {"reuse": reuse})]
+        return [ONE, ("two", 5, "b", {}), ("three", 9, "a", {"reuse": reuse})]
 
     for reuse, first in (("continue", 8), ("restart", 0), (None, 0)):
         config = make(stages(reuse), steps=12)
@@ -168,9 +169,9 @@ def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
         assert whole == oracle(config, [0, 0, first])
 
 
-def samples_of(taken, name):
-    """The files that samples came from, and which of each: [(letter, sample)], of all steps of a stage."""
-    tokens = [token for stage, samples in taken if stage == name for token in samples]
+def samples_of(taken):
+    """The files that samples came from, and which of each: [(letter, sample)], of all steps."""
+    tokens = [token for _, samples in taken for token in samples]
     return [("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S) for token in tokens]
 
 
@@ -185,16 +186,13 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
     ]
     config = make(stages, steps=20, dp=2)
     whole, _ = run_with_stops(config, 20, (4, 6, 8, 11, 14, 18))
-    read = {"a": [], "b": []}
-    for stage in ("one", "two", "three", "four"):
-        for letter, sample in samples_of(whole, stage):
-            read[letter].append(sample)
-    assert len(read["a"]) + len(read["b"]) == 80
+    assert len(samples_of(whole)) == 80
     for letter, length in (("a", 30), ("b", 50)):
-        for begin in range(0, len(read[letter]), length):
-            part = read[letter][begin : begin + length]
+        read = [sample for file, sample in samples_of(whole) if file == letter]
+        for begin in range(0, len(read), length):
+            part = read[begin : begin + length]
             assert len(set(part)) == len(part)
-    share = sum(letter == "b" for letter, _ in samples_of(whole, "three"))
+    share = sum(letter == "b" for letter, _ in samples_of(whole[8:14]))
     assert abs(share - 18) <= 6  # 48 of a window of 64, and these are 24 of them
 
 
@@ -217,7 +215,7 @@ def test_an_order_that_is_not_its_own_cannot_be_continued(make):
     ):
         with pytest.raises(ConfigError, match=message):
             loaders_of(make([("one", 1, "a", first), ("two", 5, "ab", second)]))
-    loaders_of(make([("one", 1, "a", {}), ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
+    loaders_of(make([ONE, ("two", 5, "ab", {"order": "stateless", "reuse": "restart"})]))
 
 
 def test_the_loader_holds_the_resume_contract(make):
@@ -246,4 +244,4 @@ def test_the_loader_holds_the_resume_contract(make):
 )
 def test_what_is_no_state_is_named(make, state):
     with pytest.raises(ConfigError, match="this is no state of a StagedLoader"):
-        loaders_of(make([("one", 1, "a", {})]))[0].load_state_dict(state)
+        loaders_of(make([ONE]))[0].load_state_dict(state)
