@@ -22,7 +22,6 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("where --data nothing.npy --step 1", "no token file at nothing.npy"),
         ("where --data m.bin=1 --step 1", "give --num-samples"),
         ("where --data raw.npy=x --step 1", "no token file at raw.npy=x"),
-        ("where --data raw.npy --sequence-length 50 --step 1", "one sample of sequence_length=50"),
         ("where --data raw.npy --sequence-length 9 --dp-size 9 --step 1", "has no steps"),
         ("where --config raw.npy --data raw.npy --step 1", "either --config FILE.yaml, or --data"),
         ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
@@ -48,7 +47,6 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
-        ("when --data raw.npy --sequence-length 4 --document 0", "no manifest"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
     ],
 )
