@@ -18,18 +18,16 @@ from py_mini_racer import MiniRacer
 
 DOCUMENT = """
 class Element {
-  constructor(tag) { Object.assign(this, { tag, attributes: {}, children: [], listeners: {}, text: "", value: "" }); }
-  setAttribute(name, value) { this.attributes[name] = String(value); }
+  constructor(tag) { Object.assign(this, { tag, children: [], listeners: {}, textContent: "", value: "" }); }
+  setAttribute() {}
   append(...added) {
     for (const it of added) {
-      if (it instanceof Element) { it.parent = this; this.children.push(it); } else this.text += it;
+      if (it instanceof Element) { it.parent = this; this.children.push(it); } else this.textContent += it;
     }
   }
   replaceChildren(...added) { this.children = []; this.append(...added); }
   remove() { this.parent.children = this.parent.children.filter((it) => it !== this); }
   addEventListener(name, listener) { this.listeners[name] = listener; }
-  get textContent() { return this.text; }
-  set textContent(text) { this.text = String(text); }
   all(tag) { return this.children.flatMap((it) => [...(it.tag === tag ? [it] : []), ...it.all(tag)]); }
 }
 const root = new Element("figure");
@@ -41,9 +39,9 @@ const document = {
 };
 const controls = () => [...root.all("input"), ...root.all("select")];
 const boxes = () => root.all("g").filter((it) => it.children.length === 2 && it.children[0].tag === "rect");
-const seen = () => [root.all("p")[0].text, boxes().map((it) => it.children[1].text)];
+const seen = () => [root.all("p")[0].textContent, boxes().map((it) => String(it.children[1].textContent))];
 const move = (name, value) => {
-  const label = root.all("label").find((it) => it.text === name);
+  const label = root.all("label").find((it) => it.textContent === name);
   const input = [...label.all("input"), ...label.all("select")][0];
   input.value = String(value);
   input.listeners.input();

@@ -149,10 +149,8 @@ def work(words):
     files, truth = contents(folder, KINDS[name][0]), repr(KINDS[name][1](folder))
     virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (virtual + GIB, virtual + GIB))
-    opened, known = (
-        [],
-        (str(folder), str(other), sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "/proc", "/sys"),
-    )
+    known = (str(folder), str(other), sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "/proc", "/sys")
+    opened = []
     sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
     with open(log, "ab", 0) as file:
         for number in range(int(first), int(last)):
@@ -197,10 +195,13 @@ def nursery():
         yield nursery
 
 
-def log_of(nursery, name, count, inputs):
-    """A line for each of `count` damaged files: its number, what was done, and the verdict."""
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):
+    count = int(COUNT * KINDS[name][3] / sum(share for *_, share in KINDS.values()))
     whole, (folder, _, log) = contents(inputs[0]), inputs
-    log.write_text("")
+    log.write_text("")  # to have a line for each damaged file: its number, what was done, and the verdict
     while (done := len(log.read_text().splitlines())) < count:
         end = nursery.run(["test_damage:work", name, *inputs, done, count], folder, "none", seconds=7200)
         restore(whole)
@@ -209,15 +210,7 @@ def log_of(nursery, name, count, inputs):
             verdict = "hangs" if hangs else f"ends with {end.code}: {end.errors[-200:]!r}"
             with log.open("a") as file:
                 file.write(f"{len(log.read_text().splitlines())}\t?\t! {verdict}\n")
-    return [line.split("\t") for line in log.read_text().splitlines()]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", KINDS)
-def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):
-    count = int(COUNT * KINDS[name][3] / sum(share for *_, share in KINDS.values()))
-    found = log_of(nursery, name, count, inputs)
+    found = [line.split("\t") for line in log.read_text().splitlines()]
     outcomes = Counter("bad" if verdict[0] == "!" else verdict for _, _, verdict in found)
     sys.stdout.write(f"{name}: {len(found)} damaged files, {dict(outcomes)}\n")
     problems = {}
