@@ -11,6 +11,7 @@ import pytest
 from ranks import Ranks
 from ranks.tasks import train_run
 from ruamel.yaml import YAML
+from run_config import put
 from test_stages import run
 
 from nanoset_ref import Nanoset, open_tokens
@@ -49,12 +50,12 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def example(corpus, monkeypatch):
-    """An example as a Config, after a change of its tree."""
+    """An example as a Config, after changes: values by their paths."""
     monkeypatch.chdir(corpus)
 
-    def example(name, change=lambda tree: None):
+    def example(name, changes=None):
         tree = YAML(typ="safe").load(EXAMPLES[name].read_text(encoding="utf-8"))
-        change(tree)
+        put(tree, changes or {})
         (corpus / "config.yaml").write_text(json.dumps(tree))
         return load_config("config.yaml")
 
@@ -62,10 +63,11 @@ def example(corpus, monkeypatch):
 
 
 def ranks(dp, rows):
-    def change(tree):
-        tree["parallelism"]["dp"], tree["tokens"]["micro_batch_size"] = dp, rows
+    return {"parallelism.dp": dp, "tokens.micro_batch_size": rows}
 
-    return change
+
+def only(dataset):
+    return {"data_stages": [{"name": "only", "start_training_step": 1, "data": {"dataset": dataset}}]}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -98,10 +100,6 @@ def test_an_unknown_example_is_answered_with_the_names(capsys):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or_is_refused(example, name):
     """The samples of each step are those of the run that nobody stopped, also on other ranks; with other data none."""
-
-    def change(tree):
-        tree["data_stages"][0]["data"]["seed"] = 99
-
     config, other = example(name, ranks(2, 2)), example(name, ranks(4, 1))
     whole, end = run(config, 20)
     assert len({sample for _, samples in whole for sample in samples}) > 20
@@ -115,7 +113,7 @@ def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or
     if name == "chunks":  # whose order is that of the file
         state["stages"][0]["plan"]["files"][0]["checksum"] = "xxh3_128:0"
     with pytest.raises(PlanMismatch, match="seed: saved|files: saved|datasets: saved"):
-        run(example(name, change), 0, state)
+        run(example(name, {"data_stages.0.data.seed": 99}), 0, state)
 
 
 def rows_read(config, steps):
@@ -160,12 +158,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         {"dataset_path": f"{prefix}.bin"},
         {"dataset_path": str(tmp_path / "raw.npy"), "token_dtype": "int32"},
     ):
-
-        def change(tree, dataset=dataset):
-            tree["data_stages"] = tree["data_stages"][:1]
-            tree["data_stages"][0]["data"]["dataset"] = dataset
-
-        assert rows_read(example("tokens", change), 20) == expected
+        assert rows_read(example("tokens", only(dataset)), 20) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,10 +173,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ({"chunks": "nowhere"}, "dataset.chunks: "),
         ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
-        (
-            {"dataset_path": ["datasets/stories", "datasets/stories_input_ids.npy"]},
-            "dataset.dataset_path: no token file at",
-        ),
+        ({"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]}, "dataset.dataset_path: no token file at"),
         ({"dataset_path": "data"}, "/data holds no file '*.ds'"),
         ({"dataset_path": "datasets/stories", "order": "stateless"}, "folders of .ds files have Nanotron's order"),
     ],
@@ -191,37 +181,21 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
 def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, message):
     """A wrong number in another section hides nothing."""
 
-    def change(tree):
-        tree["data_stages"][1]["data"]["dataset"] = dataset
-        tree["tokenizer"]["tokenizer_name_or_path"] = "no/where"
-        tree["optimizer"]["clip_grad"] = -1
-
+    wrong = {"tokenizer.tokenizer_name_or_path": "no/where", "optimizer.clip_grad": -1}
     with pytest.raises(ConfigError) as error:
-        example("tokens", change)
+        example("tokens", {"data_stages.1.data.dataset": dataset, **wrong})
     assert f"data_stages[1].data.{message}" in str(error.value) or message in str(error.value)
     assert "optimizer.clip_grad: " in str(error.value) and "tokenizer_name_or_path: no/where" in str(error.value)
 
 
 def test_roads_that_cannot_fill_their_steps_are_refused(example):
-    def change(tree):
-        tree["tokens"]["train_steps"] = 600
-
     with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
-        example("chunks", change)
-
-    def without_weights(tree):
-        data = {"data_path": ["datasets/stories_text_document", "datasets/programs_text_document"], "split": "1,0,0"}
-        tree["data_stages"] = [{"name": "a", "start_training_step": 1, "data": {"dataset": data}}]
-        tree["tokens"]["train_steps"] = 2000
-
+        example("chunks", {"tokens.train_steps": 600})
+    unweighted = {"data_path": ["datasets/stories_text_document", "datasets/programs_text_document"], "split": "1,0,0"}
     with pytest.raises(ConfigError, match="the stage reads 8000 samples, its train split has 2"):
-        run(example("megatron", without_weights), 1)
-
-    def without_tokenizer(tree):
-        del tree["tokenizer"]
-
+        run(example("megatron", {**only(unweighted), "tokens.train_steps": 2000}), 1)
     with pytest.raises(ConfigError, match=r"data.dataset.text: text needs a tokenizer"):
-        example("text", without_tokenizer)
+        example("text", {"tokenizer": None})
 
 
 def test_a_config_made_in_python_takes_sections_as_they_are(example):
