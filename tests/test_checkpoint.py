@@ -131,7 +131,7 @@ def test_sharded_tensors_load_on_any_number_of_ranks(tmp_path):
         Ranks(size, save_or_load_sharded, (str(tmp_path / "run"),), tmp_path / "log").wait()
 
 
-def test_one_job_at_a_time(checkpoints, tmp_path, monkeypatch):
+def test_one_job_at_a_time(checkpoints, tmp_path):
     Ranks(1, hold_lock, (str(checkpoints.folder),), tmp_path / "log").wait()
     assert f"another job trains in {checkpoints.folder}" in (tmp_path / "log").read_text()
 

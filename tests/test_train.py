@@ -32,7 +32,6 @@ LLAMA = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "vocab_size": 300,
-    "tie_word_embeddings": False,
 }
 
 
@@ -76,10 +75,10 @@ class Runs:
             assert 0 <= line.pop("data_wait") <= 1
         return lines
 
-    def kill_when(self, ranks, name, condition, seconds=0.0):
-        """SIGKILL to all ranks `seconds` after condition(lines so far) holds; False if the run ended before."""
-        end = time.monotonic() + 60
-        while not condition(self.lines(name)):
+    def kill_after(self, goal, name, seconds=0.0, **options):
+        """Start a run, and SIGKILL all ranks `seconds` after it wrote `goal` lines; False if it ended before."""
+        ranks, end = self.start(name, **options), time.monotonic() + 60
+        while len(self.lines(name)) < goal:
             if all(process.exitcode == 0 for process in ranks.processes):
                 return False
             assert time.monotonic() < end and not any(p.exitcode for p in ranks.processes), ranks.log.read_text()
@@ -113,28 +112,15 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     assert whole[0]["samples"] == [[[k, digests[k]] for k in range(rank, 8, 2)] for rank in range(2)]
     moments = random.Random(7)
     for round_ in range(5):  # in both stages, whatever the machine's speed
-        ranks = runs.start("killed", dp=2)
-        goal = 4 * round_ + moments.randint(0, 4)
-        if not runs.kill_when(ranks, "killed", lambda lines, goal=goal: len(lines) >= goal, moments.uniform(0, 0.15)):
+        if not runs.kill_after(4 * round_ + moments.randint(0, 4), "killed", moments.uniform(0, 0.15), dp=2):
             break
         assert runs.lines("killed") == whole[: len(runs.lines("killed"))]
     assert runs.finish("killed", dp=2) == whole
 
 
-def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs, whole):
-    folder = runs.folder / "torn"
-    for _ in range(2):
-        ranks = runs.start("torn", dp=2)
-        runs.kill_when(ranks, "torn", lambda lines: any(folder.glob(".step-*.tmp/shard*")))
-        assert any(folder.glob(".step-*.tmp"))
-    assert runs.finish("torn", dp=2) == whole
-    assert not any(folder.glob(".step-*.tmp"))
-
-
 def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
     for dp, goal in ((4, 5), (1, 11)):
-        ranks = runs.start("elastic", dp=dp, accumulation=4 // dp)
-        assert runs.kill_when(ranks, "elastic", lambda lines, goal=goal: len(lines) >= goal)
+        assert runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)
     lines = runs.finish("elastic", dp=2)
     assert global_batches(lines) == global_batches(whole)
     assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [4] * 3 + [1] * 4 + [2] * 2
@@ -145,8 +131,7 @@ def test_three_ranks_resume_bit_for_bit_as_well(runs):
     """With DistributedDataParallel they do not: it adds up in another order after its first step."""
     options = {"steps": 9, "dp": 3, "accumulation": 1, "model": LLAMA}
     whole = runs.finish("three", **options)
-    ranks = runs.start("three again", **options)
-    assert runs.kill_when(ranks, "three again", lambda lines: len(lines) >= 4)
+    assert runs.kill_after(4, "three again", **options)
     assert runs.finish("three again", **options) == whole
 
 
@@ -154,20 +139,11 @@ def test_three_ranks_resume_bit_for_bit_as_well(runs):
 def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
     options = {"steps": 9, "interval": 4, "model": LLAMA}
     whole = runs.lines("one process") or runs.finish("one process", **options)
-    ranks = runs.start(cut, **options, **{cut: 2})
-    assert runs.kill_when(ranks, cut, lambda lines: len(lines) >= 5)
+    assert runs.kill_after(5, cut, **options, **{cut: 2})
     lines = runs.finish(cut, **options, **{cut: 2})
     assert global_batches(lines) == global_batches(whole)
     for name in ("loss", "gradient_norm"):
         assert [line[name] for line in lines] == pytest.approx([line[name] for line in whole], rel=1e-4)
-
-
-def torchrun(runs, name, **options):
-    """Start a run under torchrun; its agent."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
-    module = ["-m", "nanoset_ref.train", "--config", runs.config(name, **options), "--log-samples"]
-    with open(runs.folder / f"{name}.log", "wb") as log:
-        return subprocess.Popen([*start, *module], stdout=log, stderr=log)
 
 
 def ranks_of(name):
@@ -185,7 +161,10 @@ def ranks_of(name):
 @pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
 def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, name, steps):
     """At any moment: while the ranks import, and when they train."""
-    agent = torchrun(runs, name, dp=2)
+    words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train", "--log-samples"]
+    with open(runs.folder / f"{name}.log", "wb") as log:
+        command = [sys.executable, "-m", "torch.distributed.run", *words, "--config", runs.config(name, dp=2)]
+        agent = subprocess.Popen(command, stdout=log, stderr=log)
     while (len(runs.lines(name)) < steps or len(ranks_of(name)) < 2) and agent.poll() is None:
         time.sleep(0.01)
     agent.send_signal(signal.SIGKILL)
