@@ -12,11 +12,22 @@ from nanoset_ref import plain
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import ParallelLayout, layout_of_rank, start_world
+from nanoset_ref.training import layout_of_rank, start_world
 
 
-def test_no_dimension_is_one_process_and_wrong_layouts_are_refused():
-    assert layout_of_rank(0, {}) == ParallelLayout()
+@pytest.mark.parametrize("names", [("dp", "pp", "tp"), ("pp", "dp", "tp"), ("tp", "dp"), ("pp",), ()])
+def test_layout_of_rank_counts_as_a_mesh_does(names):
+    sizes = dict(zip(names, (2, 3, 4), strict=False))
+    mesh = np.arange(int(np.prod(list(sizes.values()), dtype=int))).reshape(tuple(sizes.values()))
+    for rank in mesh.ravel():
+        place = dict(zip(names, np.argwhere(mesh == rank)[0], strict=True))
+        layout = layout_of_rank(int(rank), sizes)
+        for name in ("dp", "pp", "tp"):
+            assert getattr(layout, f"{name}_rank") == place.get(name, 0)
+            assert getattr(layout, f"{name}_size") == sizes.get(name, 1)
+
+
+def test_wrong_layouts_are_refused():
     with pytest.raises(ValueError, match="index 4 is out of bounds"):
         layout_of_rank(4, {"dp": 4})
     with pytest.raises(ValueError, match=r"must be named .*'data'"):
@@ -26,7 +37,7 @@ def test_no_dimension_is_one_process_and_wrong_layouts_are_refused():
 
 
 def test_a_mesh_in_any_order_gives_the_layout(tmp_path):
-    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4, "dp": 1}, {"tp": 2, "pp": 1, "dp": 2}]
+    meshes = [{"dp": 2, "pp": 2}, {"pp": 2, "dp": 2}, {"tp": 4}, {"tp": 2, "pp": 1, "dp": 2}]
     Ranks(4, write_layouts, (str(tmp_path), meshes), tmp_path / "log").wait()
     for rank in range(4):
         layouts, refusals = json.loads((tmp_path / f"{rank}.json").read_text())
