@@ -154,8 +154,7 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         with open(temporary, mode.replace("w", "x"), **text) as file:
-            with contextlib.suppress(OSError):  # a filesystem without locks only loses the clean-up of leftovers
-                lock(file, wait=True)
+            lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # before it was locked, another writer took it for a leftover
             try:
@@ -192,14 +191,17 @@ def lock(file: IO[Any], *, wait: bool = False) -> bool:
     """Hold the exclusive lock of an open file until it is closed or its process ends, however it ends.
 
     Returns:
-        Whether the lock is held now; always True with `wait`.
+        Whether the lock is held now. With `wait` it is, unless the filesystem knows no locks: then leftovers stay, and
+        what one process was to do for all of them is done by each.
 
     Raises:
-        OSError: the filesystem knows no locks.
+        OSError: the filesystem knows no locks; never with `wait`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+    except OSError as error:
+        if not wait and not isinstance(error, BlockingIOError):
+            raise
         return False
     return True
 

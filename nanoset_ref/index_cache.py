@@ -81,8 +81,7 @@ def cached(
             turn = stack.enter_context(open(entry.with_name("index.lock"), "ab"))
         except OSError as error:
             raise OSError(f"cannot write the index cache {folder}: name another folder, or none ({error})") from error
-        with contextlib.suppress(OSError):  # a filesystem without locks
-            lock(turn, wait=True)
+        lock(turn, wait=True)
         if arrays := load():
             return arrays
         arrays = build()

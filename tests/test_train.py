@@ -118,6 +118,18 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     assert runs.finish("killed", dp=2) == whole
 
 
+def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(runs, whole):
+    torn = runs.folder / "torn"
+    for _ in range(2):
+        ranks = runs.start("torn", dp=2)
+        while not any(torn.glob(".step-*.tmp/shard*")):
+            assert not any(process.exitcode for process in ranks.processes), ranks.log.read_text()
+        ranks.kill()
+        assert any(torn.glob(".step-*.tmp"))
+    assert runs.finish("torn", dp=2) == whole
+    assert not any(torn.glob(".step-*.tmp"))
+
+
 def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
     for dp, goal in ((4, 5), (1, 11)):
         assert runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)

@@ -15,7 +15,6 @@ loss counts it. In a .bin/.idx pair EOS ids alone tell documents apart.
 Either takes 2 or 4 bytes per token instead of 5 to 6. Memory: some rows, and the numbers of bad lines.
 """
 
-import contextlib
 import json
 import re
 from array import array
@@ -220,8 +219,7 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     target.parent.mkdir(exist_ok=True)
     with open(target.with_suffix(".lock"), "w") as file:
-        with contextlib.suppress(OSError):  # without locks some write it twice, each completely
-            lock(file, wait=True)
+        lock(file, wait=True)  # without locks some write it twice, each completely
         is_new = target.exists() and target.stat().st_mtime_ns > path.stat().st_mtime_ns
         if not is_new or TokenFile(target).manifest is None:
             chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)

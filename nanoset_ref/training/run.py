@@ -47,6 +47,7 @@ class Run:
     def __init__(self, config: Config, world: World) -> None:
         make_deterministic()
         self.config, self.world = config, world
+        self.place = config.parallelism.model_dump() | {"device": world.device.type}
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
         parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
@@ -58,7 +59,7 @@ class Run:
             self.resume(*found)
 
     def resume(self, step: int, state: dict[str, Any]) -> None:
-        """Load a checkpoint. Random states fit only the numbers of ranks that saved them."""
+        """Load a checkpoint. Random states fit only the numbers of ranks, and the kind of device, that saved them."""
         model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
         if state["model"] != model:
             raise CheckpointError(
@@ -69,8 +70,7 @@ class Run:
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
             self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
-        same_ranks = state["parallelism"] == self.config.parallelism.model_dump()
-        random_state = self.random_state() if same_ranks else {}
+        random_state = self.random_state() if state["place"] == self.place else {}
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
             (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
@@ -83,7 +83,7 @@ class Run:
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
-            "parallelism": self.config.parallelism.model_dump(),
+            "place": self.place,
             "train_steps": self.config.tokens.train_steps,
         }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
