@@ -47,7 +47,7 @@ class Run:
     def __init__(self, config: Config, world: World) -> None:
         make_deterministic()
         self.config, self.world = config, world
-        self.place = config.parallelism.model_dump() | {"device": world.device.type}
+        self.place = {"parallelism": config.parallelism.model_dump(), "device": world.device.type}
         self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
         self.model = DistributedModel(config, world)
         parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
@@ -70,7 +70,8 @@ class Run:
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
             self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
-        random_state = self.random_state() if state["place"] == self.place else {}
+        same_place = {name: state.get(name) for name in self.place} == self.place
+        random_state = self.random_state() if same_place else {}
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
             (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
@@ -83,7 +84,7 @@ class Run:
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
-            "place": self.place,
+            **self.place,
             "train_steps": self.config.tokens.train_steps,
         }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
