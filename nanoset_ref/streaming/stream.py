@@ -27,7 +27,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,6 @@ from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_st
 from nanoset_ref.text import TextSource, open_text
 from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
 
-PROBE_DOCUMENTS = 64
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
 NOT_IN_PLAN = ("micro_batch_size", "backend")  # they change neither the ids nor their order
@@ -154,7 +153,7 @@ class TokenStream(Resumable):
             backend=self.options.backend,
             append_eod=self.options.append_eod,
             add_special_tokens=self.options.add_special_tokens,
-            probe=[document.text for document in islice(self.source.documents(), PROBE_DOCUMENTS)],
+            probe=self.source.beginning(),
         )
         if self.dp_rank == worker_and_workers()[0] == 0:
             encoder.warn_without_separator()
