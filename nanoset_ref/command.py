@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
 
-_over: list[bool] = []  # whether the command has ended
+_over = threading.Event()  # the command has ended
 
 
 class UsageError(Exception):
@@ -66,7 +67,7 @@ def run(
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = _run(function, words, prog, report, says, interrupted)
-        _over.append(True)
+        _over.set()
         return code
     except _Terminated:  # while another error was being reported, or since
         return 1
@@ -138,7 +139,7 @@ def _prepare(prog: str, says: int) -> None:
     """Logging, and SIGTERM as an orderly end."""
 
     def terminated(*_: Any) -> None:
-        if _over:  # and nothing is left to report
+        if _over.is_set():  # and nothing is left to report
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         why = " (torchrun ends all ranks when one dies, and reports which)" if under_torchrun() else ""
