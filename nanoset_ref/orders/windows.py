@@ -41,7 +41,7 @@ def locate(tree, epoch, key, items):
         tree: the sources' shares.
         epoch: items after which windows begin anew; the last window before may be short.
         key: uint64. A window's coins are derived from it and the number of the window's first item.
-        items: counted from 0; some hundreds, for which 100 bytes each are needed.
+        items: counted from 0; some hundreds at a time, as each takes about 160 bytes meanwhile.
     """
     sources, numbers = np.full_like(items, tree.root), items.copy()
     if tree.root < tree.sources:
