@@ -72,8 +72,9 @@ def walk(x, n, shape, key, back):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def permute_each(xs, ns, shapes, keys):
-    """`permute` for many, in half its time, as the compiler goes through a round for several at once. It does not where the
-    rounds of `walk` are a function for both.
+    """`permute` for many, in half its time, as the compiler goes through a round for several at once.
+
+    It does not where one function has the rounds of this and of `walk`.
 
     Args:
         xs, ns: int64 [n]. shapes: uint64 [2, n], their sides. keys: uint64 [n].
