@@ -27,15 +27,13 @@ def _keep_the_signal_handler():
 
 @pytest.fixture
 def run(capsys):
-    """Run a command in this process; returns what it prints, or, if it fails, its error."""
+    """Run a command in this process; returns what it prints or, if it is to fail, its error."""
 
-    def call(main, *arguments):
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
+    def call(main, *arguments, fails=False):
+        code = main([str(argument) for argument in arguments])
         output, errors = capsys.readouterr()
-        return output if code == 0 else errors + str(code)
+        assert (code > 0) == fails, errors
+        return errors if fails else output
 
     return call
 
@@ -89,7 +87,7 @@ def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
     run(preprocess_main, "--input", corpus[0], "--output-prefix", tmp_path / "own", *own)
     assert (tmp_path / "own_text_document.bin").read_bytes() == Path(f"{prefix}.bin").read_bytes()
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
-    said = run(preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer")
+    said = run(preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer", fails=True)
     assert f"{prefix}.idx exists and is left unchanged; --overwrite" in said
     assert run(preprocess_main, *arguments, "--overwrite").startswith(f"{prefix}: 200 documents, ")
 
@@ -97,7 +95,7 @@ def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
 def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     def fails(*options, input=corpus[0], type="HuggingFaceTokenizer"):
         where = ("--input", input, "--output-prefix", tmp_path / "out", "--tokenizer-type", type)
-        return run(preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options)
+        return run(preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options, fails=True)
 
     assert "invalid choice: 'BertWordPieceLowerCase'" in fails(type="BertWordPieceLowerCase")
     assert "columns" in fails("--json-key", "body")
@@ -113,25 +111,25 @@ def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
 def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path, write_corpus, run):
     one, two = write_corpus([[2, 3], [1]], "one"), write_corpus([[3]], "two")
 
-    def merge(*paths):
-        return run(nanoset_ref_main, "merge", *paths)
+    def merge(*paths, fails=False):
+        return run(nanoset_ref_main, "merge", *paths, fails=fails)
 
     assert "3 documents, 9 tokens (uint16)" in merge(one, f"{two}.bin", f"{two}.idx", tmp_path / "all.bin")
     merged = MMapIndexedDataset(tmp_path / "all")
     assert merged.sequence_lengths.tolist() == [2, 3, 1, 3]
     assert merged.document_indices.tolist() == [0, 2, 3, 4]
-    assert "all.idx exists and is left unchanged; --overwrite" in merge(one, two, tmp_path / "all.bin")
-    assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin")
+    assert "all.idx exists and is left unchanged; --overwrite" in merge(one, two, tmp_path / "all.bin", fails=True)
+    assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin", fails=True)
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
     one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
     common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
-    assert "no split has a single sample of 999 tokens" in run(index_main, "--data-path", one, *common, 999)
-    assert "less than 2147483648" in run(index_main, "--data-path", one, *common, 2**40)
+    assert "no split has a single sample of 999 tokens" in run(index_main, "--data-path", one, *common, 999, fails=True)
+    assert "less than 2147483648" in run(index_main, "--data-path", one, *common, 2**40, fails=True)
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
-    assert "weights need a number" in run(index_main, *where)
-    assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, 9, "none")
+    assert "weights need a number" in run(index_main, *where, fails=True)
+    assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, 9, "none", fails=True)
     built = run(index_main, *where, "--split-num-samples", 40, 9, 0)
     assert built.startswith("BlendedNanoset(train: 40 samples")
     before = sorted(cache.iterdir())
