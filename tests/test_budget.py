@@ -205,13 +205,13 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         sizes,
         0,
         {
-            "lines of core": 3_701,  # goal 2,600; 125 of them for reads past the page cache
-            "tokens of core": 38_010,  # goal 23,500
-            "lines of package": 8_432,  # goal 7,000
-            "tokens of package": 86_210,  # goal 65,000
+            "lines of core": 3_702,  # goal 2,600; 125 of them for reads past the page cache
+            "tokens of core": 38_013,  # goal 23,500
+            "lines of package": 8_433,  # goal 7,000
+            "tokens of package": 86_211,  # goal 65,000
             "tokens per 100 lines": 1_022,  # goal 800; what went were mostly the light lines: imports, signatures
             "lines of notebooks": 1_616,  # goal 1,500; 230 for figures that move, packing and the experiments
-            "lines of tests": 10_680,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
+            "lines of tests": 10_678,  # goal 9,000; 600 for figures that move, packing, buckets and experiments
         },
     ),
     "code lines of a file": (file_lines, 250, {"plain.py": 260}),
