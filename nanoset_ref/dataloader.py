@@ -219,11 +219,15 @@ def build_nanoset_dataloader(
     Raises:
         ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in padding; what
             ResumableBatchSampler refuses.
+        IndexError: a `tail` that fills the last batch from the beginning of the epoch, of an order whose ledger begins
+            after it.
     """
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail
     )
+    if tail != "drop":
+        dataset.origin(0)  # the last batch is filled from position 0 on: refuse now a plan that begins later
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # workers that are started draw a number, from here and not from the global state that a model draws from as well
