@@ -58,7 +58,14 @@ def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> No
     """Have some draws done by a process of their own, and by the next one what is left when it crashes."""
     words = ["--seed", str(options.seed), "--share-with-workers", str(options.share_with_workers)]
     while numbers:
-        command = [sys.executable, "-m", "benchmarks.combinations", *words, "--numbers", *map(str, numbers)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.combinations",
+            *words,
+            "--numbers",
+            *map(str, numbers),
+        ]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         lines = [line for line in ended.stdout.splitlines() if line.startswith('{"number"')]
         done = {json.loads(line)["number"] for line in lines}

@@ -188,12 +188,6 @@ REFUSALS = [
         "give eod_id",
     ),
     Refusal(
-        "context-parallel ranks have equal parts",
-        lambda draw: draw["sequence_length"] % draw["cp_size"] > 0,
-        (ValueError,),
-        "cp_size",
-    ),
-    Refusal(
         "who has no workers prefetches with none",
         lambda draw: draw["prefetch_factor"] is not None and 0 in (draw["workers"], draw["workers_after"]),
         (ValueError,),

@@ -19,9 +19,6 @@ DOCUMENTS = [
     [4] * 9 + [1, 17, 7, 0],
     [30, 12, 25, 3],
 ]
-READS = (
-    "dataset files dtype sequence_length order weights ledger skip length seed pad_id shuffle_buffer content".split()
-)
 
 
 class Reads(NamedTuple):
@@ -59,7 +56,7 @@ class Expected(NamedTuple):
 
 
 def reads_of(draw: Draw) -> Reads:
-    return Reads(**{name: draw.get(name, 0) for name in READS})
+    return Reads(**{name: draw.get(name, 0) for name in Reads._fields})
 
 
 def same_reads(one: Reads, other: Reads) -> bool:
@@ -252,7 +249,10 @@ def texts(content: int) -> list[str]:
 
 def streamed(reads: Reads, epoch: int = 0) -> Expected:
     """The rows of one epoch of a text, windows of `shuffle_buffer` rows shuffled."""
-    ids = np.array([int(word) for text in texts(reads.content) for word in [*text.split(), EOS]], dtype=np.int32)
+    ids = np.array(
+        [int(word) for text in texts(reads.content) for word in [*text.split(), EOS]],
+        dtype=np.int32,
+    )
     count = plain.count_samples(len(ids), reads.sequence_length)
     order: list[int] = []
     size = reads.shuffle_buffer or 1
