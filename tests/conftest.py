@@ -1,6 +1,9 @@
-"""Fixtures that every test may use: the golden vectors of the real systems, and the real text beside the checkout."""
+"""Fixtures that every test may use: the golden vectors of the real systems, and some real text."""
 
 import os
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,27 @@ settings.load_profile("patient")
 HERE = Path(__file__).parent
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of what this system or this Python does not have. Nothing is skipped."""
+    kept = [item for item in items if all(map(applies, item.iter_markers("only_on")))]
+    left_out = [item for item in items if item not in kept]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+
+
+def applies(only_on: pytest.Mark) -> bool:
+    """Whether a test with the mark `only_on(platform, below=(3, 14))` can be run here."""
+    return sys.platform == only_on.args[0] and sys.version_info < only_on.kwargs.get("below", (4,))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> Iterator[None]:
+    """Shells ignore SIGINT in what they start in the background, and so would all that a test starts and interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """What the real Nanotron, Megatron-Core, datatrove and the others return; golden/README.md says how to read it."""
@@ -22,9 +46,6 @@ def golden() -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
-    """tinyshakespeare, WikiText-2 and the GPT-2 tokenizer, where they lie beside the checkout."""
-    folder = HERE.parent.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the folder ../shared/data with real text is not beside this checkout")
-    return folder
+def real_text() -> Path:
+    """Three files of Shakespeare's, and GPT-2's tokenizer with its first merges; README.md there says more."""
+    return HERE / "real_text"

@@ -31,7 +31,6 @@ def shown(table: str) -> set[str]:
 
 def test_every_measurement_is_a_row(tmp_path: Path, monkeypatch, capsys) -> None:
     """Each is done once, in this process, for both trees."""
-    pytest.importorskip("gigatoken")
 
     @functools.cache
     def ask(folder: str, name: str) -> dict[str, float]:

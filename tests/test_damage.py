@@ -195,7 +195,7 @@ def nursery():
         yield nursery
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.only_on("linux")  # looks into /proc
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):

@@ -1,7 +1,6 @@
 """Rows read past the page cache: those of slices, in any process, and clear errors."""
 
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -15,7 +14,7 @@ from nanoset_ref.direct import BLOCK, DirectGatherer
 from nanoset_ref.gather import Gatherer
 from nanoset_ref.tokens import TokenFile
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no other system has these reads")
+pytestmark = pytest.mark.only_on("linux")  # no other system has these reads
 
 
 @pytest.fixture(scope="module")

@@ -108,9 +108,9 @@ def test_stretches_of_any_text_have_the_ids_of_the_whole(known, parts, gap, stre
         assert ids == whole(tokenizer, text), name
 
 
-def test_every_known_build_is_cut_and_the_real_gpt_2(known, real_data):
-    text = (real_data / "wikitext2-test.jsonl").read_text()[:60_000]
-    gpt_2 = load_tokenizer(real_data / "gpt2").backend_tokenizer
+def test_every_known_build_is_cut_and_the_real_gpt_2(known, real_text):
+    text = (real_text / "scenes.jsonl").read_text()[:60_000]
+    gpt_2 = load_tokenizer(real_text / "gpt2").backend_tokenizer
     for name, tokenizer in {**known, "gpt 2": gpt_2}.items():
         ids, number = in_stretches(tokenizer, text, 1_000)
         assert number > 45, name

@@ -87,9 +87,11 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, mon
     assert {path: (tmp_path / "b" / path).read_bytes() for path in written} == written
 
 
+@pytest.mark.only_on("linux", below=(3, 14))  # as ray
 @pytest.mark.filterwarnings("ignore")
 def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    from ray import cluster_utils
+
     copies = [str(tmp_path / f"{source}_input_ids.npy") for source in SOURCES]
     apart = Commands([["convert", str(corpus / Path(copy).name), copy] for copy in copies])
     together = Commands([["merge", *copies, str(tmp_path / "whole_input_ids.npy")]])

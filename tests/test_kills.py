@@ -149,7 +149,7 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
         yield "the next call leaves something else"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes that outlive their parent are looked for in groups")
+@pytest.mark.only_on("linux")  # processes that outlive their parent are looked for in groups
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     ("name", "replaces"), [*((name, False) for name in COMMANDS), *((name, True) for name in REPLACING)]

@@ -139,10 +139,9 @@ def processes_with(word):
     return [pid for pid in found if pid != os.getpid()]
 
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
+def wait_until(condition):
+    """It ends by pytest's own timeout where that never comes true."""
     while not condition():
-        assert time.monotonic() < end
         time.sleep(0.02)
 
 
@@ -184,7 +183,7 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(start, tmp_
         assert not [line for line in mapped if "/dev/shm/sem" in line and not line.endswith("(deleted)")]
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=20)
-    wait_until(lambda: not processes_with(word), 10)
+    wait_until(lambda: not processes_with(word))
     assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
     if number != signal.SIGKILL:
         assert errors.count("\n") == 2, "one line beside the one about the backend"
@@ -208,7 +207,7 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(sta
         os.kill(ranks[0], signal.SIGKILL)
         assert "error: " in process.communicate(timeout=60)[1]
     process.kill()
-    wait_until(lambda: not processes_with(word), 10)
+    wait_until(lambda: not processes_with(word))
     process, _ = start(f"--input {tmp_path}/small.jsonl", torchrun)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors

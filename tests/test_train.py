@@ -77,11 +77,11 @@ class Runs:
 
     def kill_after(self, goal, name, seconds=0.0, **options):
         """Start a run, and SIGKILL all ranks `seconds` after it wrote `goal` lines; False if it ended before."""
-        ranks, end = self.start(name, **options), time.monotonic() + 60
+        ranks = self.start(name, **options)
         while len(self.lines(name)) < goal:
             if all(process.exitcode == 0 for process in ranks.processes):
                 return False
-            assert time.monotonic() < end and not any(p.exitcode for p in ranks.processes), ranks.log.read_text()
+            assert not any(process.exitcode for process in ranks.processes), ranks.log.read_text()
             time.sleep(0.002)
         time.sleep(seconds)
         ranks.kill()
@@ -169,7 +169,7 @@ def ranks_of(name):
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.only_on("linux")  # looks into /proc
 @pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
 def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, name, steps):
     """At any moment: while the ranks import, and when they train."""
@@ -182,9 +182,7 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
     agent.send_signal(signal.SIGKILL)
     agent.wait()
     assert runs.lines(name) or not steps, (runs.folder / f"{name}.log").read_text()
-    end = time.monotonic() + 20
     while ranks_of(name):
-        assert time.monotonic() < end, (runs.folder / f"{name}.log").read_text()
         time.sleep(0.05)
     if steps:
         assert runs.finish(name, dp=2) == whole

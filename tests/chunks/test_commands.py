@@ -34,23 +34,23 @@ def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path,
     assert (tmp_path / "datasets/mixed.bin").stat().st_size == samples * 17 * 2
 
 
-def test_real_text_in_360_chunks_accounted_for_to_the_token(real_data, tmp_path):
-    for name, file in (("shakespeare", "shakespeare.jsonl"), ("wikitext2/test", "wikitext2-test.jsonl")):
+def test_real_text_in_36_chunks_accounted_for_to_the_token(real_text, tmp_path):
+    for name, file in (("speeches", "speeches.jsonl"), ("scenes/test", "scenes.jsonl")):
         (tmp_path / "in" / name).mkdir(parents=True)
-        (tmp_path / "in" / name / file).symlink_to(real_data / file)
-    config = TokenizeConfig(tokenizer=str(real_data / "gpt2"), concat_tokens=129, eos_text="<|endoftext|>")
+        (tmp_path / "in" / name / file).symlink_to(real_text / file)
+    config = TokenizeConfig(tokenizer=str(real_text / "gpt2"), concat_tokens=33, eos_text="<|endoftext|>")
     tokens = tokenize(tmp_path / "in", tmp_path / "tokens", config)
-    mixed = mix(tmp_path / "tokens", tmp_path / "mixed", list(tokens), 360, 100, shuffle=True)
+    mixed = mix(tmp_path / "tokens", tmp_path / "mixed", list(tokens), 36, 100, shuffle=True)
     assert all(found.ok for found in validate([tmp_path / "tokens", tmp_path / "mixed"]))
-    tokenizer = Tokenizer.from_file(str(real_data / "gpt2/tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(real_text / "gpt2/tokenizer.json"))
     for account, (name, manifest) in zip(mixed.conservation, tokens.items(), strict=True):
         [file] = (tmp_path / "in" / name).iterdir()
         texts = [json.loads(line)["text"] for line in file.read_text().splitlines()]
         num_tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts))
         of_subset = manifest.conservation[0]
         assert (of_subset.document_tokens, of_subset.separator_tokens) == (num_tokens, len(texts))
-        assert num_tokens + len(texts) == 129 * account.samples + of_subset.tail_tokens
-        assert account.train == account.samples - 100 - account.leftover == (account.samples - 100) // 360 * 360
+        assert num_tokens + len(texts) == 33 * account.samples + of_subset.tail_tokens
+        assert account.train == account.samples - 100 - account.leftover == (account.samples - 100) // 36 * 36
 
 
 def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsys):

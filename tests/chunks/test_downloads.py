@@ -1,7 +1,6 @@
 """Downloading, against a local server that breaks connections."""
 
 import socket
-import time
 
 import huggingface_hub
 import numpy as np
@@ -98,12 +97,10 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     (tmp_path / "out" / "b").mkdir(parents=True)  # what an earlier run has begun is no success
     with pytest.raises(DownloadError, match=f"a/b: cannot be fetched from {dead}"):
         download(repo="a/b", out_root=tmp_path / "out")
-    begun = time.monotonic()
     with pytest.raises(TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"):
         load_tokenizer("a/b")
     with pytest.raises(InputError, match=f"a/b: neither a file nor a folder, and {dead} cannot be reached"):
         open_text("a/b")
-    assert time.monotonic() - begun < 15
 
 
 def test_paths_follow_what_the_urls_share(tmp_path):

@@ -107,11 +107,10 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
 
 
 def python(folder, *words):
-    """Run `python -m` with the modules of a folder first, where SIGINT is not ignored, as shells have it behind."""
+    """Run `python -m` with the modules of a folder first."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
-    not_ignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, env=environment, preexec_fn=not_ignored, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -133,9 +132,5 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they put behind ignore it
-    try:
-        code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; no file is half written\n")

@@ -65,14 +65,14 @@ def encoded(monkeypatch):
     return seen
 
 
-def test_rows_equal_those_of_the_nanoset_on_real_text(real_data, tmp_path):
-    for name, workers in (("wikitext2-valid", 2), ("shakespeare", 0)):
-        source, file = real_data / f"{name}.jsonl", tmp_path / f"{name}_input_ids.npy"
-        preprocess(source, tmp_path / name, real_data / "gpt2", append_eod=True, progress=False)
-        expected = torch.tensor(rows_of(TokenFile(file).tokens.tolist(), 512))
-        assert len(expected) == Nanoset(file, None, 512, 1).dataset_lengths[0]
-        stream = TokenStream(source, real_data / "gpt2", 512, micro_batch_size=8)
-        whole = list(TokenStreamDataLoader(stream, DataCollatorForCLM(512, 0, 0, 0), num_workers=workers))
+def test_rows_equal_those_of_the_nanoset_on_real_text(real_text, tmp_path):
+    for name, workers in (("scenes", 2), ("speeches", 0)):
+        source, file = real_text / f"{name}.jsonl", tmp_path / f"{name}_input_ids.npy"
+        preprocess(source, tmp_path / name, real_text / "gpt2", append_eod=True, progress=False)
+        expected = torch.tensor(rows_of(TokenFile(file).tokens.tolist(), 128))
+        assert len(expected) == Nanoset(file, None, 128, 1).dataset_lengths[0]
+        stream = TokenStream(source, real_text / "gpt2", 128, micro_batch_size=8)
+        whole = list(TokenStreamDataLoader(stream, DataCollatorForCLM(128, 0, 0, 0), num_workers=workers))
         assert len(whole) == len(expected) // 8
         for name, rows in (("input_ids", expected[:, :-1]), ("label_ids", expected[:, 1:])):
             assert torch.equal(torch.cat([batch[name] for batch in whole]), rows[: len(whole) * 8])
