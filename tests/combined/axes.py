@@ -5,6 +5,7 @@ A draw is a dict of one value for each axis. The first value of an axis is its d
 
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "read_ahead": (0, 1, 2),
     "in_blocks": (True, False),
     # where it comes from
-    "direct": (None, "0", "1"),
+    "direct": (None, "0", "1") if sys.platform == "linux" else (None, "0"),
     "cache": (None, "roomy", "tight"),
     "foreign": (None, "file", "folder", "symlink"),
     # how it goes on
