@@ -105,7 +105,7 @@ class World:
         return int(agreed)
 
     def over_stages(self, value: torch.Tensor) -> float:
-        """The sum over the pipeline stages of the mean of each."""
+        """The sum over the pipeline stages of the mean of each over its data-parallel ranks."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size
