@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,15 +17,18 @@ import pytest
 import torch
 import xxhash
 from ranks import Ranks, free_port
-from ranks.tasks import train_run, write_gradients
+from ranks.tasks import train_run, train_with_small_files, write_gradients
 from run_config import GPT2, run_tree
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from nanoset_ref.cli import main as tool
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.train import main
+from nanoset_ref.training import CheckpointError, Checkpoints, DistributedModel, Run, load_config, start_world
 from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
 from nanoset_ref.training.metrics import continue_metrics, read_metrics
+from nanoset_ref.training.progress import Progress
 from nanoset_ref.training.run import learning_rate
 
 LLAMA = {
@@ -260,11 +265,112 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
         assert words in capsys.readouterr().err
 
 
+def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_complete(runs):
+    options = {"steps": 8, "interval": 100}
+    tree = json.loads(Path(runs.config("said", **options)).read_text())
+    config = runs.folder / "said.yaml"
+    config.write_text(json.dumps(tree | {"logging": {"iteration_step_info_interval": 3}}))
+    log = runs.folder / "said.log"
+    for _ in range(2):
+        Ranks(1, train_run, (["--config", str(config)],), log).wait()
+    losses = [f"{line['loss']:.4f}" for line in runs.lines("said")]
+    line = (
+        r"step (\d+) of 8 \((one|two)\): loss ([\d.]+), [\d,]+ tokens/s, waiting for data \d+\.\d%, \d+:\d\d:\d\d left"
+    )
+    assert re.findall(line, log.read_text()) == [
+        ("3", "one", losses[2]),
+        ("6", "one", losses[5]),
+        ("8", "two", losses[7]),
+    ]
+    complete = f"already complete: all 8 steps are done, see {runs.folder / 'said'}; more: raise tokens.train_steps"
+    assert log.read_text().count(complete) == 1 and log.read_text().endswith(f"{complete}\n")
+
+
+def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    for is_terminal, is_shown in ((True, True), (False, True), (True, False)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        with Progress(2, 4, 1, is_shown) as progress:
+            progress.update({"step": 3, "stage": "one", "loss": 5.25}, 1000, 0.5, 0.1)
+            progress.update({"step": 4, "stage": "one", "loss": None}, 1000, 0.5, 0.25)
+        bar, lines = capsys.readouterr().err, [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        said = [
+            "loss 5.2500, 2,000 tokens/s, waiting for data 20.0%",
+            "no loss, 2,000 tokens/s, waiting for data 50.0%",
+        ]
+        assert (said[1] in bar and "4/4" in bar) == (is_terminal and is_shown)
+        assert [line.split(", 0:00:")[0] for line in lines] == (
+            [f"step {3 + k} of 4 (one): {said[k]}" for k in range(2)] if is_shown and not is_terminal else []
+        )
+
+
+def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_steps_is_drawn(
+    runs, monkeypatch, caplog, capsys
+):
+    monkeypatch.setattr("nanoset_ref.training.model.DistributedModel.forward_backward", without_labels)
+    config = load_config(runs.config("no labels", steps=8))
+    run = Run(config, start_world())
+    run.train()
+    run.checkpoints.close()
+    run.world.close()
+    assert [line["loss"] for line in runs.lines("no labels")] == [None] * 8
+    said = [record.getMessage() for record in caplog.records if "has no loss" in record.getMessage()]
+    assert said == [f"step {k} has no loss: none of its labels counts, and its gradient is zero" for k in range(1, 9)]
+    log = runs.folder / "old.jsonl"
+    losses = ["NaN", 2.0, "null", 1.0, "NaN", "Infinity"]
+    log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses, 1)))
+    capsys.readouterr()
+    assert tool(["loss", str(log), "--lines", "3"]) == 0
+    assert [line.split()[1:5] for line in capsys.readouterr().out.splitlines()] == [
+        ["1", "to", "2", "2.0000"],
+        ["3", "to", "4", "1.0000"],
+        ["5", "to", "6", "none"],
+    ]
+
+
+def without_labels(model, batches, whole=DistributedModel.forward_backward):
+    """As if no label of the batches counted."""
+    masks = [batch | {"label_mask": torch.zeros_like(batch["label_mask"])} for batch in batches]
+    return whole(model, masks)
+
+
+@pytest.mark.parametrize("lacking", ["model", "data"])
+def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacking):
+    config = load_config(runs.config(f"without {lacking}", steps=8))
+    world = start_world()
+    checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
+    state = {"model": config.model.fields, "data": {}}
+    checkpoints.save(3, {"a": torch.zeros(1)}, {key: state[key] for key in state if key != lacking})
+    checkpoints.close()
+    with pytest.raises(CheckpointError, match="the checkpoint after step 3 in .* is not of a training run"):
+        Run(config, world)
+    world.close()
+
+
 def test_the_checkpoints_of_another_model_are_refused(runs, whole):
     ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
     assert 1 in ranks.wait_for_codes()
     assert "continue with that one, or take another checkpoints_path" in ranks.log.read_text()
     assert runs.lines("whole") == whole
+
+
+@pytest.mark.parametrize(
+    ("size", "interval", "needs"),
+    [(100_000, 3, r"the checkpoint needs 4\d\d,\d\d\d bytes"), (1500, 100, "each step adds a line to metrics.jsonl")],
+)
+def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(runs, size, interval, needs):
+    name = f"room for {size} bytes"
+    words = ["--config", runs.config(name, interval=interval), "--log-samples"]
+    ranks = Ranks(1, train_with_small_files, (words, size), runs.folder / f"{name}.log")
+    assert ranks.wait_for_codes() == [1]
+    said = ranks.log.read_text().splitlines()
+    folder = runs.folder / name
+    assert re.fullmatch(
+        rf".*error: {folder}: File too large: {needs}, [\d,]+ bytes are free on this disk; .*", said[-1]
+    )
+    assert not any("Traceback" in line for line in said)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "metrics.jsonl"]
 
 
 def test_the_learning_rate_is_a_function_of_the_step():

@@ -189,8 +189,7 @@ class Config(Section):
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
         """Who reads what from a position on, in this run's layout."""
-        start = {"consumed_train_samples": consumed_train_samples, "first_step": first_step}
-        return _schedule(self.tokens, self.parallelism, **start)
+        return _schedule(self.tokens, self.parallelism, consumed_train_samples, first_step)
 
     @property
     def global_batch_size(self) -> int:
@@ -198,12 +197,18 @@ class Config(Section):
         return self.schedule().global_batch_size
 
 
-def _schedule(tokens: TokensConfig, ranks: ParallelismConfig, **start: int) -> Schedule:
+def _schedule(
+    tokens: TokensConfig,
+    ranks: ParallelismConfig,
+    consumed_train_samples: int = 0,
+    first_step: int = 1,
+) -> Schedule:
     return Schedule(
         dp_size=ranks.dp,
         micro_batch_size=tokens.micro_batch_size,
         batch_accumulation_per_replica=tokens.batch_accumulation_per_replica,
-        **start,
+        consumed_train_samples=consumed_train_samples,
+        first_step=first_step,
     )
 
 

@@ -102,7 +102,7 @@ class DatasetConfig(Section):
             opened: what `tokens` gave.
             sequence_length: in tokens.
         """
-        read = []
+        read: list[Any] = []
         for (path, weight), file in zip(self.dataset_path.items(), opened, strict=True):
             if weight == 0:
                 continue

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -82,6 +83,12 @@ def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[l
     if loss is not None:
         found["loss"] = np.array(loss)
     np.savez(Path(folder, f"{dist.get_rank()}.npz"), **found)
+
+
+def train_with_small_files(words: list[str], size: int) -> int:
+    """Train where no file may become longer than `size` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return train.main(words)
 
 
 train_run = train.main
