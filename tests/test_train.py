@@ -243,6 +243,9 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
         assert runs.finish(name, dp=2) == whole
 
 
+INTERRUPTED = "error: interrupted; the same command goes on from the newest checkpoint, if there is one"
+
+
 def test_an_interrupted_run_says_so_in_one_line(runs):
     command = [sys.executable, "-m", "nanoset_ref.train", "--config", runs.config("interrupted", steps=10_000)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -251,7 +254,23 @@ def test_an_interrupted_run_says_so_in_one_line(runs):
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1].splitlines()
     assert process.returncode == 1 and "Traceback (most recent call last):" not in said
-    assert said[-1].endswith("error: interrupted; the same command goes on from the newest checkpoint, if there is one")
+    assert said[-1].endswith(INTERRUPTED)
+
+
+def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_traceback_of_torchrun(runs):
+    """torchrun raises in its own process when it has passed Ctrl-C on; no rank can stop that."""
+    words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train"]
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    command += ["--config", runs.config("interrupted ranks", steps=10_000, dp=2)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(runs.lines("interrupted ranks")) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    ours, _, torchruns = said.partition("Traceback (most recent call last):\n")
+    assert f"{INTERRUPTED} (a traceback after this line is of torchrun itself)" in ours.splitlines()[-1]
+    assert [line for line in ours.splitlines() if "error:" in line] == ours.splitlines()[-1:]
+    assert "Traceback" not in torchruns and "nanoset_ref" not in torchruns
 
 
 def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):

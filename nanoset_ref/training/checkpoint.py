@@ -5,7 +5,8 @@
 
 A checkpoint is written into a hidden folder, which is renamed when all is on the disk: a killed run leaves nothing that
 looks like one. A folder that a disk or a copy broke later is known by its checksums, and the one before it is taken.
-Nothing is deleted that this module did not write: a folder that holds another file stays, or is moved aside.
+Nothing is deleted that this module did not write: a folder with another file in it stays, or is
+moved aside.
 torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any other number of ranks can
 load them. The cost: the first process reads all files once for their checksums, when saving and when loading. No part
 of it is a pickle, as the metadata of torch's default format are.
@@ -85,7 +86,7 @@ class Checkpoints:
         1. the first process removes what killed jobs left and makes the hidden folder
         2. every process writes its pieces; of equal tensors one process writes one
         3. the first process adds the state with the checksums, and renames the folder
-        4. it reads the new checkpoint, and removes older ones beyond the newest `keep` that are valid
+        4. it reads the new checkpoint, and removes those before the newest `keep` valid ones
 
         Args:
             step: steps done.
@@ -93,13 +94,14 @@ class Checkpoints:
             state: JSON-serialisable; that of the first process is written.
 
         Raises:
-            OSError: it cannot be written; of a full disk it says how many bytes are needed and free. What was written
-                is removed.
+            OSError: it cannot be written; if the disk is full, the error says how many bytes are
+                needed and free. The half-written folder is removed.
         """
         target = self._path(step)
         temporary = _hidden(target)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        with named_where_full(self.folder, f"the checkpoint needs {size:,} bytes"), contextlib.ExitStack() as stack:
+        needs = f"the checkpoint needs {size:,} bytes"
+        with named_where_full(self.folder, needs), contextlib.ExitStack() as stack:
             # 1.
             if self.world.is_first:
                 for leftover in self.folder.glob(f".{NAME}.tmp"):
@@ -122,16 +124,18 @@ class Checkpoints:
             self.world.agree()
 
     def _prune(self) -> None:
-        """Remove this run's checkpoints before the newest `keep` valid ones; broken ones and all else stay."""
+        """Remove this run's checkpoints before the newest `keep` valid ones, and nothing else."""
         if self.keep is None:
             return
         kept = list(itertools.islice(self._newest_first(), self.keep))
         if len(kept) < self.keep:
             return
         for path in self._folders():
-            if path < kept[-1] and _is_ours(path) and state_problem(path) is None and _model(path) == _model(kept[0]):
+            if path >= kept[-1] or not _is_ours(path) or state_problem(path) is not None:
+                continue
+            if _model(path) == _model(kept[0]):
                 hidden = _hidden(path)
-                os.replace(path, hidden)  # a kill from here on leaves nothing that looks like a checkpoint
+                os.replace(path, hidden)  # a killed removal leaves nothing that looks like a checkpoint
                 shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int, Content] | None:
@@ -229,7 +233,7 @@ def _model(path: Path) -> Any:
 
 @contextlib.contextmanager
 def named_where_full(folder: Path, needs: str) -> Iterator[None]:
-    """Make an error of a full disk name the folder, what it `needs`, and how many bytes are free."""
+    """Make the error of a full disk name the folder, what `needs` room, and the free bytes."""
     try:
         yield
     except OSError as error:

@@ -126,7 +126,8 @@ class CheckpointsConfig(Section):
         checkpoints_path: the run's folder, which all ranks must see; the newest valid checkpoint in it is continued.
         checkpoint_interval: steps from one checkpoint to the next; the last step of the run, and of each chunk, is
             saved in any case.
-        keep_checkpoints: how many of the newest valid ones stay when a new one is complete; null: all.
+        keep_checkpoints: how many of the newest valid ones stay when a new one is complete;
+            null: all. Each is read once to know that it is valid.
     """
 
     checkpoints_path: str
@@ -151,7 +152,7 @@ class OptimizerConfig(Section):
 
 
 class LoggingConfig(Section):
-    """iteration_step_info_interval: steps from one line of progress to the next, where no terminal shows a bar."""
+    """iteration_step_info_interval: steps from one line of progress to the next; a terminal has a bar."""
 
     iteration_step_info_interval: Count = 10
 
@@ -283,7 +284,7 @@ def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[
 
 
 def _batch_problems(place: str, samples: int, right: dict[str, Any]) -> Iterator[str]:
-    """Whether a stage has fewer samples than one global batch, which would hold some of them twice."""
+    """Whether a stage has fewer samples than a global batch, which would then hold some twice."""
     schedule = _schedule(right["tokens"], right["parallelism"])
     if samples < schedule.global_batch_size:
         yield (
@@ -323,7 +324,5 @@ def _warn_of_stages_not_reached(config: Config) -> None:
     steps = config.tokens.train_steps
     for stage in config.data_stages:
         if stage.start_training_step > steps:
-            start = stage.start_training_step
-            logger.warning(
-                "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d", stage.name, start, steps
-            )
+            said = "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d"
+            logger.warning(said, stage.name, stage.start_training_step, steps)

@@ -96,7 +96,7 @@ class DatasetConfig(Section):
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
     def samples(self, opened: list[Tokens], sequence_length: int) -> int:
-        """How many samples a run reads in an epoch: of each file whose weight is not 0, of folders of all their files.
+        """Samples in one epoch of all files whose weight is not 0; of folders, of all their files.
 
         Args:
             opened: what `tokens` gave.

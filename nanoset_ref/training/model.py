@@ -105,20 +105,20 @@ class DistributedModel:
             )
 
     def forward_backward(self, batches: list[Batch]) -> float | None:
-        """Gradients of the loss of the global batch: the sum over its counted labels, divided by their number.
+        """Gradients of the loss of the global batch, the mean over all labels that count in it.
 
-        1. all processes learn how many labels count
-        2. each micro-batch gives the sum over its labels, divided by the number that a data-parallel rank has on
-           average: `fully_shard` takes the mean over these ranks, which makes the quotient that of the global batch
-        3. the gradients of the micro-batches are added up, and reduced with the last of them
+        1. all processes learn how many labels count, as the mean of the data-parallel ranks
+        2. the loss of a micro-batch is the sum over its labels, divided by that mean
+        3. the gradients of the micro-batches are added up; `fully_shard` takes their mean over the
+           data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count
 
         Args:
             batches: the micro-batches of this rank, as the collator makes them: input_ids on the first pipeline rank,
                 label_ids and label_mask on the last, pointers elsewhere.
 
         Returns:
-            The loss of the global batch, the same in all processes. None if none of its labels counts; then all
-            gradients are zero.
+            The loss of the global batch, the same in all processes. None if none of its labels
+            counts; then all gradients are zero.
         """
         batches = [to_device(batch, self.world.device) for batch in batches]
         inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
@@ -127,7 +127,8 @@ class DistributedModel:
             labels = [batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED) for batch in batches]
         # 1.
         counted = sum(int((target != IGNORED).sum()) for target in labels)
-        per_rank = self.world.over_stages(torch.tensor(counted, dtype=torch.float64, device=self.world.device))
+        here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
+        per_rank = self.world.over_stages(here)
         self.divisor = per_rank if per_rank > 0 else NO_LABELS
         # 2. and 3.
         losses: list[Tensor] = []
@@ -144,6 +145,7 @@ class DistributedModel:
         return loss if per_rank > 0 else None
 
     def _share_of_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Of a micro-batch; the schedule of the pipeline calls it, too."""
         return token_losses(logits, labels) / self.divisor
 
     def clip_gradients(self, largest: float | None) -> float:
@@ -172,6 +174,11 @@ def _build(config: Config) -> Any:
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Summed cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
+    """Summed cross entropy, float32 [].
+
+    Args:
+        logits: floats [B, S, V].
+        labels: int64 [B, S], IGNORED where no loss is wanted.
+    """
     flat = logits.flatten(0, 1).float()
     return nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -1,11 +1,10 @@
-"""What a run says while it trains: on a terminal a bar, in a log or a pipe a line every few steps."""
+"""What a run says while it trains: a bar on a terminal, a line every few steps in a log or a pipe."""
 
 from __future__ import annotations
 
 import datetime
 import logging
 import time
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
@@ -15,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """A bar, where standard error is a terminal; else a line every `interval` steps and after the last one.
+    """A bar, where standard error is a terminal; else a line every `interval` steps and after the last.
 
-    Both say the loss of the step, and of the steps since the last line the tokens per second and the share of the time
-    that was spent waiting for data, checkpoints not counted; the time left counts them.
+    Both say the loss of the step; the tokens per second, and the share of the time that was spent
+    waiting for data, of the steps since the last line, without checkpoints; and the time left, with them.
 
     Args:
         done: steps done before.
@@ -40,10 +39,8 @@ class Progress:
         self._redirected.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._redirected.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._redirected.__exit__(*error)
         self.bar.close()
 
     def _start_window(self) -> None:
@@ -63,13 +60,14 @@ class Progress:
         self.waited += waited
         step, loss = line["step"], line["loss"]
         said = "no loss" if loss is None else f"loss {loss:.4f}"
-        said += f", {self.tokens / self.seconds:,.0f} tokens/s, waiting for data {self.waited / self.seconds:.1%}"
+        said += f", {self.tokens / self.seconds:,.0f} tokens/s"
+        said += f", waiting for data {self.waited / self.seconds:.1%}"
         self.bar.set_postfix_str(f"{line['stage']}: {said}", refresh=False)
         self.bar.update()
         if step % self.interval and step != self.last:
             return
         if self.writes_lines:
             left = (time.perf_counter() - self.began) / (step - self.first) * (self.last - step)
-            time_left = datetime.timedelta(seconds=round(left))
-            logger.info("step %d of %d (%s): %s, %s left", step, self.last, line["stage"], said, time_left)
+            said += f", {datetime.timedelta(seconds=round(left))} left"
+            logger.info("step %d of %d (%s): %s", step, self.last, line["stage"], said)
         self._start_window()

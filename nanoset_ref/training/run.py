@@ -64,14 +64,14 @@ class Run:
         folder = self.checkpoints.folder
         if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
             raise CheckpointError(
-                f"the checkpoint after step {step} in {folder} is not of a training run: its state has no model or no "
-                "data; take another checkpoints_path"
+                f"the checkpoint after step {step} in {folder} is not of a training run: its state has "
+                "no model or no data; take another checkpoints_path"
             )
         model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
         if state["model"] != model:
             raise CheckpointError(
-                f"the checkpoints in {folder} are of the model {state['model']}, the config has {model}: continue with "
-                "that one, or take another checkpoints_path"
+                f"the checkpoints in {folder} are of the model {state['model']}, the config has "
+                f"{model}: continue with that one, or take another checkpoints_path"
             )
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
@@ -127,7 +127,8 @@ class Run:
         done, last = self.loader.step, self.config.tokens.train_steps
         folder, interval = self.checkpoints.folder, self.config.checkpoints.checkpoint_interval
         if done == last:
-            logger.info("already complete: all %d steps are done, see %s; more: raise tokens.train_steps", last, folder)
+            said = "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
+            logger.info(said, last, folder)
             return
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
         stages = self.loader.stages
@@ -135,7 +136,7 @@ class Run:
         with (
             named_where_full(folder, "each step adds a line to metrics.jsonl"),
             self._metrics(done) as metrics,
-            Progress(done, last, self.config.logging.iteration_step_info_interval, self.world.is_first) as progress,
+            self._progress(done) as progress,
         ):
             began = time.perf_counter()
             for step in self.loader:
@@ -156,17 +157,23 @@ class Run:
             return continue_metrics(self.checkpoints.folder / "metrics.jsonl", done)
         return open(os.devnull, "w")
 
-    def optimize(self, step: Step) -> dict[str, Any]:
-        """One step of the optimizer; loss over the global batch, norm of its gradient and learning rate.
+    def _progress(self, done: int) -> Progress:
+        interval = self.config.logging.iteration_step_info_interval
+        return Progress(done, self.config.tokens.train_steps, interval, self.world.is_first)
 
-        Where no label of the batch counts, the loss is None and the gradient zero; the optimizer takes its step.
+    def optimize(self, step: Step) -> dict[str, Any]:
+        """One step of the optimizer; loss of the global batch, norm of its gradient and learning rate.
+
+        Where no label of the batch counts, the loss is None and the gradient zero; the optimizer
+        takes its step all the same.
         """
         rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)
         if loss is None:
-            logger.warning("step %d has no loss: none of its labels counts, and its gradient is zero", step.number)
+            said = "step %d has no loss: none of its labels counts, and its gradient is zero"
+            logger.warning(said, step.number)
         norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -144,7 +144,7 @@ def stages_of(config: Config) -> list[Stage]:
 
 
 def _stretches(config: Config) -> Iterator[tuple[str, DataConfig, range]]:
-    """What is read in which steps: of chunks, the whole steps of each, up to the last of their stage.
+    """What is read in which steps; of chunks, the whole steps of each.
 
     Stages that begin after the last step are left out.
     """
