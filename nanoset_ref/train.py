@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoset_ref import command
+from nanoset_ref.launcher import under_torchrun
 
 EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
 
@@ -59,6 +60,8 @@ def train(*, config: str | None = None, example: str | None = None, log_samples:
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
     left = "the same command goes on from the newest checkpoint, if there is one"
+    if under_torchrun():
+        left += " (a traceback after this line is of torchrun itself)"
     return command.run(train, arguments, prog, says=logging.INFO, interrupted=left)
 
 

@@ -59,6 +59,8 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: name_file(path, "../step-00000005/state.json"), "state.json is not a file of this folder"),
         (lambda path: os.mkfifo(path / "pipe") or name_file(path, "pipe"), "pipe is not a file of this folder"),
         (lambda path: change_state(path, files=["a"]), "AttributeError"),
+        *((lambda path, key=key: drop_from_state(path, key), f"lacks '{key}'") for key in ("step", "files", "state")),
+        (lambda path: change_state(path, step=5), "is the state after step 5, not 10"),
         (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
         (lambda path: next(path.glob("*.safetensors")).unlink(), "is not a file of this folder"),
         (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has changed: another size"),
@@ -79,6 +81,12 @@ def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(checkpo
 
 def count_on(path):
     path.write_text(path.read_text().replace('"n": 10', '"n": 11'))
+
+
+def drop_from_state(path, *keys):
+    """State.json without these keys, and with a right checksum."""
+    content = {key: value for key, value in read_state(path).items() if key not in (*keys, "checksum")}
+    (path / STATE).write_text(json.dumps(content | {"checksum": digest(content)}))
 
 
 def change_state(path, **changes):
@@ -106,6 +114,58 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(checkpoints):
     assert checkpoints.newest()[0] == 5
     checkpoints.save(6, tensors(), {})
     assert not left.exists()
+
+
+def saved(checkpoints):
+    """The names that lie in the folder, without its lock."""
+    return sorted(path.name for path in checkpoints.folder.iterdir() if path.name != ".lock")
+
+
+def test_the_newest_valid_checkpoints_are_kept_and_older_ones_removed(checkpoints):
+    for step in (1, 2, 3):
+        checkpoints.save(step, tensors(), {})
+    checkpoints.keep = 2
+    for step, left in ((4, ["3", "4"]), (5, ["4", "5"])):
+        checkpoints.save(step, tensors(), {})
+        assert saved(checkpoints) == [f"step-0000000{name}" for name in left]
+    flip_a_bit(next((checkpoints.folder / "step-00000004").glob("*.safetensors")))
+    again = Checkpoints(checkpoints.folder.parent / "again", checkpoints.world, keep=2)
+    for name in saved(checkpoints):
+        shutil.copytree(checkpoints.folder / name, again.folder / name)
+    again.save(6, tensors(), {})
+    again.save(7, tensors(), {})
+    assert saved(again) == [f"step-0000000{name}" for name in "67"]
+    again.close()
+
+
+def test_a_broken_checkpoint_is_not_counted_among_those_that_are_kept(checkpoints):
+    for step in (1, 2, 3):
+        checkpoints.save(step, tensors(), {})
+    flip_a_bit(next((checkpoints.folder / "step-00000003").glob("*.safetensors")))
+    checkpoints.keep = 2
+    checkpoints.save(4, tensors(), {})
+    assert saved(checkpoints) == ["step-00000002", "step-00000003", "step-00000004"]
+
+
+def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(checkpoints, tmp_path):
+    for step in (1, 2, 3, 5, 8):
+        checkpoints.save(step, tensors(), {"model": "another" if step == 2 else "this"})
+    (checkpoints.folder / "step-00000001/notes.txt").write_text("mine")
+    os.replace(checkpoints.folder / "step-00000003", tmp_path / "moved")
+    (checkpoints.folder / "step-00000003").symlink_to(tmp_path / "moved")
+    (checkpoints.folder / "step-00000004").write_text("mine")
+    (checkpoints.folder / "step-00000006").mkdir()
+    (checkpoints.folder / ".step-00000007.tmp").mkdir()
+    (checkpoints.folder / ".step-00000007.tmp/notes.txt").write_text("mine")
+    (checkpoints.folder / "step-00000009").write_text("mine")
+    before = saved(checkpoints)
+    checkpoints.keep = 1
+    checkpoints.save(9, tensors(), {"model": "this"})
+    gone = {*before} - {*saved(checkpoints)}
+    assert gone == {"step-00000005", "step-00000008", ".step-00000007.tmp"}
+    assert checkpoints.newest()[0] == 9
+    aside = [path / "notes.txt" if path.is_dir() else path for path in checkpoints.folder.glob("*.aside")]
+    assert [path.read_text() for path in aside] == ["mine", "mine"]
 
 
 def test_another_model_is_refused(checkpoints):

@@ -10,7 +10,7 @@ from run_config import put
 
 from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.training import ConfigError, load_config
+from nanoset_ref.training import ConfigError, load_config, stages_of
 
 SEEDS = """
 data_stages:
@@ -38,7 +38,7 @@ def files(tmp_path):
     for name in "ab":
         paths[name] = str(tmp_path / f"{name}_input_ids.npy")
         with TokenFileWriter(paths[name], dtype="uint16", vocab_size=300) as writer:
-            writer.write_document(np.arange(100))
+            writer.write_document(np.arange(200))
     return paths
 
 
@@ -81,7 +81,6 @@ START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.
     ("path", "value", "message"),
     [
         (START, 1, "data_stages[1].start_training_step: 1 is used twice"),
-        (START, 31, "data_stages[1].start_training_step: 31 never comes, tokens.train_steps"),
         ("data_stages.0.start_training_step", 2, "data_stages: one stage must have start_training_step 1"),
         (START, "15", "start_training_step: should be a valid integer, got '15'"),
         ("data_stages.1.name", "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
@@ -110,6 +109,27 @@ def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
         load({path: value})
     assert "config.yaml: " in str(error.value)
     assert message in str(error.value)
+
+
+def test_a_trial_that_ends_before_later_stages_says_which_are_not_reached(load, caplog):
+    config = load({"tokens.train_steps": 15})
+    assert [(stage.name[:6], stage.steps) for stage in stages_of(config)] == [
+        ("Genera", range(1, 15)),
+        ("Second", range(15, 16)),
+    ]
+    unreached = "the stage 'Third purpose training (Blended dataset)' is not reached: it begins at step 25, tokens."
+    assert [record.getMessage()[: len(unreached)] for record in caplog.records] == [unreached]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_stage_with_fewer_samples_than_a_global_batch_is_refused(load):
+    """Of 200 tokens there are 24 samples of 8."""
+    load({"tokens.batch_accumulation_per_replica": 6})
+    with pytest.raises(ConfigError) as error:
+        load({"tokens.batch_accumulation_per_replica": 7})
+    numbers = "holds 24 samples, fewer than a global batch of 28 (parallelism.dp 2 x micro_batch_size 2 x batch_acc"
+    said = str(error.value).splitlines()
+    assert len(said) == 1 and f"data_stages[0].data.dataset.dataset_path: {numbers}" in said[0]
 
 
 def test_everything_that_is_wrong_is_reported_at_once(load):

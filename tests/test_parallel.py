@@ -12,7 +12,7 @@ from nanoset_ref import plain
 from nanoset_ref.collator import TensorPointer
 from nanoset_ref.dataloader import EmptyInfiniteDataset, build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import layout_of_rank, start_world
+from nanoset_ref.training import ParallelLayout, layout_of_rank, start_world
 
 
 @pytest.mark.parametrize("names", [("dp", "pp", "tp"), ("pp", "dp", "tp"), ("tp", "dp"), ("pp",), ()])
@@ -34,6 +34,22 @@ def test_wrong_layouts_are_refused():
         layout_of_rank(0, {"data": 4})
     with pytest.raises(ValueError, match=r"are 4 processes, but 1 were started: torchrun --nproc-per-node 4"):
         start_world(dp=2, pp=2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dp_rank": 2, "dp_size": 2}, "dp_rank must be an integer from 0 to dp_size - 1 = 1, got 2"),
+        ({"pp_rank": -1}, "pp_rank must be an integer from 0 to pp_size - 1 = 0, got -1"),
+        ({"dp_size": 0}, "dp_size must be an integer of at least 1, got 0"),
+        ({"tp_size": 2.0}, "tp_size must be an integer of at least 1, got 2.0"),
+        ({"tp_size": 2, "tp_rank": True}, "tp_rank must be an integer from 0 to tp_size - 1 = 1, got True"),
+    ],
+)
+def test_a_rank_is_below_its_size_and_both_are_integers(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ParallelLayout(**wrong)
+    ParallelLayout(dp_rank=np.int64(1), dp_size=np.int64(2))
 
 
 def test_a_mesh_in_any_order_gives_the_layout(tmp_path):

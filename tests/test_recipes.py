@@ -20,6 +20,11 @@ def test_every_recipe_has_a_script() -> None:
     assert sorted(titles) == sorted(re.search(r'recipe\("(.*)"\)', path.read_text())[1] for path in SCRIPTS)
 
 
+def firsts(dataset: Nanoset, positions: np.ndarray) -> list[list[int]]:
+    """The first token of each sample."""
+    return [[int(dataset[k]["input_ids"][0]) for k in row] for row in positions]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: Path) -> None:
     np.arange(20_000, dtype=np.uint16).tofile(tmp_path / "a_input_ids.npy")
@@ -30,7 +35,9 @@ def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: 
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
-        positions = schedule.rows(0, rank, 18)
-        assert seen["whole"][0] == [[int(dataset[k]["input_ids"][0]) for k in row] for row in positions]
+        assert seen["whole"][0] == firsts(dataset, schedule.rows(0, rank, 18))
         assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
         assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
+        if seen["resized"]:  # after 3 steps of 8 samples
+            rest = Schedule(dp_size=2, micro_batch_size=1).rows(24, rank, 8)
+            assert seen["resized"][0] == firsts(dataset, rest)

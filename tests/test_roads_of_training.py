@@ -191,6 +191,10 @@ def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, me
 def test_roads_that_cannot_fill_their_steps_are_refused(example):
     with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
         example("chunks", {"tokens.train_steps": 600})
+    with pytest.raises(
+        ConfigError, match=r"the chunk train_0 of mixed holds \d+ samples, fewer than a global batch of"
+    ):
+        example("chunks", {"tokens.micro_batch_size": 4096})
     unweighted = {"data_path": ["datasets/stories_text_document", "datasets/programs_text_document"], "split": "1,0,0"}
     with pytest.raises(ConfigError, match="the stage reads 8000 samples, its train split has 2"):
         run(example("megatron", {**only(unweighted), "tokens.train_steps": 2000}), 1)

@@ -125,6 +125,14 @@ def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
         assert before + run(longer, 23, state)[0] == whole
 
 
+def test_a_short_trial_of_a_run_is_its_beginning_and_can_be_continued(make):
+    whole, _ = run(make(THREE), 30)
+    trial = make(THREE, steps=10)
+    assert [stage.name for stage in stages_of(trial)] == ["one"]
+    before, state = run(trial, 10)
+    assert before + run(make(THREE), 20, state)[0] == whole
+
+
 def test_what_has_been_done_cannot_be_changed(make):
     _, state = run(make([ONE, TWO]), 18)
     for stages in (

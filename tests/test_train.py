@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import xxhash
 from ranks import Ranks, free_port
-from ranks.tasks import train_run
+from ranks.tasks import train_run, train_with_small_files, write_gradients
 from run_config import GPT2, run_tree
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from nanoset_ref.cli import main as tool
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFileWriter
 from nanoset_ref.train import main
+from nanoset_ref.training import CheckpointError, Checkpoints, DistributedModel, Run, load_config, start_world
 from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
 from nanoset_ref.training.metrics import continue_metrics, read_metrics
+from nanoset_ref.training.progress import Progress
 from nanoset_ref.training.run import learning_rate
 
 LLAMA = {
@@ -158,6 +165,52 @@ def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
         assert [line[name] for line in lines] == pytest.approx([line[name] for line in whole], rel=1e-4)
 
 
+ROWS = np.random.RandomState(7).randint(0, 300, (8, 9))
+UNEVEN = np.random.RandomState(8).rand(8, 8) < np.linspace(0, 1, 8)[:, None]  # no label of the first row counts
+UNEVEN[2] = False  # nor of the first micro-batch of the first of two ranks
+
+
+def gradients_of_one_batch():
+    """Loss and gradients, by name, of the whole model and the whole batch at once."""
+    torch.manual_seed(42)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**LLAMA)).train()
+    logits = model(input_ids=torch.from_numpy(ROWS[:, :-1]), use_cache=False).logits
+    counted = torch.from_numpy(UNEVEN)
+    loss = torch.nn.functional.cross_entropy(logits[counted], torch.from_numpy(ROWS[:, 1:])[counted])
+    loss.backward()
+    return {"loss": loss.item()} | {f"model.{name}": it.grad.numpy() for name, it in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "accumulation", "ranks"),
+    [(8, 1, {}), (2, 4, {}), (1, 8, {}), (2, 2, {"dp": 2}), (1, 2, {"dp": 4}), (2, 4, {"pp": 2}), (4, 2, {"tp": 2})],
+)
+def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(runs, tmp_path, rows, accumulation, ranks):
+    """Each counted label weighs the same, whichever micro-batch and rank it falls to."""
+    stages = [("one", 1, {"dataset_path": runs.paths[0]}, {})]
+    options = {"steps": 1, "length": 8, "rows": rows, "accumulation": accumulation, "model": LLAMA}
+    tree = run_tree(tmp_path, stages, **options, **ranks)
+    size = int(np.prod(list(ranks.values()), dtype=int))
+    Ranks(size, write_gradients, (str(tmp_path), tree, ROWS.tolist(), UNEVEN.tolist()), tmp_path / "log").wait()
+    whole, found = gradients_of_one_batch(), {}
+    for rank in range(size):
+        part = np.load(tmp_path / f"{rank}.npz")
+        assert float(part["loss"]) == pytest.approx(whole["loss"], rel=1e-5)
+        found |= dict(part)
+    assert found.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-6, err_msg=name)
+
+
+def test_a_batch_without_a_counted_label_has_no_loss_and_a_gradient_of_zero(runs, tmp_path):
+    tree = run_tree(tmp_path, [("one", 1, {"dataset_path": runs.paths[0]}, {})], steps=1, length=8, accumulation=4)
+    nothing = np.zeros((8, 8), bool).tolist()
+    Ranks(1, write_gradients, (str(tmp_path), tree, ROWS.tolist(), nothing), tmp_path / "log").wait()
+    found = dict(np.load(tmp_path / "0.npz"))
+    assert "loss" not in found
+    assert all((value == 0).all() for value in found.values())
+
+
 def ranks_of(name):
     """The processes, torchrun itself left out, that run a config."""
     found = []
@@ -188,6 +241,9 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
         assert runs.finish(name, dp=2) == whole
 
 
+INTERRUPTED = "error: interrupted; the same command goes on from the newest checkpoint, if there is one"
+
+
 def test_an_interrupted_run_says_so_in_one_line(runs):
     command = [sys.executable, "-m", "nanoset_ref.train", "--config", runs.config("interrupted", steps=10_000)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -196,7 +252,23 @@ def test_an_interrupted_run_says_so_in_one_line(runs):
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1].splitlines()
     assert process.returncode == 1 and "Traceback (most recent call last):" not in said
-    assert said[-1].endswith("error: interrupted; the same command goes on from the newest checkpoint, if there is one")
+    assert said[-1].endswith(INTERRUPTED)
+
+
+def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_traceback_of_torchrun(runs):
+    """torchrun raises in its own process when it has passed Ctrl-C on; no rank can stop that."""
+    words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train"]
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    command += ["--config", runs.config("interrupted ranks", steps=10_000, dp=2)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(runs.lines("interrupted ranks")) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    ours, _, torchruns = said.partition("Traceback (most recent call last):\n")
+    assert f"{INTERRUPTED} (a traceback after this line is of torchrun itself)" in ours.splitlines()[-1]
+    assert [line for line in ours.splitlines() if "error:" in line] == ours.splitlines()[-1:]
+    assert "Traceback" not in torchruns and "nanoset_ref" not in torchruns
 
 
 def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
@@ -210,11 +282,112 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
         assert words in capsys.readouterr().err
 
 
+def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_complete(runs):
+    options = {"steps": 8, "interval": 100}
+    tree = json.loads(Path(runs.config("said", **options)).read_text())
+    config = runs.folder / "said.yaml"
+    config.write_text(json.dumps(tree | {"logging": {"iteration_step_info_interval": 3}}))
+    log = runs.folder / "said.log"
+    for _ in range(2):
+        Ranks(1, train_run, (["--config", str(config)],), log).wait()
+    losses = [f"{line['loss']:.4f}" for line in runs.lines("said")]
+    line = (
+        r"step (\d+) of 8 \((one|two)\): loss ([\d.]+), [\d,]+ tokens/s, waiting for data \d+\.\d%, \d+:\d\d:\d\d left"
+    )
+    assert re.findall(line, log.read_text()) == [
+        ("3", "one", losses[2]),
+        ("6", "one", losses[5]),
+        ("8", "two", losses[7]),
+    ]
+    complete = f"already complete: all 8 steps are done, see {runs.folder / 'said'}; more: raise tokens.train_steps"
+    assert log.read_text().count(complete) == 1 and log.read_text().endswith(f"{complete}\n")
+
+
+def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    for is_terminal, is_shown in ((True, True), (False, True), (True, False)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        with Progress(2, 4, 1, is_shown) as progress:
+            progress.update({"step": 3, "stage": "one", "loss": 5.25}, 1000, 0.5, 0.1)
+            progress.update({"step": 4, "stage": "one", "loss": None}, 1000, 0.5, 0.25)
+        bar, lines = capsys.readouterr().err, [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        said = [
+            "loss 5.2500, 2,000 tokens/s, waiting for data 20.0%",
+            "no loss, 2,000 tokens/s, waiting for data 50.0%",
+        ]
+        assert (said[1] in bar and "4/4" in bar) == (is_terminal and is_shown)
+        assert [line.split(", 0:00:")[0] for line in lines] == (
+            [f"step {3 + k} of 4 (one): {said[k]}" for k in range(2)] if is_shown and not is_terminal else []
+        )
+
+
+def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_steps_is_drawn(
+    runs, monkeypatch, caplog, capsys
+):
+    monkeypatch.setattr("nanoset_ref.training.model.DistributedModel.forward_backward", without_labels)
+    config = load_config(runs.config("no labels", steps=8))
+    run = Run(config, start_world())
+    run.train()
+    run.checkpoints.close()
+    run.world.close()
+    assert [line["loss"] for line in runs.lines("no labels")] == [None] * 8
+    said = [record.getMessage() for record in caplog.records if "has no loss" in record.getMessage()]
+    assert said == [f"step {k} has no loss: none of its labels counts, and its gradient is zero" for k in range(1, 9)]
+    log = runs.folder / "old.jsonl"
+    losses = ["NaN", 2.0, "null", 1.0, "NaN", "Infinity"]
+    log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses, 1)))
+    capsys.readouterr()
+    assert tool(["loss", str(log), "--lines", "3"]) == 0
+    assert [line.split()[1:5] for line in capsys.readouterr().out.splitlines()] == [
+        ["1", "to", "2", "2.0000"],
+        ["3", "to", "4", "1.0000"],
+        ["5", "to", "6", "none"],
+    ]
+
+
+def without_labels(model, batches, whole=DistributedModel.forward_backward):
+    """As if no label of the batches counted."""
+    masks = [batch | {"label_mask": torch.zeros_like(batch["label_mask"])} for batch in batches]
+    return whole(model, masks)
+
+
+@pytest.mark.parametrize("lacking", ["model", "data"])
+def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacking):
+    config = load_config(runs.config(f"without {lacking}", steps=8))
+    world = start_world()
+    checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
+    state = {"model": config.model.fields, "data": {}}
+    checkpoints.save(3, {"a": torch.zeros(1)}, {key: state[key] for key in state if key != lacking})
+    checkpoints.close()
+    with pytest.raises(CheckpointError, match="the checkpoint after step 3 in .* is not of a training run"):
+        Run(config, world)
+    world.close()
+
+
 def test_the_checkpoints_of_another_model_are_refused(runs, whole):
     ranks = runs.start("whole", dp=2, model=GPT2 | {"n_head": 2})  # of the same shapes
     assert 1 in ranks.wait_for_codes()
     assert "continue with that one, or take another checkpoints_path" in ranks.log.read_text()
     assert runs.lines("whole") == whole
+
+
+@pytest.mark.parametrize(
+    ("size", "interval", "needs"),
+    [(100_000, 3, r"the checkpoint needs 4\d\d,\d\d\d bytes"), (1500, 100, "each step adds a line to metrics.jsonl")],
+)
+def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(runs, size, interval, needs):
+    name = f"room for {size} bytes"
+    words = ["--config", runs.config(name, interval=interval), "--log-samples"]
+    ranks = Ranks(1, train_with_small_files, (words, size), runs.folder / f"{name}.log")
+    assert ranks.wait_for_codes() == [1]
+    said = ranks.log.read_text().splitlines()
+    folder = runs.folder / name
+    assert re.fullmatch(
+        rf".*error: {folder}: File too large: {needs}, [\d,]+ bytes are free on this disk; .*", said[-1]
+    )
+    assert not any("Traceback" in line for line in said)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "metrics.jsonl"]
 
 
 def test_the_learning_rate_is_a_function_of_the_step():

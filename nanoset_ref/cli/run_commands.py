@@ -182,11 +182,19 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
     from nanoset_ref.training.metrics import read_metrics
 
     rows = read_metrics(metrics)
-    parts = [part for part in np.array_split([(row["step"], row["loss"]) for row in rows], lines) if len(part)]
-    highest = max((part[:, 1].mean() for part in parts), default=1.0)
+    # a step that had no loss (null, or NaN in older files) has no part in a mean
+    losses = np.array([row.get("loss") for row in rows], dtype=np.float64)
+    steps = [row["step"] for row in rows]
+    parts = [part for part in np.array_split(np.arange(len(rows)), lines) if len(part)]
+    means = []
     for part in parts:
-        loss = part[:, 1].mean()
-        print(f"steps {part[0, 0]:6.0f} to {part[-1, 0]:6.0f}   {loss:8.4f}  {'#' * round(60 * loss / highest)}")
+        finite = losses[part][np.isfinite(losses[part])]
+        means.append(finite.mean() if len(finite) else None)
+    highest = max((mean for mean in means if mean is not None), default=0.0)
+    scale = 60 / highest if highest > 0 else 0.0
+    for part, mean in zip(parts, means, strict=True):
+        said = "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
+        print(f"steps {steps[part[0]]:6.0f} to {steps[part[-1]]:6.0f}   {said}")
 
 
 def exactly_one(**options: Any) -> None:

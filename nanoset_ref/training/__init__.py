@@ -3,7 +3,8 @@
 config, strict_yaml     the YAML file, checked
 stages                  which data a run reads from which step on, and the steps of one rank
 parallel, model         the processes, and a model spread over them
-checkpoint, metrics     what is kept of a run, and what it reports
+checkpoint, metrics     what is kept of a run: its state, and a line for each step
+progress                what a run says while it trains
 run                     all of it together
 """
 

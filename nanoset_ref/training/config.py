@@ -8,6 +8,7 @@ key is an error: otherwise a misspelt `num_loading_workes` would silently mean t
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import reprlib
 from collections.abc import Iterator
@@ -17,8 +18,19 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.training.data_section import ROADS, Count, DataConfig, NotNegative, Section, Size, TextSection
+from nanoset_ref.training.data_section import (
+    ROADS,
+    Count,
+    DataConfig,
+    DatasetConfig,
+    NotNegative,
+    Section,
+    Size,
+    TextSection,
+)
 from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
+
+logger = logging.getLogger(__name__)
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
@@ -114,10 +126,13 @@ class CheckpointsConfig(Section):
         checkpoints_path: the run's folder, which all ranks must see; the newest valid checkpoint in it is continued.
         checkpoint_interval: steps from one checkpoint to the next; the last step of the run, and of each chunk, is
             saved in any case.
+        keep_checkpoints: how many of the newest valid ones stay when a new one is complete;
+            null: all. Each is read once to know that it is valid.
     """
 
     checkpoints_path: str
     checkpoint_interval: Count
+    keep_checkpoints: Count | None = None
 
 
 class ScheduleConfig(Section):
@@ -134,6 +149,12 @@ class OptimizerConfig(Section):
     learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
     weight_decay: NotNegative = 0.01
     clip_grad: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
+class LoggingConfig(Section):
+    """iteration_step_info_interval: steps from one line of progress to the next; a terminal has a bar."""
+
+    iteration_step_info_interval: Count = 10
 
 
 class GeneralConfig(Section):
@@ -156,6 +177,7 @@ class Config(Section):
     checkpoints: CheckpointsConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     general: GeneralConfig = GeneralConfig()
+    logging: LoggingConfig = LoggingConfig()
 
     @field_validator("parallelism", "tokenizer", "data_stages")
     @classmethod
@@ -168,18 +190,27 @@ class Config(Section):
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
         """Who reads what from a position on, in this run's layout."""
-        return Schedule(
-            dp_size=self.parallelism.dp,
-            micro_batch_size=self.tokens.micro_batch_size,
-            batch_accumulation_per_replica=self.tokens.batch_accumulation_per_replica,
-            consumed_train_samples=consumed_train_samples,
-            first_step=first_step,
-        )
+        return _schedule(self.tokens, self.parallelism, consumed_train_samples, first_step)
 
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks."""
         return self.schedule().global_batch_size
+
+
+def _schedule(
+    tokens: TokensConfig,
+    ranks: ParallelismConfig,
+    consumed_train_samples: int = 0,
+    first_step: int = 1,
+) -> Schedule:
+    return Schedule(
+        dp_size=ranks.dp,
+        micro_batch_size=tokens.micro_batch_size,
+        batch_accumulation_per_replica=tokens.batch_accumulation_per_replica,
+        consumed_train_samples=consumed_train_samples,
+        first_step=first_step,
+    )
 
 
 def _rank_problems(ranks: ParallelismConfig, right: dict[str, Any]) -> Iterator[str]:
@@ -226,7 +257,6 @@ def _sizes_apart(what: str, size: int, right: dict[str, Any]) -> Iterator[str]:
 def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[str]:
     """What does not fit in the stages, and in their files with the tokenizer and the model."""
     tokens = right.get("tokens")
-    steps = tokens.train_steps if tokens else 2**63
     seen: set[Any] = set()
     for index, stage in enumerate(stages):
         dataset, start = stage.data.dataset, stage.start_training_step
@@ -234,21 +264,35 @@ def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[
             if value in seen:
                 yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
             seen.add(value)
-        if start > steps:
-            yield f"data_stages[{index}].start_training_step: {start} never comes, tokens.train_steps is {steps}"
         place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
         if isinstance(dataset, TextSection) and right.get("tokenizer", 0) is None:
             yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
         try:
-            for file in dataset.tokens():
+            opened = dataset.tokens()
+            for file in opened:
                 if tokens:
                     file.num_samples(tokens.sequence_length)
                 if size := file.facts.get("vocab_size"):  # a file that does not say it is trusted
                     yield from _sizes_apart(f"{place}: {file.path}", size, right)
+            if isinstance(dataset, DatasetConfig) and tokens and "parallelism" in right:
+                samples = dataset.samples(opened, tokens.sequence_length)
+                yield from _batch_problems(place, samples, right)
         except (OSError, ValueError) as error:
             yield f"{place}: {error}"
     if 1 not in seen:
         yield "data_stages: one stage must have start_training_step 1"
+
+
+def _batch_problems(place: str, samples: int, right: dict[str, Any]) -> Iterator[str]:
+    """Whether a stage has fewer samples than a global batch, which would then hold some twice."""
+    schedule = _schedule(right["tokens"], right["parallelism"])
+    if samples < schedule.global_batch_size:
+        yield (
+            f"{place}: holds {samples} samples, fewer than a global batch of "
+            f"{schedule.global_batch_size} (parallelism.dp {schedule.dp_size} x micro_batch_size "
+            f"{schedule.micro_batch_size} x batch_accumulation_per_replica "
+            f"{schedule.batch_accumulation_per_replica}): give more data or a smaller batch"
+        )
 
 
 KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
@@ -266,9 +310,19 @@ def load_config(path: PathLike) -> Config:
         from nanoset_ref.training.stages import stages_of
 
         stages_of(config)
-        return config
     except ValidationError as error:
         problems = problems_of(error, KEYS)
     except ValueError as error:
         problems = [one_line(error)]
+    else:
+        _warn_of_stages_not_reached(config)
+        return config
     raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
+
+
+def _warn_of_stages_not_reached(config: Config) -> None:
+    steps = config.tokens.train_steps
+    for stage in config.data_stages:
+        if stage.start_training_step > steps:
+            said = "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d"
+            logger.warning(said, stage.name, stage.start_training_step, steps)

@@ -95,6 +95,20 @@ class DatasetConfig(Section):
             return [formats.datatrove_files(folder, recursive=False)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
 
+    def samples(self, opened: list[Tokens], sequence_length: int) -> int:
+        """Samples in one epoch of all files whose weight is not 0; of folders, of all their files.
+
+        Args:
+            opened: what `tokens` gave.
+            sequence_length: in tokens.
+        """
+        read: list[Any] = []
+        for (path, weight), file in zip(self.dataset_path.items(), opened, strict=True):
+            if weight == 0:
+                continue
+            read += formats.datatrove_files(path, recursive=False) if self.names_folders else [file]
+        return sum(file.num_samples(sequence_length) for file in read)
+
 
 class MegatronSection(Section):
     """Megatron-style data, of which a run reads the train split; the options are those of a `NanosetConfig`.

@@ -29,6 +29,7 @@ from nanoset_ref.training.parallel import World
 from nanoset_ref.training.strict_yaml import ConfigError, one_line
 
 IGNORED = -100  # the label that cross_entropy leaves out
+NO_LABELS = 1.0  # what the sum over no labels, 0, is divided by
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
 ROWS = "self_attn.o_proj mlp.down_proj".split()
 
@@ -81,6 +82,7 @@ class DistributedModel:
 
     def __init__(self, config: Config, world: World) -> None:
         self.world, self.micro_batches = world, config.tokens.batch_accumulation_per_replica
+        self.divisor = NO_LABELS
         layout, mesh = world.layout, world.mesh
         model = _build(config)
         self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
@@ -98,23 +100,37 @@ class DistributedModel:
 
             group = mesh["pp"].get_group()
             stage = pipelining.PipelineStage(self.module, layout.pp_rank, layout.pp_size, world.device, group=group)
-            self.schedule = pipelining.Schedule1F1B(stage, self.micro_batches, loss_fn=token_loss)
+            self.schedule = pipelining.Schedule1F1B(
+                stage, self.micro_batches, loss_fn=self._share_of_loss, scale_grads=False
+            )
 
-    def forward_backward(self, batches: list[Batch]) -> float:
-        """Gradients of the mean loss over the global batch.
+    def forward_backward(self, batches: list[Batch]) -> float | None:
+        """Gradients of the loss of the global batch, the mean over all labels that count in it.
+
+        1. all processes learn how many labels count, as the mean of the data-parallel ranks
+        2. the loss of a micro-batch is the sum over its labels, divided by that mean
+        3. the gradients of the micro-batches are added up; `fully_shard` takes their mean over the
+           data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count
 
         Args:
             batches: the micro-batches of this rank, as the collator makes them: input_ids on the first pipeline rank,
                 label_ids and label_mask on the last, pointers elsewhere.
 
         Returns:
-            The mean loss over the global batch, the same in all processes.
+            The loss of the global batch, the same in all processes. None if none of its labels
+            counts; then all gradients are zero.
         """
         batches = [to_device(batch, self.world.device) for batch in batches]
         inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
         labels: list[Tensor] = []
         if self.module.is_last:
             labels = [batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED) for batch in batches]
+        # 1.
+        counted = sum(int((target != IGNORED).sum()) for target in labels)
+        here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
+        per_rank = self.world.over_stages(here)
+        self.divisor = per_rank if per_rank > 0 else NO_LABELS
+        # 2. and 3.
         losses: list[Tensor] = []
         if self.schedule is not None:
             whole = [torch.cat(inputs)] if inputs else []
@@ -122,10 +138,15 @@ class DistributedModel:
         else:
             for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
                 self.module.set_requires_gradient_sync(number == self.micro_batches)
-                losses.append(token_loss(self.module(values), target))
-                (losses[-1] / self.micro_batches).backward()
-        mean = torch.stack(losses).mean() if losses else torch.zeros((), device=self.world.device)
-        return self.world.over_stages(mean)  # stages before the last add zero
+                losses.append(self._share_of_loss(self.module(values), target))
+                losses[-1].backward()
+        share = torch.stack(losses).sum() if losses else torch.zeros((), device=self.world.device)
+        loss = self.world.over_stages(share)  # stages before the last add zero
+        return loss if per_rank > 0 else None
+
+    def _share_of_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Of a micro-batch; the schedule of the pipeline calls it, too."""
+        return token_losses(logits, labels) / self.divisor
 
     def clip_gradients(self, largest: float | None) -> float:
         """Scale all gradients so that their common norm is at most `largest`.
@@ -152,6 +173,12 @@ def _build(config: Config) -> Any:
         raise ConfigError(f"model.model_config: no model can be built from it: {one_line(error)}") from error
 
 
-def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross entropy in float32; logits [B, S, V], labels int64 [B, S] with IGNORED where no loss is wanted."""
-    return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Summed cross entropy, float32 [].
+
+    Args:
+        logits: floats [B, S, V].
+        labels: int64 [B, S], IGNORED where no loss is wanted.
+    """
+    flat = logits.flatten(0, 1).float()
+    return nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED, reduction="sum")

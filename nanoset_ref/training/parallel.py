@@ -34,7 +34,10 @@ class ParallelLayout:
 
     Args:
         dp_rank, pp_rank, tp_rank: this process along each dimension, from 0.
-        dp_size, pp_size, tp_size: how many there are along each.
+        dp_size, pp_size, tp_size: how many there are along each, at least 1.
+
+    Raises:
+        ValueError: a size below 1, a rank that is not below its size, a number that is no integer.
     """
 
     dp_rank: int = 0
@@ -44,10 +47,22 @@ class ParallelLayout:
     tp_rank: int = 0
     tp_size: int = 1
 
+    def __post_init__(self) -> None:
+        for name in DIMENSIONS:
+            rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
+            if not _is_integer(size) or size < 1:
+                raise ValueError(f"{name}_size must be an integer of at least 1, got {size!r}")
+            if not _is_integer(rank) or not 0 <= rank < size:
+                raise ValueError(f"{name}_rank must be an integer from 0 to {name}_size - 1 = {size - 1}, got {rank!r}")
+
     @property
     def output_pp_rank(self) -> int:
         """The pipeline rank that is fed label_ids and computes the loss: the last."""
         return self.pp_size - 1
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
@@ -105,7 +120,7 @@ class World:
         return int(agreed)
 
     def over_stages(self, value: torch.Tensor) -> float:
-        """The sum over the pipeline stages of the mean of each."""
+        """The sum over the pipeline stages of the mean of each over its data-parallel ranks."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size

@@ -13,19 +13,19 @@ import logging
 import math
 import os
 import time
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from nanoset_ref.samplers import worker_seed
-from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
+from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints, named_where_full
 from nanoset_ref.training.config import Config, OptimizerConfig
 from nanoset_ref.training.data_section import ChunksSection
 from nanoset_ref.training.metrics import continue_metrics, delivered_samples
 from nanoset_ref.training.model import DistributedModel
 from nanoset_ref.training.parallel import World
+from nanoset_ref.training.progress import Progress
 from nanoset_ref.training.stages import StagedLoader, Step
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,8 @@ class Run:
         make_deterministic()
         self.config, self.world = config, world
         self.place = {"parallelism": config.parallelism.model_dump(), "device": world.device.type}
-        self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world)
+        kept = config.checkpoints.keep_checkpoints
+        self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world, kept)
         self.model = DistributedModel(config, world)
         parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
         self.optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=weight_decay, foreach=True)
@@ -58,12 +59,18 @@ class Run:
         if found is not None:
             self.resume(*found)
 
-    def resume(self, step: int, state: dict[str, Any]) -> None:
+    def resume(self, step: int, state: Any) -> None:
         """Load a checkpoint. Random states fit only the numbers of ranks, and the kind of device, that saved them."""
+        folder = self.checkpoints.folder
+        if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
+            raise CheckpointError(
+                f"the checkpoint after step {step} in {folder} is not of a training run: its state has "
+                "no model or no data; take another checkpoints_path"
+            )
         model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
         if state["model"] != model:
             raise CheckpointError(
-                f"the checkpoints in {self.checkpoints.folder} are of the model {state['model']}, the config has "
+                f"the checkpoints in {folder} are of the model {state['model']}, the config has "
                 f"{model}: continue with that one, or take another checkpoints_path"
             )
         self.loader.load_state_dict(state["data"])
@@ -77,7 +84,7 @@ class Run:
             (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
         saved, now = state.get("train_steps"), self.config.tokens.train_steps
         if saved not in (None, now):
-            logger.warning("train_steps was %d, now it is %d: the learning rate follows another curve", saved, now)
+            logger.warning("train_steps was %s, now it is %d: the learning rate follows another curve", saved, now)
         logger.info("continuing after step %d, %d samples", step, self.loader.consumed_train_samples)
 
     def save(self) -> None:
@@ -117,14 +124,20 @@ class Run:
         Args:
             log_samples: add to each line of metrics which samples every data-parallel rank was given.
         """
-        last, interval = self.config.tokens.train_steps, self.config.checkpoints.checkpoint_interval
+        done, last = self.loader.step, self.config.tokens.train_steps
+        folder, interval = self.checkpoints.folder, self.config.checkpoints.checkpoint_interval
+        if done == last:
+            said = "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
+            logger.info(said, last, folder)
+            return
         batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
-        first, path, done = self.world.is_first, self.checkpoints.folder / "metrics.jsonl", self.loader.step
-        metrics = continue_metrics(path, done) if first else open(os.devnull, "w")  # noqa: SIM115 - closed below
         stages = self.loader.stages
         ends = {last, *(stage.steps[-1] for stage in stages if isinstance(stage.data.dataset, ChunksSection))}
-        # None: no bar where standard error is a file
-        with metrics, tqdm(total=last, initial=done, unit="step", disable=None if first else True) as progress:
+        with (
+            named_where_full(folder, "each step adds a line to metrics.jsonl"),
+            self._metrics(done) as metrics,
+            self._progress(done) as progress,
+        ):
             began = time.perf_counter()
             for step in self.loader:
                 waited = time.perf_counter() - began
@@ -134,18 +147,33 @@ class Run:
                 elapsed = time.perf_counter() - began
                 line |= {"tokens_per_second": round(batch_tokens / elapsed), "data_wait": round(waited / elapsed, 4)}
                 metrics.write(json.dumps(line) + "\n")
-                progress.set_postfix(stage=step.stage, loss=line["loss"], refresh=False)
-                progress.update()
+                progress.update(line, batch_tokens, elapsed, waited)
                 if step.number % interval == 0 or step.number in ends:
                     self.save()
                 began = time.perf_counter()
 
+    def _metrics(self, done: int) -> TextIO:
+        if self.world.is_first:
+            return continue_metrics(self.checkpoints.folder / "metrics.jsonl", done)
+        return open(os.devnull, "w")
+
+    def _progress(self, done: int) -> Progress:
+        interval = self.config.logging.iteration_step_info_interval
+        return Progress(done, self.config.tokens.train_steps, interval, self.world.is_first)
+
     def optimize(self, step: Step) -> dict[str, Any]:
-        """One step of the optimizer; loss over the global batch, norm of its gradient and learning rate."""
+        """One step of the optimizer; loss of the global batch, norm of its gradient and learning rate.
+
+        Where no label of the batch counts, the loss is None and the gradient zero; the optimizer
+        takes its step all the same.
+        """
         rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)
+        if loss is None:
+            said = "step %d has no loss: none of its labels counts, and its gradient is zero"
+            logger.warning(said, step.number)
         norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -144,23 +144,33 @@ def stages_of(config: Config) -> list[Stage]:
 
 
 def _stretches(config: Config) -> Iterator[tuple[str, DataConfig, range]]:
-    """What is read in which steps: of chunks, the whole steps of each, up to the last of their stage."""
-    given = sorted(config.data_stages, key=lambda stage: stage.start_training_step)
-    stops = [stage.start_training_step for stage in given[1:]] + [config.tokens.train_steps + 1]
+    """What is read in which steps; of chunks, the whole steps of each.
+
+    Stages that begin after the last step are left out.
+    """
+    last, batch = config.tokens.train_steps, config.global_batch_size
+    reached = [stage for stage in config.data_stages if stage.start_training_step <= last]
+    given = sorted(reached, key=lambda stage: stage.start_training_step)
+    stops = [stage.start_training_step for stage in given[1:]] + [last + 1]
     for stage, stop in zip(given, stops, strict=True):
         dataset, first = stage.data.dataset, stage.start_training_step
         if not isinstance(dataset, ChunksSection):
             yield stage.name, stage.data, range(first, stop)
             continue
         for name, samples, section in dataset.each():
-            end = min(first + samples // config.global_batch_size, stop)
+            if samples < batch and first < stop:
+                raise ConfigError(
+                    f"stage {stage.name!r}: the chunk {name} of {dataset.chunks} holds {samples} "
+                    f"samples, fewer than a global batch of {batch}: give larger chunks or a smaller batch"
+                )
+            end = min(first + samples // batch, stop)
             if first < end:
                 yield f"{stage.name}, {name}", stage.data.model_copy(update={"dataset": section}), range(first, end)
                 first = end
         if first < stop:
             raise ConfigError(
                 f"stage {stage.name!r}: the chunks of {dataset.chunks} fill {first - stage.start_training_step} steps "
-                f"of {config.global_batch_size} samples, {stop - stage.start_training_step} are asked for"
+                f"of {batch} samples, {stop - stage.start_training_step} are asked for"
             )
 
 

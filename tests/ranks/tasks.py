@@ -2,9 +2,11 @@
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -12,7 +14,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from nanoset_ref import train
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import checkpoint
+from nanoset_ref.training import Config, DistributedModel, checkpoint
 from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.training.parallel import layout_from_mesh, start_world
 
@@ -65,6 +67,28 @@ def hold_lock(folder: str) -> None:
         Checkpoints(folder, start_world())
     except CheckpointError as error:
         print(error, flush=True)  # noqa: T201
+
+
+def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[list[bool]]) -> None:
+    """The loss, if there is one, and all gradients of one global batch, by name, as this rank knows them."""
+    config = Config.model_validate(tree)
+    world = start_world(**config.parallelism.model_dump())
+    model = DistributedModel(config, world)
+    ids, counted = torch.tensor(rows), torch.tensor(mask)
+    positions = config.schedule().rows(0, world.layout.dp_rank, config.tokens.batch_accumulation_per_replica)
+    loss = model.forward_backward(
+        [{"input_ids": ids[at, :-1], "label_ids": ids[at, 1:], "label_mask": counted[at]} for at in positions]
+    )
+    found = {name: value.grad.full_tensor().numpy() for name, value in model.module.named_parameters()}
+    if loss is not None:
+        found["loss"] = np.array(loss)
+    np.savez(Path(folder, f"{dist.get_rank()}.npz"), **found)
+
+
+def train_with_small_files(words: list[str], size: int) -> int:
+    """Train where no file may become longer than `size` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return train.main(words)
 
 
 train_run = train.main

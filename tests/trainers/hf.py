@@ -10,14 +10,14 @@ class Model(LlamaForCausalLM):
         return super().forward(input_ids=input_ids, labels=labels, **rest)
 
 
-def fit(steps, checkpoint=None):
+def fit(steps, checkpoint=None, rows=2):
     set_seed(0)
     model = Model(
         LlamaConfig(vocab_size=1 << 15, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
     )
     model.seen = []
     arguments = TrainingArguments(
-        str(FOLDER / f"out {steps}"), max_steps=steps, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        str(FOLDER / f"out {steps}"), max_steps=steps, per_device_train_batch_size=rows, gradient_accumulation_steps=2,
         ignore_data_skip=True, save_steps=3, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no",
         lr_scheduler_type="constant",
     )  # fmt: skip
@@ -26,4 +26,5 @@ def fit(steps, checkpoint=None):
     return model.seen, weight(model)
 
 
-report(fit(9), fit(3), fit(9, str(FOLDER / "out 3" / "checkpoint-3")))
+CHECKPOINT = str(FOLDER / "out 3" / "checkpoint-3")
+report(fit(9), fit(3), fit(9, CHECKPOINT), resized=fit(7, CHECKPOINT, rows=1))

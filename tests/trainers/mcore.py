@@ -1,3 +1,6 @@
+import signal
+
+import pytest
 import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.transformer import TransformerConfig
@@ -40,4 +43,7 @@ torch.distributed.init_process_group("gloo")
 parallel_state.initialize_model_parallel()  # noqa: F821
 first, saved = fit(3)
 report(fit(9)[0], first, fit(6, saved)[0])
+signal.alarm(60)  # an iterator that never yields
+with pytest.raises(ValueError, match="100 samples"):
+    next(train_iterator(DATASET, 51))  # noqa: F821
 torch.distributed.destroy_process_group()

@@ -41,7 +41,8 @@ class Tiny(torch.nn.Module):
         return torch.nn.functional.cross_entropy(self.logits(input_ids).flatten(0, 1), labels.flatten().long() % 4)
 
 
-def report(whole: tuple, first: tuple, second: tuple) -> None:
-    """Each is (the rows seen, the weight at the end)."""
+def report(whole: tuple, first: tuple, second: tuple, resized: tuple | None = None) -> None:
+    """Each is (the rows seen, the weight at the end); `resized` went on after `first` with half the micro-batch."""
     rank = os.environ["RANK"]
-    (FOLDER / f"{rank}.json").write_text(json.dumps({"whole": whole, "first": first, "second": second}))
+    found = {"whole": whole, "first": first, "second": second, "resized": resized}
+    (FOLDER / f"{rank}.json").write_text(json.dumps(found))
