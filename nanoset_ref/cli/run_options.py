@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron.nanoset_config import prefix_of
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
@@ -69,7 +70,7 @@ class RunOptions(Unsaid):
 
     def _rows(self) -> Rows:
         paths, weights = paths_and_weights(without_companions(self.data))
-        prefixes = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
+        prefixes = [prefix_of(path) for path in paths]
         order, length, num_samples = self.order or "nanotron", self.sequence_length, self.num_samples
         if not (self.order or self.row_length) and all(Path(f"{prefix}.idx").is_file() for prefix in prefixes):
             return self._megatron_rows(prefixes, weights)

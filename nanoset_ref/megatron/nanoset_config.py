@@ -21,6 +21,7 @@ from nanoset_ref.files import PathLike, listed
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
+MOST_CORPORA = 32_766  # upstream numbers the corpora of a blend in int16, and asserts that they are below 32,767
 DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
 Bounds = tuple[float, float]
 Count = Annotated[int, Field(ge=0)] | None
@@ -45,7 +46,7 @@ class NanosetConfig(DocumentOptions):
     Args:
         random_seed: seed of every shuffle, in [0, 2**32).
         sequence_length: S, in tokens.
-        data_path: a prefix (path without .bin/.idx); several prefixes, blended in proportion to their lengths; or, with
+        data_path: a prefix (path without .bin/.idx; with one of them it is the same pair); several prefixes, blended in proportion to their lengths; or, with
             weights, {prefix: weight} or Megatron's list [weight, prefix, weight, prefix, ...].
         data_path_per_split: three of these (or None) for train, valid and test, each corpus read whole; instead of
             data_path and split.
@@ -129,7 +130,7 @@ def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
     Raises:
-        ValueError: no prefix, or a weight that is not a positive number.
+        ValueError: no prefix, more of them than MOST_CORPORA, or a weight that is not a positive number.
     """
     entries: Any = data_path
     if isinstance(data_path, Mapping):
@@ -143,7 +144,20 @@ def read_blend(data_path: DataPath) -> Blend:
             weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
-    return Blend([os.fspath(prefix) for prefix in entries], weights)
+    refuse_too_many(len(entries))
+    return Blend([prefix_of(path) for path in entries], weights)
+
+
+def prefix_of(path: PathLike) -> str:
+    """What a pair is called: its path without .bin or .idx, by which a corpus may be named as well."""
+    return os.fspath(path).removesuffix(".bin").removesuffix(".idx")
+
+
+def refuse_too_many(corpora: int) -> None:
+    """ValueError for a blend of more corpora than its index can number."""
+    if corpora > MOST_CORPORA:
+        way = "merge some of them (nanoset-ref merge)"
+        raise ValueError(f"a blend has at most {MOST_CORPORA:,} corpora, got {corpora:,}: {way}")
 
 
 def normalise(values: Sequence[float]) -> list[float]:
