@@ -7,10 +7,12 @@ file.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -153,7 +155,7 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        with open(temporary, mode.replace("w", "x"), **text) as file:
+        with _named_where_full(path), open(temporary, mode.replace("w", "x"), **text) as file:
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # before it was locked, another writer took it for a leftover
@@ -162,6 +164,21 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             finally:
                 temporary.unlink(missing_ok=True)
             return
+
+
+@contextlib.contextmanager
+def _named_where_full(path: Path) -> Iterator[None]:
+    """An error of a full disk names the file and says what is free there; those of NumPy and the system do neither."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if error.filename or not (full or "requested and" in str(error)):  # NumPy: "64 requested and 12 written"
+            raise
+        folder = path.parent
+        free = f"{shutil.disk_usage(folder).free:,} bytes are free without it on the disk of {folder}"
+        why = f"cannot be written ({error.strerror or error}); {free}: make room, or name another folder"
+        raise OSError(error.errno or errno.ENOSPC, why, os.fspath(path)) from error
 
 
 def remove_leftovers(path: Path) -> bool:
