@@ -112,12 +112,43 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
-    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None)."""
-    parts = [re.split(r"=(?=[-+.\d][-+.\de]*$)", item) for item in items]
-    paths, weights = [part[0] for part in parts], [float(part[1]) for part in parts if part[1:]]
+    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None).
+
+    A number behind the last "=" is a weight, unless the whole is a file: `data/crawl=2024` is one if it is there.
+
+    Raises:
+        ValueError: some have a weight and some have none; both readings are files; a weight that is no number.
+    """
+    parts = [_path_and_weight(item) for item in items]
+    paths = [path for path, _ in parts]
+    weights = [weight for _, weight in parts if weight is not None]
     if weights and len(weights) < len(paths):
         raise ValueError(f"give every file a weight or none, got {list(items)}")
     return paths, weights or None
+
+
+def _path_and_weight(item: str) -> tuple[str, float | None]:
+    path, equals, text = item.rpartition("=")
+    if not equals or not re.fullmatch(r"[-+.\d][-+.\de]*", text):
+        return item, None
+    if "://" in item:
+        pair = item.partition("?")[2].rpartition("&")[2]
+        if pair.count("=") == 1:  # the last field of a query, as in ...?Expires=3600
+            return item, None
+    elif _is_there(item):
+        if _is_there(path):
+            way = f"{item}=1 is the first with the weight 1, {path}={float(text)} the second with this weight"
+            raise ValueError(f"{item} and {path} are both there: {way}")
+        return item, None
+    try:
+        return path, float(text)
+    except ValueError as error:
+        raise ValueError(f"{item}: a weight is a number, got {text!r}") from error
+
+
+def _is_there(path: str) -> bool:
+    """Whether this is a file or folder, or the prefix of a .bin/.idx pair."""
+    return os.path.exists(path) or os.path.exists(f"{path}.idx")
 
 
 def one_line(error: BaseException) -> str:
