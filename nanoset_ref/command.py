@@ -5,11 +5,14 @@
 becomes `split SOURCE TRAIN --held-out HELD_OUT [--seed SEED] [--overwrite]`: positional-only parameters are arguments,
 the others are options, required without a default. `--held_out` is understood as `--held-out`. This is the only module
 that knows the command-line library; only the parser of the command that was asked for is built.
+
+An error that nobody foresaw says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import dis
 import inspect
 import logging
 import os
@@ -17,6 +20,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,6 +28,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
+
+MOST_SAID = 300  # characters of an unexpected error
 
 _over = threading.Event()  # the command has ended
 
@@ -92,8 +98,10 @@ def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int,
         problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
     except SystemExit as end:  # what argparse has printed and decided
         code = int(end.code or 0)
-    except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
-        problem = one_line(error)
+    except Exception as error:
+        problem = one_line(error) if _foreseen(error) else _unforeseen(error)
+        if os.environ.get("NANOSET_REF_TRACEBACK") == "1":
+            traceback.print_exc()
     if problem:
         print(f"{prog}: error: {problem}", file=sys.stderr)
     _mute()
@@ -158,6 +166,28 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
+
+
+def _foreseen(error: Exception) -> bool:
+    """Whether an error is about the input: of a kind that says so, or raised by a `raise` of this package."""
+    if isinstance(error, (ValueError, OSError, ImportError)):
+        return not type(error).__module__.startswith("numba")
+    frame = error.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    if frame is None or not frame.tb_frame.f_globals.get("__name__", "").startswith("nanoset_ref"):
+        return False
+    return frame.tb_frame.f_code.co_code[frame.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def _unforeseen(error: Exception) -> str:
+    """What to say about an error of ours, or of a library that nobody expected it from."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID].rstrip(": ")
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({said})"
+    return (
+        f"unexpected, and probably a bug of nanoset_ref ({said}): NANOSET_REF_TRACEBACK=1 shows where; please report it"
+    )
 
 
 class _Terminated(SystemExit):

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, problems_of, unknown_key
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.data_section import ROADS, Count, DataConfig, NotNegative, Section, Size, TextSection
-from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
+from nanoset_ref.training.strict_yaml import ConfigError, one_line, read_yaml
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 

@@ -7,11 +7,16 @@ import subprocess
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 from cli_parts import ids_of
 from test_nanoset import write_range
 
 from nanoset_ref.cli import COMMANDS, file_commands
+from nanoset_ref.cli.run_options import stretch_at
+from nanoset_ref.megatron.mappings import blend_samples
+from nanoset_ref.provenance import Stretch
+from nanoset_ref.schedule import Schedule
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,28 @@ def test_a_wrong_command_line_is_exit_code_2(run):
         code, _, message = run(*arguments)
         assert code == 2
         assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            lambda: [][3],
+            "unexpected, and probably a bug of nanoset_ref (IndexError: list index out of range): NANOSET_",
+        ),
+        (lambda: {}["a"], "(KeyError: 'a')"),
+        (lambda: blend_samples(None, None, "x"), "probably a bug of nanoset_ref (TypingError: "),
+        (lambda: np.empty(2**58), "there is not enough memory ("),
+        (lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7), "error: step 7 is not one of this run's"),
+    ],
+)
+def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(run, monkeypatch, raised, said):
+    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: raised())
+    code, _, error = run("inspect", "a.npy")
+    assert code == 1 and said in error and error.count("\n") == 1 and len(error) < 500
+    assert ("bug" in error) == ("bug" in said or "KeyError" in said)
+    monkeypatch.setenv("NANOSET_REF_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in run("inspect", "a.npy")[2]
 
 
 def test_every_subcommand_has_help(run):
