@@ -135,7 +135,13 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int
     return found
 
 
-def audit_run(*, num_loading_workers: int = 0, state: Path | None = None, run: RunOptions, schedule: Schedule) -> bool:
+def audit_run(
+    *,
+    num_loading_workers: Annotated[int, at_least(0)] = 0,
+    state: Path | None = None,
+    run: RunOptions,
+    schedule: Schedule,
+) -> bool:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
@@ -183,6 +189,8 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
 
     rows = read_metrics(metrics)
     parts = [part for part in np.array_split([(row["step"], row["loss"]) for row in rows], lines) if len(part)]
+    if not rows:
+        raise ValueError(f"{metrics} holds no step yet")
     highest = max((part[:, 1].mean() for part in parts), default=1.0)
     for part in parts:
         loss = part[:, 1].mean()

@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 MOST_CORPORA = 32_766  # upstream numbers the corpora of a blend in int16, and asserts that they are below 32,767
 DataPath = Any  # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
 Bounds = tuple[float, float]
-Count = Annotated[int, Field(ge=0)] | None
+Count = Annotated[int, Field(ge=0, le=2**48)] | None
 
 
 class Blend(NamedTuple):

@@ -66,13 +66,15 @@ class Order(ABC):
         random_seed: int = 1234,
     ) -> None:
         lengths = [operator.index(length) for length in dataset_lengths]
-        self.num_samples, self.random_seed = operator.index(num_samples), operator.index(random_seed)
+        self.num_samples = whole_number(num_samples, "num_samples")
+        self.random_seed = whole_number(random_seed, "random_seed")
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
             raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
-        if self.num_samples < 0 or not 0 <= self.random_seed < 2**32:
-            rule = "num_samples must not be negative, and random_seed must lie in 0 .. 2**32 - 1"
-            raise ValueError(f"{rule}; got {num_samples} and {random_seed}")
+        if not 0 <= self.num_samples < 2**63:
+            raise ValueError(f"num_samples must not be negative, and below 2**63; got {num_samples}")
+        if not 0 <= self.random_seed < 2**32:
+            raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
         if self.weighted and not self.keeps_shares:
             raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
@@ -200,6 +202,14 @@ def _pairs(firsts, instances):
                 high = middle
         datasets[n], samples[n] = low, instance - firsts[low]
     return datasets, samples
+
+
+def whole_number(value: Any, name: str) -> int:
+    """The value as an int; a ValueError that names it where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from error
 
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:

@@ -52,6 +52,20 @@ from nanoset_ref.schedule import Schedule
         ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
+        ("audit --data raw.npy --sequence-length 4 --num-loading-workers -1", "must be a whole number from 0 on, got"),
+        ("show --data raw.npy --sequence-length 4 --num-samples -3 --position 0", "num_samples must not be negative"),
+        (
+            "show --data raw.npy --sequence-length 4 --seed -1 --position 0",
+            "random_seed must lie in 0 .. 2**32 - 1, got",
+        ),
+        (f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0", "and below 2**63; got 1000"),
+        (
+            f"show --data m.bin --sequence-length 4 --num-samples {10**30} --position 0",
+            "split_num_samples[0]: should be",
+        ),
+        ("index --data-path m --sequence-length 4 --path-to-cache c --split x", "split must be up to three numbers"),
+        ("index --data-path m=1 --sequence-length 4 --path-to-cache c", "weights need --split-num-samples TRAIN VALID"),
+        ("loss list.json", "list.json holds no step yet"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
     ],
 )
