@@ -26,7 +26,7 @@ class IndexOptions:
     """What to build.
 
     Args:
-        data_path: prefix, several of them, or prefix=weight for each
+        data_path: prefix, several of them, or prefix=weight for each (a file whose name ends in =NUMBER is no weight)
         sequence_length: tokens per sample
         path_to_cache: the folder of the indexes
         split: sizes of train, valid and test

@@ -66,6 +66,9 @@ from nanoset_ref.schedule import Schedule
         ("index --data-path m --sequence-length 4 --path-to-cache c --split x", "split must be up to three numbers"),
         ("index --data-path m=1 --sequence-length 4 --path-to-cache c", "weights need --split-num-samples TRAIN VALID"),
         ("loss list.json", "list.json holds no step yet"),
+        ("estimate --data raw.npy --sequence-length 4 --step-time 0", "--step-time must be a positive number, got 0.0"),
+        ("estimate --data raw.npy --step-time 1 --tokens-per-second 2", "either --tokens-per-second or --step-time"),
+        ("estimate", "say which run is meant"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
     ],
 )
