@@ -145,6 +145,21 @@ class NanosetDataLoader(DataLoader[Any]):
         """Batches that the next iteration yields."""
         return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
 
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        sampler = self.batch_sampler
+        facts = {
+            "dataset": repr(self.dataset),
+            "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
+            "micro-batch size": sampler.micro_batch_size,
+            "samples consumed by all ranks": self.consumed_train_samples,
+            "batches to the end of the epoch": len(self),
+            "workers": self.num_workers,
+            "blocks read ahead": self.read_ahead,
+        }
+        return html_table(type(self).__name__, facts)
+
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
         return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}

@@ -228,6 +228,30 @@ class Nanoset(Rows):
             lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
         return "\n".join(lines)
 
+    def plot(self) -> Any:
+        """A picture of the order, as `Order.plot`, with the names of the files."""
+        names = [file.path.name for file in self.files]
+        known = [
+            name if names.count(name) == 1 else str(path) for name, path in zip(names, self.dataset_paths, strict=True)
+        ]
+        return self.order.plot(known)
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "tokens": len(self) * self.sequence_length,
+            "epochs": len(self) / self.order.samples_per_epoch,
+            "order": self.order.name,
+            "seed": self.random_seed,
+        }
+        shares = self.dataset_weights.tolist()
+        tokens = [file.num_tokens for file in self.files]
+        rows = list(zip(self.dataset_paths, tokens, self.dataset_lengths, shares, strict=True))
+        return html_table(type(self).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+
     def print_nanoset_info(self) -> None:
         """Print the `summary`, as Nanotron's Nanoset does when it is built."""
         print(self.summary())  # noqa: T201

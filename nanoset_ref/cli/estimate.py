@@ -317,7 +317,7 @@ def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEs
     else:
         length = run.row_length - 1 if run.row_length else length
         files = {path: [run.open(path)] for path in paths}
-        given = weights or [None] * len(paths)
+        given: list[float | None] = [*weights] if weights else [None] * len(paths)
         blend = token_blend(files, given, length, run.order or "nanotron", bool(run.row_length))
     order, samples = run.order or "", run.num_samples
     if samples is None:

@@ -139,6 +139,34 @@ class PartRows(Rows):
             uses.append(use)
         return uses
 
+    def plot(self) -> Any:
+        """A picture: the share of each part along the positions, and how often each is read (see `Order.plot`)."""
+        from nanoset_ref.orders.pictures import draw_sources
+
+        names = [part.corpus.path.stem for part in self.parts]
+        extra = self.row_length - self.sequence_length
+        sizes = [(part.tokens_per_epoch - extra) // self.sequence_length for part in self.parts]
+        promised = np.array(normalise(self.shares))
+        title = f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}"
+        every = range(len(self))
+        return draw_sources(lambda at: self.dataset_index[at], every, names, np.array(sizes), promised, title)
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "split": self.parts[0].split,
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "seed": self.config.random_seed,
+        }
+        shares = normalise(self.shares)
+        rows = [
+            (part.corpus.path_prefix, part.tokens_per_epoch, len(part), part.epochs.num_epochs, share)
+            for part, share in zip(self.parts, shares, strict=True)
+        ]
+        return html_table(type(self).__name__, facts, ("corpus", "tokens", "samples", "epochs", "share"), rows)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process maps the cached index again, or, without a cache, builds its own."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]

@@ -46,6 +46,7 @@ class Order(ABC):
         keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance. An
             order that does not takes no weights.
         repeats: whether all epochs are the same.
+        first_position: the first one that it answers for: 0 but for an order that goes on from a ledger.
 
     Raises:
         ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
@@ -57,6 +58,7 @@ class Order(ABC):
     options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
     keeps_shares = True
     repeats = False
+    first_position = 0
 
     def __init__(
         self,
@@ -163,6 +165,40 @@ class Order(ABC):
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""
         return _pairs(self.firsts, instances)
+
+    def plot(self, names: Sequence[str] | None = None) -> Any:
+        """A picture: the share of each dataset along the positions, and how often each is read.
+
+        Args:
+            names: of the datasets; default: their numbers.
+
+        Returns:
+            A matplotlib Figure, 750 pixels wide.
+
+        Raises:
+            ImportError: matplotlib is missing (the extra `lab`).
+        """
+        from nanoset_ref.orders.pictures import draw_sources
+
+        labels = names or [f"dataset {number}" for number in range(len(self.dataset_lengths))]
+        promised = self.dataset_weights if self.keeps_shares else None
+        title = f"order {self.name!r}, seed {self.random_seed}"
+        positions = range(self.first_position, self.num_samples)
+        return draw_sources(lambda at: self.lookup(at)[0], positions, labels, self.dataset_lengths, promised, title)
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "order": self.name,
+            "samples": self.num_samples,
+            "samples in an epoch": self.samples_per_epoch,
+            "epochs": self.num_samples / self.samples_per_epoch,
+            "seed": self.random_seed,
+        }
+        rows = list(enumerate(zip(self.dataset_lengths.tolist(), self.dataset_weights.tolist(), strict=True)))
+        table = [(number, *figures) for number, figures in rows]
+        return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), table)
 
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
