@@ -231,10 +231,8 @@ class Nanoset(Rows):
     def plot(self) -> Any:
         """A picture of the order, as `Order.plot`, with the names of the files."""
         names = [file.path.name for file in self.files]
-        known = [
-            name if names.count(name) == 1 else str(path) for name, path in zip(names, self.dataset_paths, strict=True)
-        ]
-        return self.order.plot(known)
+        pairs = zip(names, self.dataset_paths, strict=True)
+        return self.order.plot([name if names.count(name) == 1 else path for name, path in pairs])
 
     def _repr_html_(self) -> str:
         from nanoset_ref.orders.pictures import html_table

@@ -1,6 +1,7 @@
 """Pictures and tables of orders, datasets and loaders: what they show is what is read."""
 
 import io
+import itertools
 import sys
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_the_bars_are_the_samples_that_are_read(order):
         assert counted.sum() == pytest.approx(np.count_nonzero(datasets == number))
     edges = [0, *range(epoch - begin % epoch, len(datasets), epoch), len(datasets)]
     for number, times in enumerate(passes):
-        real = [np.count_nonzero(datasets[a:b] == number) for a, b in zip(edges, edges[1:], strict=False)]
+        real = [np.count_nonzero(datasets[a:b] == number) for a, b in itertools.pairwise(edges)]
         # a stretch that an epoch ends in is shared out evenly
         assert times * lengths[number] == pytest.approx(np.array(real), abs=len(datasets) / 60 + 1)
     labels = [axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes[:1]] + [figure.axes[1].get_xlabel()]
@@ -67,7 +68,7 @@ def test_a_long_order_is_drawn_from_a_part_and_says_so():
     shares, passes = drawn(figure)
     assert len(shares) == 8, "seven sources and the others"
     assert shares[-2].sum() / 10**14 == pytest.approx(21 / 40, abs=0.01)
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()][0] == "13 others"
+    assert figure.axes[0].get_legend().get_texts()[0].get_text() == "13 others"
     assert len(passes) == 8 and said(12821451823.0) == "about 12.82 billion"
 
 
@@ -117,10 +118,9 @@ def test_tables_for_notebooks_say_what_there_is_and_escape_it(tmp_path):
     assert "&lt;b&gt;&amp;.npy" in page and "<b>" not in page and "<script" not in page
     assert "and 5 others" in page and ">60<" in page and ">1 of 2, strided<" in page and ">8<" in page
     assert page.count("<table>") == page.count("</table>") == 5
-    assert html_table("<", {"a": 1234, "b": True}) == (
-        "<table><caption>&lt;</caption><tr><th style='text-align:left'>a</th><td style='text-align:right'>1,234</td></tr>"
-        "<tr><th style='text-align:left'>b</th><td style='text-align:right'>True</td></tr></table>"
-    )
+    table = html_table("<", {"a": 1234, "b": True})
+    assert table.startswith("<table><caption>&lt;</caption><tr>")
+    assert "<td style='text-align:right'>1,234</td>" in table and ">True</td>" in table
     (tmp_path / "order.npy").write_bytes(np.arange(60, dtype="<u4")[::-1].tobytes())
     published = PublishedOrder([60], None, 60, 1, path=str(tmp_path / "order.npy"))
     assert published._repr_html_() and published.plot().savefig(io.BytesIO()) is None

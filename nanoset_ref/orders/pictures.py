@@ -142,12 +142,12 @@ def _draw_passes(axes: Any, read: NDArray[np.float64], groups: Any, sizes: NDArr
         begins = np.cumsum(passes) - passes
         axes.barh(place, passes, left=begins, color=color, height=0.7, edgecolor="white", lw=1)
         end = passes.sum()
-        text = f" read {end:,.2f} times: {said(read[:, sources].sum())} from {said(samples)} samples"
+        text = f" {end:,.2f} x {said(samples)} samples"
         axes.text(end, place, text, va="center", fontsize=8, color=INK)
         longest = max(longest, end)
     axes.axvline(1, color=INK, lw=1, ls=":")
     axes.set_yticks(places, [shortened(label) for label, *_ in groups], fontsize=8)
-    axes.set_xlim(0, longest * 1.9)  # room for the words
+    axes.set_xlim(0, longest * 1.6)  # room for the words
     parts = "; a part of a bar is an epoch of the order" if len(read) > 1 else ""
     axes.set_xlabel(f"how often a source is read (dotted: once{parts})")
     for side in ("top", "right"):
@@ -155,9 +155,9 @@ def _draw_passes(axes: Any, read: NDArray[np.float64], groups: Any, sizes: NDArr
 
 
 def unit_of(number: float) -> tuple[int, str]:
-    """In which unit a number is short: (10**6, "millions"); (1, "") for one below ten million."""
+    """In which unit a number is short: (10**6, "millions"); (1, "") for one below a million."""
     for size, unit in ((10**12, "trillions"), (10**9, "billions"), (10**6, "millions")):
-        if number >= 10 * size:
+        if number >= size:
             return size, unit
     return 1, ""
 
