@@ -3,7 +3,7 @@
 Arithmetic only: files are opened for their sizes, no order and no index is built. What a shuffle decides is given as it
 is to be expected: a source may be off by one sample an epoch, and by chance in an epoch that is not complete.
 
-    1. each stage becomes a `Blend`: its sources, their shares, and how its order goes through them
+    1. each stage becomes a `SourceBlend`: its sources, their shares, and how its order goes through them
     2. positions [start, stop) of the blend become samples read of each source, and samples that no step reads
     3. with a speed, tokens become hours
 """
@@ -17,79 +17,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from nanoset_ref.blocks import batches_per_block
+from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.command import UsageError, at_least
 from nanoset_ref.formats import datatrove_files
-from nanoset_ref.megatron import MMapIndexedDataset, NanosetConfig
-from nanoset_ref.megatron.mappings import plan_epochs
-from nanoset_ref.megatron.nanoset_config import normalise
+from nanoset_ref.megatron import NanosetConfig
 from nanoset_ref.provenance.auditing import shortened
 from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import Tokens, open_tokens
+from nanoset_ref.tokens import open_tokens
 from nanoset_ref.training import Config, load_config, stages_of
 from nanoset_ref.training.data_section import ChunksSection, DatasetConfig, MegatronSection, TextSection
 
 ID_BYTES = 4  # of a row that is read, int32
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """A file, a folder or a corpus that a blend reads.
-
-    Attributes:
-        path: its name. disk_bytes: of its ids.
-        samples: in one epoch of it. share: of the blend, of a sum of 1. tail_tokens: in no sample.
-    """
-
-    path: str
-    disk_bytes: int
-    samples: int
-    share: float
-    tail_tokens: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Blend:
-    """The sources of a stage and how its order goes through them.
-
-    Attributes:
-        order: "nanotron", "stateless", "identity", "megatron", "text", or the path of a published order.
-        weighted: whether the shares are given, and not those of the samples.
-        index_bytes: that each process holds, or maps where there is a cache of indexes.
-        padded: whether rows may end in padding; how much of it stands in no header.
-    """
-
-    sources: Sequence[Source]
-    order: str
-    weighted: bool = False
-    index_bytes: int = 0
-    padded: bool = False
-
-    @property
-    def epoch(self) -> int:
-        """Samples in one epoch of all sources."""
-        return sum(source.samples for source in self.sources)
-
-    def read(self, number: int, stop: int) -> float:
-        """Samples of a source in positions [0, stop)."""
-        source = self.sources[number]
-        if self.order != "identity":
-            return source.share * stop
-        first = sum(earlier.samples for earlier in self.sources[:number])
-        epochs, rest = divmod(stop, max(self.epoch, 1))
-        return epochs * source.samples + min(max(rest - first, 0), source.samples)
-
-    def distinct(self, number: int, read: float, stop: int) -> float:
-        """Different samples of a source, after `read` readings of it, the last one before position `stop`."""
-        samples = self.sources[number].samples
-        if self.order == "nanotron" and self.weighted:
-            # every epoch gives the same samples: the first ones, and, of a source that is too short, some twice
-            given = self.sources[number].share * self.epoch
-            done = min(1.0, stop / max(self.epoch, 1))
-            if given <= samples or done == 1:
-                return min(given * done, samples)
-            return samples * (1 - (1 - done) ** (given / max(samples, 1)))
-        return min(read, samples)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,16 +161,16 @@ def estimated_stages(config: Config) -> Iterator[StageEstimate]:
         yield estimate
 
 
-def _blend_of(stage: Any, samples: int) -> Blend:
+def _blend_of(stage: Any, samples: int) -> SourceBlend:
     """The sources of a stage of a config."""
     dataset, length = stage.data.dataset, stage.sequence_length
     if isinstance(dataset, TextSection):
-        return Blend(sources=(), order="text")
+        return SourceBlend(sources=(), order="text")
     if isinstance(dataset, ChunksSection):
         _, rows, _ = next(dataset.each())
         path = dataset.paths[0]
         source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows, share=1.0, tail_tokens=0)
-        return Blend(sources=[source], order="identity")
+        return SourceBlend(sources=[source], order="identity")
     if isinstance(dataset, MegatronSection):
         asked = dataset.num_samples or samples
         fields = dataset.model_dump(exclude={"num_samples"}) | {"split_num_samples": (asked, 0, 0)}
@@ -243,69 +182,6 @@ def _blend_of(stage: Any, samples: int) -> Blend:
     given = {path: dataset.dataset_path.get(path, 0.0) for path in stage.files}
     opened = {path: [open_tokens(path, dtype)] for path, dtype in stage.files.items()}
     return token_blend(opened, [*given.values()], length, dataset.order)
-
-
-def token_blend(
-    named: dict[str, Any], weights: Sequence[float | None], length: int, order: str, disjoint: bool = False
-) -> Blend:
-    """The blend of a Nanoset: {name: its files}, and a weight (or None) for each name."""
-    lengths = [sum(file.num_samples(length, disjoint) for file in files) for files in named.values()]
-    weighted = any(weight is not None for weight in weights)
-    given = [float(size if weight is None else weight) for size, weight in zip(lengths, weights, strict=True)]
-    sources = [
-        Source(
-            path=str(path),
-            disk_bytes=sum(file.num_tokens * file.dtype.itemsize for file in files),
-            samples=samples,
-            share=share,
-            tail_tokens=sum(_tail(file, length, disjoint) for file in files),
-        )
-        for (path, files), samples, share in zip(named.items(), lengths, normalise(given), strict=True)
-    ]
-    epoch = sum(lengths)
-    index = epoch * (4 if epoch <= 2**32 else 8) if order == "nanotron" else 0
-    padded = any(file.windows == "padded" for files in named.values() for file in files)
-    return Blend(sources=sources, order=order, weighted=weighted, index_bytes=index, padded=padded)
-
-
-def _tail(file: Tokens, length: int, disjoint: bool) -> int:
-    """Tokens at the end of a file that fill no sample."""
-    samples = file.num_samples(length, disjoint)
-    if samples == 0:
-        return file.num_tokens
-    return file.num_tokens - (samples - 1) * file.stride(length, disjoint) - length - 1
-
-
-def megatron_blend(config: NanosetConfig) -> Blend:
-    """The train split of Megatron-style data, with the sizes of its indexes."""
-    _, blend, bounds, size = config.splits[0]
-    if blend is None or bounds is None:
-        raise ValueError("the run has no train split: give its first part a size above 0")
-    surplus = 1 + config.mid_level_dataset_surplus
-    shares = normalise(blend.weights) if blend.weights else None
-    sources, index = [], 0
-    alone = len(blend.prefixes) == 1
-    for number, prefix in enumerate(blend.prefixes):
-        corpus = MMapIndexedDataset(prefix)
-        first, stop = (round(bound * len(corpus)) for bound in bounds)
-        tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
-        wanted = size if alone else None
-        if shares and size is not None:
-            wanted = math.ceil(math.ceil(size * shares[number]) * surplus)
-        extra = int(config.add_extra_token_to_sequence)
-        plan = plan_epochs(max(tokens, 1), wanted, config.sequence_length, extra_token=bool(extra))
-        index += plan.num_epochs * (stop - first) * 4 + (plan.num_samples + 1) * 8 + plan.num_samples * 4
-        per_epoch = max(tokens - extra, 0) // config.sequence_length
-        tail = tokens - extra - per_epoch * config.sequence_length
-        disk = tokens * corpus.dtype.itemsize
-        sources.append(Source(path=prefix, disk_bytes=disk, samples=per_epoch, share=0.0, tail_tokens=tail))
-    if shares is None:
-        shares = normalise([max(source.samples, 0) for source in sources])
-    if not alone:
-        blended = size if size is not None else sum(source.samples for source in sources)
-        index += 10 * blended
-    given = [dataclasses.replace(it, share=share) for it, share in zip(sources, shares, strict=True)]
-    return Blend(sources=given, order="megatron", weighted=bool(blend.weights), index_bytes=index)
 
 
 def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
@@ -328,7 +204,7 @@ def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEs
     return _estimated("run", blend, range(start, start + steps * size), schedule, length, buffers, {})
 
 
-def _all_read(blend: Blend, positions: range, before: dict[str, float]) -> dict[str, float]:
+def _all_read(blend: SourceBlend, positions: range, before: dict[str, float]) -> dict[str, float]:
     """{source: its samples in `positions` and, of a stage that goes on, in those before}."""
     total = dict(before)
     for number, source in enumerate(blend.sources):
@@ -339,7 +215,7 @@ def _all_read(blend: Blend, positions: range, before: dict[str, float]) -> dict[
 
 def _estimated(
     name: str,
-    blend: Blend,
+    blend: SourceBlend,
     positions: range,
     schedule: Schedule,
     length: int,
