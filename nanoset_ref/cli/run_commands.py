@@ -188,10 +188,11 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
     from nanoset_ref.training.metrics import read_metrics
 
     rows = read_metrics(metrics)
-    parts = [part for part in np.array_split([(row["step"], row["loss"]) for row in rows], lines) if len(part)]
     if not rows:
         raise ValueError(f"{metrics} holds no step yet")
-    highest = max((part[:, 1].mean() for part in parts), default=1.0)
+    points = [(row["step"], row["loss"]) for row in rows]
+    parts = np.array_split(points, min(lines, len(points)))
+    highest = max(part[:, 1].mean() for part in parts)
     for part in parts:
         loss = part[:, 1].mean()
         print(f"steps {part[0, 0]:6.0f} to {part[-1, 0]:6.0f}   {loss:8.4f}  {'#' * round(60 * loss / highest)}")

@@ -1,5 +1,6 @@
 """nanoset-ref with what can go wrong: one line on standard error, an exit code, nothing half-written."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -10,6 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 from cli_parts import ids_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.cli import COMMANDS, file_commands
@@ -183,3 +186,69 @@ def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; no file is half written\n")
+
+
+BASES = {
+    "inspect": ["empty.npy", "m.bin --eos-token-id"],
+    "verify": ["empty.npy", "raw.npy --vocab-size"],
+    "convert": ["raw.npy x.npy --dtype", "m.bin x.txt --dtype int32 --tokenizer"],
+    "merge": ["m.bin", "m.bin dir x.npy --dtype"],
+    "split": ["m.bin a.npy b.npy --held-out", "m.bin a.npy b.npy --held-out 9 --seed"],
+    "show": [
+        "--data raw.npy --sequence-length 4 --position 0 --num-samples",
+        "--data m --sequence-length 4 --position",
+    ],
+    "where": ["--data raw.npy --sequence-length 4 --step", "--data m --sequence-length 4 --step 1 --split"],
+    "when": ["--data m --sequence-length 4 --document", "--data m --document 0 --sequence-length"],
+    "audit": ["--data m.bin --sequence-length 4 --dp-size", "--data raw.npy --sequence-length 4 --order", "--config"],
+    "estimate": [
+        "--data raw.npy --sequence-length 4 --step-time",
+        "--data raw.npy --sequence-length 4 --gpus",
+        "--config",
+    ],
+    "loss": ["raw.npy --lines", "list.json --lines"],
+    "index": [
+        "--data-path m --path-to-cache c --sequence-length",
+        "--data-path m=1 --sequence-length 4 --path-to-cache c --split-num-samples 9 0",
+        "--data-path m --sequence-length 4 --path-to-cache c --random-seed",
+        "--data-path m --sequence-length 4 --split 1,1,0 --path-to-cache raw.npy --mid-level-dataset-surplus",
+    ],
+    "train": ["--config", "--example"],
+    "preprocess": ["--output-prefix x --tokenizer-name-or-path none --input", "--input list.json --output-prefix"],
+    "megatron-preprocess": ["--input list.json --output-prefix x --tokenizer-model none --tokenizer-type"],
+    "chunks": [
+        "mix --input_root dir --out_root x --subfolders a --num_chunks 2 --num_valid_samples_per_subfolder",
+        "tokenize --input_root dir --out_root rows --tokenizer none --concat_tokens",
+        "validate list.json --vocab_size",
+        "convert dir --output_prefix",
+    ],
+}
+WRONG = ["-1", "-3.5", "x", "nan", "1e999", "''", "dir", "raw.npy", "trunc", "broken.yaml", "a=b", "'1 2'", "\u00e9"]
+WRONG += [str(10**30), str(-(2**70))]
+
+
+def test_every_command_is_tried_with_bad_input():
+    assert BASES.keys() == COMMANDS.keys()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from([f"{name} {base}" for name, bases in BASES.items() for base in bases]), st.sampled_from(WRONG))
+def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
+    """No word of pydantic, torch or numba, no traceback, no bug: at most one line, and an exit code that says so."""
+    with contextlib.chdir(tmp_path):
+        write_range(tmp_path / "raw.npy", 41)
+        if not (tmp_path / "m.bin").exists():
+            assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
+        (tmp_path / "dir").mkdir(exist_ok=True)
+        (tmp_path / "empty.npy").touch()
+        (tmp_path / "trunc.bin").write_bytes(b"12")
+        (tmp_path / "trunc.idx").write_bytes(b"MMIDIDX")
+        (tmp_path / "broken.yaml").write_text("a: [1\n")
+        (tmp_path / "list.json").write_text("[1]")
+        code, out, error = run(*shlex.split(f"{base} {value}"))
+    assert code in (0, 1, 2) and "Traceback" not in out + error
+    assert not any(word in error for word in ("pydantic", "numba", "validation error", "bug of"))
+    lines = [line for line in error.splitlines() if "WARNING" not in line]
+    assert len(lines) <= 1 and all("error: " in line for line in lines)
+    if code and not error:
+        assert "BROKEN" in out or "bad" in out or "holds" in out, "a report says it"
