@@ -134,7 +134,12 @@ class DataCollatorForCLM(Collator):
         return dict(self._pointers)
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
-        """As `Collator.split`, for ranks that take data. All batches are views of the block."""
+        """As `Collator.split`, for ranks that take data. All batches are views of the block.
+
+        A pad of -1, which Megatron's rows may end in, is no id that a model could look up: it becomes 0.
+        """
+        if starts is not None and rows.amin() < 0:
+            rows = rows.clamp(min=0)
         feeds, judges = self.current_pp_rank == self.input_pp_rank, self.current_pp_rank == self.output_pp_rank
         # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
         inputs, labels = rows[:, :-1].unsafe_split(batch_size), rows[:, 1:].unsafe_split(batch_size)

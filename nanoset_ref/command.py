@@ -5,11 +5,14 @@
 becomes `split SOURCE TRAIN --held-out HELD_OUT [--seed SEED] [--overwrite]`: positional-only parameters are arguments,
 the others are options, required without a default. `--held_out` is understood as `--held-out`. This is the only module
 that knows the command-line library; only the parser of the command that was asked for is built.
+
+An error that nobody foresaw says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import dis
 import inspect
 import logging
 import os
@@ -17,6 +20,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,6 +28,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from nanoset_ref.launcher import end_with_launcher, interrupts_raise, is_main_rank, under_torchrun
+
+MOST_SAID = 300  # characters of an unexpected error
 
 _over = threading.Event()  # the command has ended
 
@@ -92,8 +98,10 @@ def _run(function: Any, words: Sequence[str], prog: str, report: Any, says: int,
         problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
     except SystemExit as end:  # what argparse has printed and decided
         code = int(end.code or 0)
-    except (ValueError, OSError, ImportError, IndexError, RuntimeError, MemoryError) as error:
-        problem = one_line(error)
+    except Exception as error:
+        problem = one_line(error) if _foreseen(error) else _unforeseen(error)
+        if os.environ.get("NANOSET_REF_TRACEBACK") == "1":
+            traceback.print_exc()
     if problem:
         print(f"{prog}: error: {problem}", file=sys.stderr)
     _mute()
@@ -112,12 +120,43 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
-    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None)."""
-    parts = [re.split(r"=(?=[-+.\d][-+.\de]*$)", item) for item in items]
-    paths, weights = [part[0] for part in parts], [float(part[1]) for part in parts if part[1:]]
+    """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None).
+
+    A number behind the last "=" is a weight, unless the whole is a file: `data/crawl=2024` is one if it is there.
+
+    Raises:
+        ValueError: some have a weight and some have none; both readings are files; a weight that is no number.
+    """
+    parts = [_path_and_weight(item) for item in items]
+    paths = [path for path, _ in parts]
+    weights = [weight for _, weight in parts if weight is not None]
     if weights and len(weights) < len(paths):
         raise ValueError(f"give every file a weight or none, got {list(items)}")
     return paths, weights or None
+
+
+def _path_and_weight(item: str) -> tuple[str, float | None]:
+    path, equals, text = item.rpartition("=")
+    if not equals or not re.fullmatch(r"[-+.\d][-+.\de]*", text):
+        return item, None
+    if "://" in item:
+        pair = item.partition("?")[2].rpartition("&")[2]
+        if pair.count("=") == 1:  # the last field of a query, as in ...?Expires=3600
+            return item, None
+    elif _is_there(item):
+        if _is_there(path):
+            way = f"{item}=1 is the first with the weight 1, {path}={float(text)} the second with this weight"
+            raise ValueError(f"{item} and {path} are both there: {way}")
+        return item, None
+    try:
+        return path, float(text)
+    except ValueError as error:
+        raise ValueError(f"{item}: a weight is a number, got {text!r}") from error
+
+
+def _is_there(path: str) -> bool:
+    """Whether this is a file or folder, or the prefix of a .bin/.idx pair."""
+    return os.path.exists(path) or os.path.exists(f"{path}.idx")
 
 
 def one_line(error: BaseException) -> str:
@@ -127,6 +166,28 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
+
+
+def _foreseen(error: Exception) -> bool:
+    """Whether an error is about the input: of a kind that says so, or raised by a `raise` of this package."""
+    if isinstance(error, (ValueError, OSError, ImportError)):
+        return not type(error).__module__.startswith("numba")
+    frame = error.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    if frame is None or not frame.tb_frame.f_globals.get("__name__", "").startswith("nanoset_ref"):
+        return False
+    return frame.tb_frame.f_code.co_code[frame.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def _unforeseen(error: Exception) -> str:
+    """What to say about an error of ours, or of a library that nobody expected it from."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID].rstrip(": ")
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({said})"
+    return (
+        f"unexpected, and probably a bug of nanoset_ref ({said}): NANOSET_REF_TRACEBACK=1 shows where; please report it"
+    )
 
 
 class _Terminated(SystemExit):

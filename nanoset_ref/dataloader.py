@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import multiprocessing
 import random
 import weakref
@@ -23,6 +24,8 @@ from nanoset_ref.ahead import ahead
 from nanoset_ref.blocks import BlockRoad
 from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.documents import DocumentOptions
+from nanoset_ref.files import unknown_key
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.rows import Rows, plan_identity
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
 from nanoset_ref.schedule import Layout
@@ -87,6 +90,15 @@ class NanosetDataLoader(DataLoader[Any]):
     ) -> None:
         if read_ahead < 0:
             raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
+        taken = [name for name in ("shuffle", "sampler", "drop_last") if options.get(name)]
+        if taken or options.get("batch_size", 1) != 1:
+            rule = "the order of the dataset and the batch sampler say what is in a batch"
+            given = f"{(taken or ['batch_size'])[0]} was given"
+            raise ValueError(f"{rule}, {given}: choose the dataset's order, micro_batch_size and tail")
+        known = inspect.signature(DataLoader).parameters
+        for name in options:
+            if name not in known:
+                raise TypeError(f"NanosetDataLoader: {name}: {unknown_key(name, known)}")
         if not options.get("in_order", True):
             raise ValueError("in_order must be True: what comes out of order cannot be counted for a resume")
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
@@ -132,6 +144,21 @@ class NanosetDataLoader(DataLoader[Any]):
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
         return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        sampler = self.batch_sampler
+        facts = {
+            "dataset": repr(self.dataset),
+            "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
+            "micro-batch size": sampler.micro_batch_size,
+            "samples consumed by all ranks": self.consumed_train_samples,
+            "batches to the end of the epoch": len(self),
+            "workers": self.num_workers,
+            "blocks read ahead": self.read_ahead,
+        }
+        return html_table(type(self).__name__, facts)
 
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
@@ -222,6 +249,9 @@ def build_nanoset_dataloader(
         IndexError: a `tail` that fills the last batch from the beginning of the epoch, of an order whose ledger begins
             after it.
     """
+    seed = whole_number(seed, "seed")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset), micro_batch_size, dp_rank, dp_size, consumed_train_samples, layout=layout, tail=tail

@@ -24,6 +24,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nanoset_ref.files import refuses_unknown
+
 Starts = NDArray[np.bool_]
 
 
@@ -97,6 +99,7 @@ def attention_mask(starts: Starts) -> NDArray[np.bool_]:
     return ((document[:, :, None] != document[:, None, :]) | ~np.tri(starts.shape[1], dtype=np.bool_))[:, None]
 
 
+@refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentOptions:
     """What a batch is to say about documents; everything is off unless asked for.

@@ -7,16 +7,22 @@ file.
 """
 
 import contextlib
+import dataclasses
+import difflib
+import errno
 import fcntl
+import functools
 import json
 import os
+import reprlib
 import secrets
+import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import xxhash
 
@@ -24,6 +30,7 @@ from nanoset_ref.storage import BucketPath, located, pieces, written_to_bucket
 from nanoset_ref.storage import PathLike as PathLike
 
 MAX_JSON_BYTES = 1 << 26
+Kind = TypeVar("Kind", bound=Any)
 
 _together: ContextVar[Any] = ContextVar("together", default=None)  # of `written_together`: its stack and its sets
 
@@ -153,7 +160,7 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        with open(temporary, mode.replace("w", "x"), **text) as file:
+        with _named_where_full(path), open(temporary, mode.replace("w", "x"), **text) as file:
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # before it was locked, another writer took it for a leftover
@@ -162,6 +169,21 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
             finally:
                 temporary.unlink(missing_ok=True)
             return
+
+
+@contextlib.contextmanager
+def _named_where_full(path: Path) -> Iterator[None]:
+    """An error of a full disk names the file and says what is free there; those of NumPy and the system do neither."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if error.filename or not (full or "requested and" in str(error)):  # NumPy: "64 requested and 12 written"
+            raise
+        folder = path.parent
+        free = f"{shutil.disk_usage(folder).free:,} bytes are free without it on the disk of {folder}"
+        why = f"cannot be written ({error.strerror or error}); {free}: make room, or name another folder"
+        raise OSError(error.errno or errno.ENOSPC, why, os.fspath(path)) from error
 
 
 def remove_leftovers(path: Path) -> bool:
@@ -262,3 +284,64 @@ def sync_folder(folder: Path) -> None:
 def physical_memory() -> int:
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+# ---- options: classes of them, and what is wrong with those that were given
+
+
+def refuses_unknown(options: Kind) -> Kind:
+    """Class decorator for a dataclass of options, with or without pydantic: what is wrong is said in our words.
+
+    The class then raises:
+        TypeError: an unknown option, with the closest one that is known.
+        ValueError: values that are refused, all of them, each by its name.
+    """
+    known = [field.name for field in dataclasses.fields(options)]
+    given_init = options.__init__
+
+    @functools.wraps(given_init)
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        for name in named:
+            if name not in known:
+                raise TypeError(f"{options.__name__}: {name}: {unknown_key(name, known)}")
+        try:
+            given_init(self, *arguments, **named)
+        except ValueError as error:
+            if not hasattr(error, "errors"):  # which pydantic's have
+                raise
+            raise ValueError("; ".join(problems_of(error, known))) from None
+
+    options.__init__ = init
+    return options
+
+
+def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
+    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
+
+    Args:
+        error: pydantic's ValidationError; ValueErrors of a model's own validators, not of those of its
+            sections, name the path in each line.
+        keys: known ones, for the suggestion after a misspelt key.
+    """
+    problems = []
+    for found in error.errors(include_url=False):
+        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
+        message = f"{found['msg']}, got {reprlib.repr(found['input'])}".replace("Input should", "should")
+        if found["type"] == "extra_forbidden":
+            message = unknown_key(str(found["loc"][-1]), keys)
+        elif found["type"] == "missing":
+            message = "is missing"
+        elif found["type"] == "value_error":
+            message = str(found["ctx"]["error"])
+            parts = parts if len(parts) > 1 else []
+        place = "".join(parts).removeprefix(".")
+        problems += [f"{place}: {line}" if place else line for line in message.splitlines()]
+    return problems
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """What to say about a key that is not known, with the closest one that is."""
+    if key in known:
+        return "does not belong here"
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"unknown key, did you mean {close[0]!r}?" if close else "unknown key"

@@ -87,7 +87,9 @@ def cached(
         arrays = build()
         with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
             for file, array in zip(files, arrays, strict=True):
-                np.save(file, array, allow_pickle=False)
+                header = np.lib.format.header_data_from_array_1_0(array)
+                np.lib.format.write_array_header_1_0(file, header)
+                file.write(np.ascontiguousarray(array))  # not np.save, which does not hear of a disk that is full
                 file.flush()
             last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
     return load() or arrays

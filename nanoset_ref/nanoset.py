@@ -7,7 +7,6 @@ read whole (`__getitems__`) into a single array. Nothing here grows with the cor
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +19,7 @@ from nanoset_ref.documents import Starts, starts_at_boundaries
 from nanoset_ref.files import PathLike, listed
 from nanoset_ref.gather import BucketGatherer, Gatherer
 from nanoset_ref.orders import Order, build_order
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 from nanoset_ref.storage import BucketPath
 from nanoset_ref.tokens import Tokens, open_tokens
@@ -74,10 +74,10 @@ class Nanoset(Rows):
         order: str | Order = "nanotron",
         disjoint: bool = False,
     ) -> None:
-        if operator.index(sequence_length) < 1:
+        self.sequence_length = whole_number(sequence_length, "sequence_length")
+        if self.sequence_length < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
         self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
-        self.sequence_length = operator.index(sequence_length)
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
         self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
@@ -85,7 +85,7 @@ class Nanoset(Rows):
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
-        self.train_split_num_samples = operator.index(train_split_num_samples)
+        self.train_split_num_samples = whole_number(train_split_num_samples, "train_split_num_samples")
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
@@ -120,6 +120,11 @@ class Nanoset(Rows):
     @property
     def files(self) -> list[Tokens]:
         return self._files
+
+    @property
+    def dataset_paths(self) -> list[str]:
+        """The paths of the files, in their order."""
+        return [str(file.path) for file in self.files]
 
     def __len__(self) -> int:
         return self.train_split_num_samples
@@ -222,6 +227,32 @@ class Nanoset(Rows):
             share, known = round(count / max(len(self), 1), 2), name if names.count(name) == 1 else file.path
             lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
         return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """A picture of the order, as `Order.plot`, with the names of the files."""
+        names = [file.path.name for file in self.files]
+        pairs = zip(names, self.dataset_paths, strict=True)
+        return self.order.plot([name if names.count(name) == 1 else path for name, path in pairs])
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "tokens": len(self) * self.sequence_length,
+            "epochs": len(self) / self.order.samples_per_epoch,
+            "order": self.order.name,
+            "seed": self.random_seed,
+        }
+        shares = self.dataset_weights.tolist()
+        tokens = [file.num_tokens for file in self.files]
+        rows = list(zip(self.dataset_paths, tokens, self.dataset_lengths, shares, strict=True))
+        return html_table(type(self).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+
+    def print_nanoset_info(self) -> None:
+        """Print the `summary`, as Nanotron's Nanoset does when it is built."""
+        print(self.summary())  # noqa: T201
 
     # ---- identity
 

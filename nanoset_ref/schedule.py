@@ -22,6 +22,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.files import refuses_unknown
+
 Layout = Literal["strided", "contiguous"]
 
 
@@ -36,6 +38,7 @@ class Slot:
     row: int
 
 
+@refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
     """How positions become optimizer steps, from the point where this layout began.

@@ -9,6 +9,7 @@ from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.provenance import Stretch, audit
 from nanoset_ref.provenance import auditing as module
+from nanoset_ref.provenance.auditing import shortened
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.schedule import Schedule
 
@@ -141,3 +142,10 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
     dataset = DatatroveNanoset([tmp_path], None, 4, 8)
     report = audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
     assert sorted((source.num_samples, source.read) for source in report.stretches[0].sources) == [(0, 0), (8, 8)]
+
+
+def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
+    assert shortened(["a/b.npy"]) == ["a/b.npy"]
+    (cut,) = shortened(["/very/long/folders/that/nobody/reads/to/their/end/stories_input_ids.npy"])
+    assert len(cut) == 40 and cut.startswith("...") and cut.endswith("/stories_input_ids.npy")
+    assert shortened([f"folder/{'n' * 60}.npy"]) == [f"...{'n' * 60}.npy"]

@@ -211,3 +211,23 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, i
         next(iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options)))
     with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
         build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": "x"}, "^seed must be a whole number, got 'x'$"),
+        ({"seed": 2**64}, "^seed must lie in "),
+        (
+            {"shuffle": True},
+            "^the order of the dataset .*, shuffle was given: choose the dataset's order, micro_batch_",
+        ),
+        ({"batch_size": 4}, "batch_size was given: choose"),
+        ({"drop_last": True}, "drop_last was given: choose"),
+        ({"prefetch_facto": 2}, "^NanosetDataLoader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$"),
+    ],
+)
+def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(tmp_path, options, message):
+    dataset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
+    with pytest.raises((ValueError, TypeError), match=message):
+        build_nanoset_dataloader(dataset, micro_batch_size=2, **options)

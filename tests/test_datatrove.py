@@ -155,6 +155,28 @@ def test_ranks_without_data_get_pointers():
     assert [half["label_ids"].tolist() for half in halves] == [[[1, 2]], [[3, 4]]]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cp_size": 0}, "cp_size must lie in 1 .. sequence_length = 10, .* got 0"),
+        ({"cp_size": 11}, "cp_size must lie in 1 .. sequence_length = 10, .* got 11"),
+        ({"cp_size": 5, "cp_rank": 5}, "cp_rank must lie in 0 .. cp_size - 1 = 4, got 5"),
+    ],
+)
+def test_a_context_parallel_rank_that_is_none_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DataCollatorForCLMWithPositionIds(10, 0, 0, 0, **options)
+
+
+@pytest.mark.parametrize(("cp_size", "lost"), [(4, 2), (5, 0)])
+def test_columns_that_reach_no_context_parallel_rank_as_in_nanotron_are_warned_of(caplog, cp_size, lost):
+    rows = SampleBlock(np.arange(11, dtype=np.int32)[None], lambda: np.eye(1, 11, dtype=bool))
+    ranks = [DataCollatorForCLMWithPositionIds(10, 0, 0, 0, cp_size=cp_size, cp_rank=rank) for rank in range(cp_size)]
+    columns = np.concatenate([rank(rows)["input_ids"][0] for rank in ranks]).tolist()
+    assert columns == list(range(10 - lost))
+    assert (f"the last {lost} columns of every row reach no rank" in caplog.text) == (lost > 0)
+
+
 def test_broken_folders_are_named(golden, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no file"):
         datatrove_files(tmp_path)

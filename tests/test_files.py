@@ -5,7 +5,13 @@ import os
 
 import pytest
 
+from nanoset_ref.chunks import TokenizeConfig
+from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import atomic_write, atomic_write_set, checksum, remove_leftovers, written_together
+from nanoset_ref.megatron import NanosetConfig
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.streaming.packed import StreamOptions
+from nanoset_ref.training.parallel import ParallelLayout
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -91,3 +97,25 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
         file.write("whole")
     assert len(taken) == 1
     assert (tmp_path / "a").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong", "meant"),
+    [
+        (NanosetConfig, "path_to_cach", "path_to_cache"),
+        (DocumentOptions, "eod_idd", "eod_id"),
+        (Schedule, "dpsize", "dp_size"),
+        (StreamOptions, "shufle_buffer", "shuffle_buffer"),
+        (TokenizeConfig, "concat_token", "concat_tokens"),
+        (ParallelLayout, "dp_rnk", "dp_rank"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_closest_one(options, wrong, meant):
+    with pytest.raises(TypeError, match=f"^{options.__name__}: {wrong}: unknown key, did you mean '{meant}'.$"):
+        options(**{wrong: 1})
+
+
+def test_what_pydantic_finds_in_options_is_said_in_words_of_the_package():
+    with pytest.raises(ValueError, match="^concat_tokens: should be a valid integer, .*got 'x'$") as caught:
+        TokenizeConfig(tokenizer="t", concat_tokens="x")
+    assert type(caught.value) is ValueError and caught.value.__suppress_context__

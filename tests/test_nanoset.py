@@ -202,3 +202,29 @@ def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
     for out in (*wrong, np.empty((3, 5), np.int64), np.empty((5, 3), np.int32).T):
         with pytest.raises(ValueError, match=r"out must be int32 \[3, 5\] in C order, got"):
             nanoset.read(np.arange(3), out=out)
+
+
+def test_what_nanotrons_class_offers_beside_its_samples_is_there(tmp_path, capsys):
+    paths = [str(write_range(tmp_path / f"{name}.npy", 41)) for name in "ab"]
+    nanoset = Nanoset(paths, None, 4, 20)
+    assert nanoset.dataset_paths == paths
+    nanoset.print_nanoset_info()
+    said = capsys.readouterr().out.splitlines()
+    assert said == nanoset.summary().splitlines()
+    assert said[:2] == ["> Total number of samples: 20", "> Total number of tokens: 80"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequence_length": "x"}, "^sequence_length must be a whole number, got 'x'$"),
+        ({"train_split_num_samples": 1.5}, "^train_split_num_samples must be a whole number, got 1.5$"),
+        ({"random_seed": "x"}, "^random_seed must be a whole number, got 'x'$"),
+        ({"random_seed": -1}, r"^random_seed must lie in 0 \.\. 2\*\*32 - 1, got -1$"),
+        ({"train_split_num_samples": -3}, "^num_samples must not be negative.* got -3$"),
+    ],
+)
+def test_a_number_that_is_none_is_named(tmp_path, options, message):
+    given = {"sequence_length": 4, "train_split_num_samples": 5} | options
+    with pytest.raises(ValueError, match=message):
+        Nanoset(write_range(tmp_path / "a.npy", 41), None, **given)

@@ -130,7 +130,7 @@ def test_each_road_reads_what_its_library_gives(example):
     options = {"data_path": blend, "split": "949,50,1", "split_num_samples": (200, 0, 0)}
     rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(["train"])[0]
     assert rows_read(example("megatron"), 10) == rows.read(positions)[:, 0].tolist()
-    stream = TokenStream("data/stories.jsonl", "data/tokenizer", S, append_eod=True, shuffle_buffer=100)
+    stream = TokenStream("datasets/stories.jsonl", "datasets/tokenizer", S, append_eod=True, shuffle_buffer=100)
     streamed = [int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)]
     assert rows_read(example("text"), 10) == streamed
     lines = [json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()]
@@ -174,7 +174,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
         ({"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]}, "dataset.dataset_path: no token file at"),
-        ({"dataset_path": "data"}, "/data holds no file '*.ds'"),
+        ({"dataset_path": "raw"}, "/raw holds no file '*.ds'"),
         ({"dataset_path": "datasets/stories", "order": "stateless"}, "folders of .ds files have Nanotron's order"),
     ],
 )

@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
-from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.files import PathLike, atomic_write, refuses_unknown
 from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
 from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -41,6 +41,7 @@ TOKEN_FILES = "train*_input_ids*"
 COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 
 
+@refuses_unknown
 @dataclass(frozen=True, kw_only=True)
 class TokenizeConfig:
     """What decides the content of the output.

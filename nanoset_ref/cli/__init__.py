@@ -32,6 +32,7 @@ COMMANDS = {
     "when": (RUNS + "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
     "loss": (RUNS + "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
     "audit": (RUNS + "audit_run", "simulate all ranks of a run and prove that every position is read once"),
+    "estimate": ("nanoset_ref.cli.estimate:estimate_run", "hours, memory, disk and epochs of a run before it begins"),
     "preprocess": ("nanoset_ref.preprocess:main", "text to a token file; also python -m nanoset_ref.preprocess"),
     "megatron-preprocess": ("nanoset_ref.megatron.preprocess:main", "text to .bin/.idx with Megatron-LM's flags"),
     "index": ("nanoset_ref.megatron.index:main", "build the indexes of a Megatron-style dataset before a run"),

@@ -14,6 +14,7 @@ from nanoset_ref.command import at_least
 from nanoset_ref.files import atomic_write
 from nanoset_ref.formats import agreed_facts, as_text, convert, convert_parts, describe, split, verify
 from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
+from nanoset_ref.orders.pictures import new_figure
 from nanoset_ref.tokens import Tokens, open_tokens, without_companions
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
@@ -70,9 +71,7 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
     axes.bar_label(axes.bar(list(bars), list(bars.values())), fmt="{:,.0f}", padding=2, fontsize=8)

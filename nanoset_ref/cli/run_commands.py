@@ -135,7 +135,13 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int
     return found
 
 
-def audit_run(*, num_loading_workers: int = 0, state: Path | None = None, run: RunOptions, schedule: Schedule) -> bool:
+def audit_run(
+    *,
+    num_loading_workers: Annotated[int, at_least(0)] = 0,
+    state: Path | None = None,
+    run: RunOptions,
+    schedule: Schedule,
+) -> bool:
     """Simulate all ranks of a run and prove that every position is read once.
 
     Args:
@@ -182,6 +188,8 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
     from nanoset_ref.training.metrics import read_metrics
 
     rows = read_metrics(metrics)
+    if not rows:
+        raise ValueError(f"{metrics} holds no step yet")
     # a step that had no loss (null, or NaN in older files) has no part in a mean
     losses = np.array([row.get("loss") for row in rows], dtype=np.float64)
     steps = [row["step"] for row in rows]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron.nanoset_config import prefix_of
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
 from nanoset_ref.provenance import Stretch, stretches_of_config
@@ -32,7 +33,8 @@ class RunOptions(Unsaid):
         config: the YAML file of nanoset_ref.train; it says all of the run.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
             or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
-            --row-length is given. A .bin without .idx is a raw token file.
+            --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,
+            unless the whole is a file that is there.
         sequence_length: tokens per sample.
         row_length: tokens per row where rows share none and the rest of a file is dropped (OLMo: its sequence length,
             Pythia: 2049), instead of --sequence-length.
@@ -56,8 +58,7 @@ class RunOptions(Unsaid):
 
     def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
         """The stages of the YAML file, or the one stretch that the options and a layout describe."""
-        if bool(self.config) == bool(self.data):
-            raise UsageError("say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ...")
+        self.check_named_once()
         if self.config:
             config = load_config(self.config)
             if config.tokenizer and not self.tokenizer:
@@ -67,12 +68,25 @@ class RunOptions(Unsaid):
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
         return [Stretch("run", rows, schedule, steps, workers)]
 
-    def _rows(self) -> Rows:
+    def check_named_once(self) -> None:
+        """UsageError unless the run is named, by its config or by its data."""
+        if bool(self.config) == bool(self.data):
+            raise UsageError("say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ...")
+
+    def paths(self) -> tuple[list[str], list[float] | None, bool]:
+        """The paths of --data, their weights, and whether they are Megatron's pairs, then named by their prefixes."""
         paths, weights = paths_and_weights(without_companions(self.data))
-        prefixes = [path.removesuffix(".bin").removesuffix(".idx") for path in paths]
+        prefixes = [prefix_of(path) for path in paths]
+        pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
+        if pairs and not (self.order or self.row_length):
+            return prefixes, weights, True
+        return paths, weights, False
+
+    def _rows(self) -> Rows:
+        paths, weights, is_pairs = self.paths()
+        if is_pairs:
+            return self._megatron_rows(paths, weights)
         order, length, num_samples = self.order or "nanotron", self.sequence_length, self.num_samples
-        if not (self.order or self.row_length) and all(Path(f"{prefix}.idx").is_file() for prefix in prefixes):
-            return self._megatron_rows(prefixes, weights)
         if self.row_length:
             length = self.row_length - 1
         if num_samples is None and order.endswith(".npy"):
@@ -80,17 +94,21 @@ class RunOptions(Unsaid):
         files = [self.open(path) for path in paths]
         return Nanoset(files, weights, length, num_samples, self.seed, order=order, disjoint=bool(self.row_length))
 
-    def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
+    def megatron_config(self, prefixes: list[str], weights: list[float] | None) -> NanosetConfig:
+        """Of pairs that are read as Megatron reads them."""
         if weights and self.num_samples is None:
             raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
         blend = chain(*zip(weights, prefixes, strict=True)) if weights else prefixes
-        config = NanosetConfig(
+        return NanosetConfig(
             random_seed=self.seed,
             sequence_length=self.sequence_length,
             data_path=list(blend),
             split=self.split,
             split_num_samples=(self.num_samples, 0, 0),
         )
+
+    def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
+        config = self.megatron_config(prefixes, weights)
         train = NanosetBuilder(config).build(["train"])[0]
         if train is None:
             raise ValueError(f"--split {self.split} leaves nothing for the first part, which is looked at")

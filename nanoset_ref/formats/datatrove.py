@@ -17,6 +17,7 @@ nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,7 @@ from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
+logger = logging.getLogger(__name__)
 WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
 
 
@@ -238,6 +240,11 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         label_mask    bool [B, S // cp_size]    on the output rank
 
     and a TensorPointer to the rank that has it for everything else.
+
+    Raises:
+        ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in 0 .. cp_size - 1.
+
+    Warns (by logging): cp_size does not divide S, so that columns are lost.
     """
 
     documents: DocumentOptions = WITHIN_DOCUMENTS
@@ -247,6 +254,18 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 1 <= self.cp_size <= self.sequence_length:
+            rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
+            raise ValueError(f"{rule}, as every rank gets a column or more; got {self.cp_size}")
+        if not 0 <= self.cp_rank < self.cp_size:
+            raise ValueError(f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}")
+        lost = self.sequence_length % self.cp_size
+        if lost:
+            logger.warning(
+                "sequence_length=%d is no multiple of cp_size=%d: the last %d columns of every row reach no rank, as "
+                "in Nanotron; take another sequence_length",
+                *(self.sequence_length, self.cp_size, lost),
+            )
         del self._pointers["input_mask"]
 
     def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:

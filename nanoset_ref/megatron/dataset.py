@@ -26,7 +26,7 @@ from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
-from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise, refuse_too_many
 from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
 
 Positions = NDArray[np.int64]
@@ -85,13 +85,15 @@ class PartRows(Rows):
                 out[row, column : column + end - begin] = corpus.read(begin, end)
 
     def _starts(self, positions: Positions) -> Starts:
-        """Where sequences begin, which to Megatron's shuffle are documents."""
+        """Where sequences begin, which to Megatron's shuffle are documents; every pad is one by itself."""
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
+        filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self.pieces(positions):
             rows, begins, ends, columns = pieces.T
             starts[rows, np.where(begins < ends, columns, 0)] = True
-        return starts
+            filled[rows, 0] = columns + ends - begins  # the last piece of a row is the last to write
+        return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:
         """As `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
@@ -136,6 +138,34 @@ class PartRows(Rows):
             )
             uses.append(use)
         return uses
+
+    def plot(self) -> Any:
+        """A picture: the share of each part along the positions, and how often each is read (see `Order.plot`)."""
+        from nanoset_ref.orders.pictures import draw_sources
+
+        names = [part.corpus.path.stem for part in self.parts]
+        extra = self.row_length - self.sequence_length
+        sizes = [(part.tokens_per_epoch - extra) // self.sequence_length for part in self.parts]
+        promised = np.array(normalise(self.shares))
+        title = f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}"
+        every = range(len(self))
+        return draw_sources(lambda at: self.dataset_index[at], every, names, np.array(sizes), promised, title)
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "split": self.parts[0].split,
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "seed": self.config.random_seed,
+        }
+        shares = normalise(self.shares)
+        rows = [
+            (part.corpus.path_prefix, part.tokens_per_epoch, len(part), part.epochs.num_epochs, share)
+            for part, share in zip(self.parts, shares, strict=True)
+        ]
+        return html_table(type(self).__name__, facts, ("corpus", "tokens", "samples", "epochs", "share"), rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process maps the cached index again, or, without a cache, builds its own."""
@@ -191,6 +221,9 @@ class MegatronNanoset(PartRows):
             extra_token=config.add_extra_token_to_sequence,
             drop_last_partial=config.drop_last_partial_validation_sequence or self.split != "valid",
         )
+        stream = self.tokens_per_epoch * self.epochs.num_epochs
+        extra = self.row_length - self.sequence_length
+        self.padded = self.epochs.num_samples * self.sequence_length + extra > stream
         names = "document_index", "sample_index", "shuffle_index"
         arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, names, self._build_index)
         self.document_index, self.sample_index, self.shuffle_index = arrays
@@ -246,7 +279,9 @@ class BlendedNanoset(PartRows):
     def __post_init__(self) -> None:
         config, self.split = self.config, self.datasets[0].split
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
+        refuse_too_many(len(self.datasets))
         self.row_dtype = np.result_type(*(dataset.row_dtype for dataset in self.datasets))
+        self.padded = any(dataset.padded for dataset in self.datasets)
         for dataset in self.datasets:
             require(
                 len(dataset),

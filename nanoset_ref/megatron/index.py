@@ -12,13 +12,13 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from nanoset_ref.command import paths_and_weights, run
+from nanoset_ref.command import UsageError, at_least, paths_and_weights, run
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import NanosetConfig
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, read_blend
 
 
 def _count(text: str) -> int | None:
-    return None if text.lower() == "none" else int(text)
+    return None if text.lower() == "none" else at_least(0)(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class IndexOptions:
     """What to build.
 
     Args:
-        data_path: prefix, several of them, or prefix=weight for each
+        data_path: prefix, several of them, or prefix=weight for each (a file whose name ends in =NUMBER is no weight)
         sequence_length: tokens per sample
         path_to_cache: the folder of the indexes
         split: sizes of train, valid and test
@@ -51,6 +51,8 @@ class IndexOptions:
 def build_indexes(options: IndexOptions) -> None:
     """Build the cached indexes of a Megatron-style dataset."""
     fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
+    if read_blend(fields["data_path"]).weights and None in options.split_num_samples:
+        raise UsageError("weights need --split-num-samples TRAIN VALID TEST, 0 for a split that is not used")
     extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
     config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
     datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -17,13 +18,14 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.files import PathLike, listed
+from nanoset_ref.files import PathLike, listed, refuses_unknown
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
-DataPath = PathLike | Sequence[Any] | Mapping[Any, float]  # [path, ...] or [weight, path, weight, path, ...]
+MOST_CORPORA = 32_766  # upstream numbers the corpora of a blend in int16, and asserts that they are below 32,767
+DataPath = Any  # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
 Bounds = tuple[float, float]
-Count = Annotated[int, Field(ge=0)] | None
+Count = Annotated[int, Field(ge=0, le=2**48)] | None
 
 
 class Blend(NamedTuple):
@@ -38,6 +40,7 @@ class Blend(NamedTuple):
 SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
 
 
+@refuses_unknown
 @dataclass(frozen=True, kw_only=True)
 class NanosetConfig(DocumentOptions):
     """The configuration of a Megatron-style dataset.
@@ -45,8 +48,9 @@ class NanosetConfig(DocumentOptions):
     Args:
         random_seed: seed of every shuffle, in [0, 2**32).
         sequence_length: S, in tokens.
-        data_path: a prefix (path without .bin/.idx); several prefixes, blended in proportion to their lengths; or, with
-            weights, {prefix: weight} or Megatron's list [weight, prefix, weight, prefix, ...].
+        data_path: a prefix (the path of a pair, with or without .bin or .idx); several prefixes,
+            blended in proportion to their lengths; or, with weights, {prefix: weight} or Megatron's
+            list [weight, prefix, weight, prefix, ...].
         data_path_per_split: three of these (or None) for train, valid and test, each corpus read whole; instead of
             data_path and split.
         split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by sequences in file
@@ -73,7 +77,7 @@ class NanosetConfig(DocumentOptions):
     The last five are carried out by `MegatronCollator`; samples themselves do not depend on them.
 
     Raises:
-        pydantic.ValidationError (a ValueError): with all that is wrong.
+        TypeError: an unknown keyword. ValueError: all that is wrong with the others.
 
     Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
     """
@@ -129,21 +133,41 @@ def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
     Raises:
-        ValueError: no prefix, or a weight that is not a positive number.
+        ValueError: no prefix, more of them than MOST_CORPORA, or a weight that is not a positive number.
     """
     entries: Any = data_path
     if isinstance(data_path, Mapping):
         entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
-    entries = listed(entries)
+    try:
+        entries = listed(entries)
+    except TypeError:  # a number is no list
+        entries = [data_path]
     if not entries:
         raise ValueError("data_path must name at least one corpus, got none")
     weights = None
     if len(entries) % 2 == 0:
         with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
             weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
+    unnamed = [entry for entry in entries if not isinstance(entry, (str, os.PathLike))]
+    if unnamed or (weights is None and isinstance(data_path, Mapping)):
+        forms = "a prefix, a list of prefixes, {prefix: weight} or [weight, prefix, ...]"
+        raise ValueError(f"data_path must be {forms}, got {reprlib.repr(data_path)}")
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
-    return Blend([os.fspath(prefix) for prefix in entries], weights)
+    refuse_too_many(len(entries))
+    return Blend([prefix_of(path) for path in entries], weights)
+
+
+def prefix_of(path: PathLike) -> str:
+    """What a pair is called: its path without .bin or .idx, by which a corpus may be named as well."""
+    return os.fspath(path).removesuffix(".bin").removesuffix(".idx")
+
+
+def refuse_too_many(corpora: int) -> None:
+    """ValueError for a blend of more corpora than its index can number."""
+    if corpora > MOST_CORPORA:
+        way = "merge some of them (nanoset-ref merge)"
+        raise ValueError(f"a blend has at most {MOST_CORPORA:,} corpora, got {corpora:,}: {way}")
 
 
 def normalise(values: Sequence[float]) -> list[float]:

@@ -46,6 +46,7 @@ class Order(ABC):
         keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance. An
             order that does not takes no weights.
         repeats: whether all epochs are the same.
+        first_position: the first one that it answers for: 0 but for an order that goes on from a ledger.
 
     Raises:
         ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
@@ -57,6 +58,7 @@ class Order(ABC):
     options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
     keeps_shares = True
     repeats = False
+    first_position = 0
 
     def __init__(
         self,
@@ -66,13 +68,15 @@ class Order(ABC):
         random_seed: int = 1234,
     ) -> None:
         lengths = [operator.index(length) for length in dataset_lengths]
-        self.num_samples, self.random_seed = operator.index(num_samples), operator.index(random_seed)
+        self.num_samples = whole_number(num_samples, "num_samples")
+        self.random_seed = whole_number(random_seed, "random_seed")
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
             raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
-        if self.num_samples < 0 or not 0 <= self.random_seed < 2**32:
-            rule = "num_samples must not be negative, and random_seed must lie in 0 .. 2**32 - 1"
-            raise ValueError(f"{rule}; got {num_samples} and {random_seed}")
+        if not 0 <= self.num_samples < 2**63:
+            raise ValueError(f"num_samples must not be negative, and below 2**63; got {num_samples}")
+        if not 0 <= self.random_seed < 2**32:
+            raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
         if self.weighted and not self.keeps_shares:
             raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
@@ -162,6 +166,40 @@ class Order(ABC):
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""
         return _pairs(self.firsts, instances)
 
+    def plot(self, names: Sequence[str] | None = None) -> Any:
+        """A picture: the share of each dataset along the positions, and how often each is read.
+
+        Args:
+            names: of the datasets; default: their numbers.
+
+        Returns:
+            A matplotlib Figure, 750 pixels wide.
+
+        Raises:
+            ImportError: matplotlib is missing (the extra `lab`).
+        """
+        from nanoset_ref.orders.pictures import draw_sources
+
+        labels = names or [f"dataset {number}" for number in range(len(self.dataset_lengths))]
+        promised = self.dataset_weights if self.keeps_shares else None
+        title = f"order {self.name!r}, seed {self.random_seed}"
+        positions = range(self.first_position, self.num_samples)
+        return draw_sources(lambda at: self.lookup(at)[0], positions, labels, self.dataset_lengths, promised, title)
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "order": self.name,
+            "samples": self.num_samples,
+            "samples in an epoch": self.samples_per_epoch,
+            "epochs": self.num_samples / self.samples_per_epoch,
+            "seed": self.random_seed,
+        }
+        rows = list(enumerate(zip(self.dataset_lengths.tolist(), self.dataset_weights.tolist(), strict=True)))
+        table = [(number, *figures) for number, figures in rows]
+        return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), table)
+
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
         return (
@@ -200,6 +238,14 @@ def _pairs(firsts, instances):
                 high = middle
         datasets[n], samples[n] = low, instance - firsts[low]
     return datasets, samples
+
+
+def whole_number(value: Any, name: str) -> int:
+    """The value as an int; a ValueError that names it where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from error
 
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:

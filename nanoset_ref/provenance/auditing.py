@@ -21,6 +21,7 @@ from nanoset_ref.training.config import Config
 from nanoset_ref.training.stages import planned_stages
 
 MAX_STEPS = 3000  # of a stretch, that are simulated
+WIDEST = 40  # characters of a path in a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +82,29 @@ class StretchReport:
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.num_steps:,} steps"]
         lines += [f"  {'holds ' if it.holds else 'BROKEN'}  {it.law}: {it.detail}" for it in self.checks]
+        paths = shortened([it.path for it in self.sources])
+        width = max(map(len, ["file", *paths]))
         lines.append(
-            f"  {'file':<32} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8} {'at most':>7}"
+            f"  {'file':<{width}} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8} {'at most':>7}"
             f"  {'weight':>7} {'share':>7}"
         )
         total = max(sum(it.read for it in self.sources), 1)
         lines += [
-            f"  {it.path[-32:]:<32} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
+            f"  {path:<{width}} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
             f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {it.read / total:>7.4f}"
-            for it in self.sources
+            for path, it in zip(paths, self.sources, strict=True)
         ]
         return "\n".join(lines)
+
+
+def shortened(paths: Sequence[str]) -> list[str]:
+    """Paths for a table: those above WIDEST characters are cut from the left, never within the file's name."""
+    cut = []
+    for path in paths:
+        name = path.rpartition("/")[2]
+        kept = max(WIDEST - len("..."), len(name))
+        cut.append(path if len(path) <= WIDEST else f"...{path[-kept:]}")
+    return cut
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,12 +26,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.files import refuses_unknown
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.streaming.resumable import State, at_least
 from nanoset_ref.text import Block, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encoder
 
 
+@refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
     """How text becomes rows, and in which order they come.

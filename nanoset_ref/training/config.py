@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, problems_of, unknown_key
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.training.data_section import (
     ROADS,
@@ -28,7 +28,7 @@ from nanoset_ref.training.data_section import (
     Size,
     TextSection,
 )
-from nanoset_ref.training.strict_yaml import ConfigError, one_line, problems_of, read_yaml, unknown_key
+from nanoset_ref.training.strict_yaml import ConfigError, one_line, read_yaml
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,12 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from nanoset_ref.files import refuses_unknown
+
 DIMENSIONS = ("dp", "pp", "tp")
 
 
+@refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParallelLayout:
     """One process among dp_size x pp_size x tp_size.

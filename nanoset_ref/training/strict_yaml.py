@@ -1,4 +1,4 @@
-"""A YAML 1.2 file as plain values, and what pydantic says about them in words that name the place.
+"""A YAML 1.2 file as plain values.
 
 ruamel.yaml refuses a key that is used twice and reads `1e-4` as a number. Size, depth and aliases are limited before
 any value is built, so a hostile file ends as quickly as a right one. No value is ever printed whole.
@@ -6,13 +6,9 @@ any value is built, so a hostile file ends as quickly as a right one. No value i
 
 from __future__ import annotations
 
-import difflib
-import reprlib
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
@@ -58,34 +54,3 @@ def read_yaml(path: PathLike) -> Any:
 def one_line(error: object) -> str:
     """At most 300 characters of what a library says."""
     return " ".join(str(error)[:300].split())
-
-
-def problems_of(error: ValidationError, keys: Collection[str] = ()) -> list[str]:
-    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
-
-    Args:
-        error: of a model; ValueErrors of its own validators, not of those of its sections, name the path in each line.
-        keys: known ones, for the suggestion after a misspelt key.
-    """
-    problems = []
-    for found in error.errors(include_url=False):
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
-        message = f"{found['msg']}, got {reprlib.repr(found['input'])}".replace("Input should", "should")
-        if found["type"] == "extra_forbidden":
-            message = unknown_key(str(found["loc"][-1]), keys)
-        elif found["type"] == "missing":
-            message = "is missing"
-        elif found["type"] == "value_error":
-            message = str(found["ctx"]["error"])
-            parts = parts if len(parts) > 1 else []
-        place = "".join(parts).removeprefix(".")
-        problems += [f"{place}: {line}" if place else line for line in message.splitlines()]
-    return problems
-
-
-def unknown_key(key: str, known: Collection[str]) -> str:
-    """What to say about a key that is not known, with the closest one that is."""
-    if key in known:
-        return "does not belong here"
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key, did you mean {close[0]!r}?" if close else "unknown key"

@@ -1,5 +1,6 @@
 """nanoset-ref with what can go wrong: one line on standard error, an exit code, nothing half-written."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -7,11 +8,18 @@ import subprocess
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 from cli_parts import ids_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.cli import COMMANDS, file_commands
+from nanoset_ref.cli.run_options import stretch_at
+from nanoset_ref.megatron.mappings import blend_samples
+from nanoset_ref.provenance import Stretch
+from nanoset_ref.schedule import Schedule
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,23 @@ from nanoset_ref.cli import COMMANDS, file_commands
         ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
+        ("audit --data raw.npy --sequence-length 4 --num-loading-workers -1", "must be a whole number from 0 on, got"),
+        ("show --data raw.npy --sequence-length 4 --num-samples -3 --position 0", "num_samples must not be negative"),
+        (
+            "show --data raw.npy --sequence-length 4 --seed -1 --position 0",
+            "random_seed must lie in 0 .. 2**32 - 1, got",
+        ),
+        (f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0", "and below 2**63; got 1000"),
+        (
+            f"show --data m.bin --sequence-length 4 --num-samples {10**30} --position 0",
+            "split_num_samples[0]: should be",
+        ),
+        ("index --data-path m --sequence-length 4 --path-to-cache c --split x", "split must be up to three numbers"),
+        ("index --data-path m=1 --sequence-length 4 --path-to-cache c", "weights need --split-num-samples TRAIN VALID"),
+        ("loss list.json", "list.json holds no step yet"),
+        ("estimate --data raw.npy --sequence-length 4 --step-time 0", "--step-time must be a positive number, got 0.0"),
+        ("estimate --data raw.npy --step-time 1 --tokens-per-second 2", "either --tokens-per-second or --step-time"),
+        ("estimate", "say which run is meant"),
         ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
     ],
 )
@@ -71,6 +96,28 @@ def test_a_wrong_command_line_is_exit_code_2(run):
         code, _, message = run(*arguments)
         assert code == 2
         assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            lambda: [][3],
+            "unexpected, and probably a bug of nanoset_ref (IndexError: list index out of range): NANOSET_",
+        ),
+        (lambda: {}["a"], "(KeyError: 'a')"),
+        (lambda: blend_samples(None, None, "x"), "probably a bug of nanoset_ref (TypingError: "),
+        (lambda: np.empty(2**58), "there is not enough memory ("),
+        (lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7), "error: step 7 is not one of this run's"),
+    ],
+)
+def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(run, monkeypatch, raised, said):
+    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: raised())
+    code, _, error = run("inspect", "a.npy")
+    assert code == 1 and said in error and error.count("\n") == 1 and len(error) < 500
+    assert ("bug" in error) == ("bug" in said or "KeyError" in said)
+    monkeypatch.setenv("NANOSET_REF_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in run("inspect", "a.npy")[2]
 
 
 def test_every_subcommand_has_help(run):
@@ -134,3 +181,69 @@ def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; no file is half written\n")
+
+
+BASES = {
+    "inspect": ["empty.npy", "m.bin --eos-token-id"],
+    "verify": ["empty.npy", "raw.npy --vocab-size"],
+    "convert": ["raw.npy x.npy --dtype", "m.bin x.txt --dtype int32 --tokenizer"],
+    "merge": ["m.bin", "m.bin dir x.npy --dtype"],
+    "split": ["m.bin a.npy b.npy --held-out", "m.bin a.npy b.npy --held-out 9 --seed"],
+    "show": [
+        "--data raw.npy --sequence-length 4 --position 0 --num-samples",
+        "--data m --sequence-length 4 --position",
+    ],
+    "where": ["--data raw.npy --sequence-length 4 --step", "--data m --sequence-length 4 --step 1 --split"],
+    "when": ["--data m --sequence-length 4 --document", "--data m --document 0 --sequence-length"],
+    "audit": ["--data m.bin --sequence-length 4 --dp-size", "--data raw.npy --sequence-length 4 --order", "--config"],
+    "estimate": [
+        "--data raw.npy --sequence-length 4 --step-time",
+        "--data raw.npy --sequence-length 4 --gpus",
+        "--config",
+    ],
+    "loss": ["raw.npy --lines", "list.json --lines"],
+    "index": [
+        "--data-path m --path-to-cache c --sequence-length",
+        "--data-path m=1 --sequence-length 4 --path-to-cache c --split-num-samples 9 0",
+        "--data-path m --sequence-length 4 --path-to-cache c --random-seed",
+        "--data-path m --sequence-length 4 --split 1,1,0 --path-to-cache raw.npy --mid-level-dataset-surplus",
+    ],
+    "train": ["--config", "--example"],
+    "preprocess": ["--output-prefix x --tokenizer-name-or-path none --input", "--input list.json --output-prefix"],
+    "megatron-preprocess": ["--input list.json --output-prefix x --tokenizer-model none --tokenizer-type"],
+    "chunks": [
+        "mix --input_root dir --out_root x --subfolders a --num_chunks 2 --num_valid_samples_per_subfolder",
+        "tokenize --input_root dir --out_root rows --tokenizer none --concat_tokens",
+        "validate list.json --vocab_size",
+        "convert dir --output_prefix",
+    ],
+}
+WRONG = ["-1", "-3.5", "x", "nan", "1e999", "''", "dir", "raw.npy", "trunc", "broken.yaml", "a=b", "'1 2'", "\u00e9"]
+WRONG += [str(10**30), str(-(2**70))]
+
+
+def test_every_command_is_tried_with_bad_input():
+    assert BASES.keys() == COMMANDS.keys()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from([f"{name} {base}" for name, bases in BASES.items() for base in bases]), st.sampled_from(WRONG))
+def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
+    """No word of pydantic, torch or numba, no traceback, no bug: at most one line, and an exit code that says so."""
+    with contextlib.chdir(tmp_path):
+        write_range(tmp_path / "raw.npy", 41)
+        if not (tmp_path / "m.bin").exists():
+            assert run("convert", "raw.npy", "m.bin", "--eos-token-id", 7)[0] == 0
+        (tmp_path / "dir").mkdir(exist_ok=True)
+        (tmp_path / "empty.npy").touch()
+        (tmp_path / "trunc.bin").write_bytes(b"12")
+        (tmp_path / "trunc.idx").write_bytes(b"MMIDIDX")
+        (tmp_path / "broken.yaml").write_text("a: [1\n")
+        (tmp_path / "list.json").write_text("[1]")
+        code, out, error = run(*shlex.split(f"{base} {value}"))
+    assert code in (0, 1, 2) and "Traceback" not in out + error
+    assert not any(word in error for word in ("pydantic", "numba", "validation error", "bug of"))
+    lines = [line for line in error.splitlines() if "WARNING" not in line]
+    assert len(lines) <= 1 and all("error: " in line for line in lines)
+    if code and not error:
+        assert "BROKEN" in out or "bad" in out or "holds" in out, "a report says it"

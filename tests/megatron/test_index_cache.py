@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -125,3 +126,18 @@ def test_a_corpus_that_was_replaced_is_another_entry(write_corpus, tmp_path):
     assert before.fingerprint != after.fingerprint
     expected, positions = build(after.corpus.path_prefix, None), np.arange(len(after))
     assert after.read(positions).tolist() == expected.read(positions).tolist()
+
+
+def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_path):
+    """A limit on the size of files stands for the disk; `np.save` hears of neither where an array is small."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+    try:
+        with pytest.raises(OSError, match="cannot be written .* bytes are free without it on the disk of") as caught:
+            cached(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename.startswith(str(tmp_path / "indexes")) and str(tmp_path / "indexes") in str(
+        caught.value
+    )
+    assert not list((tmp_path / "indexes").glob(".*"))

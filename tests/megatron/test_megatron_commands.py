@@ -126,10 +126,13 @@ def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
     one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
     common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
     assert "no split has a single sample of 999 tokens" in run(index_main, "--data-path", one, *common, 999, fails=True)
-    assert "less than 2147483648" in run(index_main, "--data-path", one, *common, 2**40, fails=True)
+    said = run(index_main, "--data-path", one, *common, 2**40, fails=True)
+    assert said.endswith("error: sequence_length: should be less than 2147483648, got 1099511627776\n")
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
-    assert "weights need a number" in run(index_main, *where, fails=True)
-    assert "weights need a number" in run(index_main, *where, "--split-num-samples", 40, 9, "none", fails=True)
+    counts = ("--split-num-samples", 40, 9, "none")
+    for words in (where, (*where, *counts), ("--data-path", 1, one, 3, two, *common, 4)):
+        said = run(index_main, *words, fails=True)
+        assert said.startswith("nanoset_ref.megatron.index: error: weights need --split-num-samples TRAIN VALID TEST")
     built = run(index_main, *where, "--split-num-samples", 40, 9, 0)
     assert built.startswith("BlendedNanoset(train: 40 samples")
     before = sorted(cache.iterdir())
@@ -149,3 +152,19 @@ def test_forms_of_a_data_path_on_the_command_line():
     assert parse_data_path(["a=3", "b=0.5", "a=1"]) == [3.0, "a", 0.5, "b", 1.0, "a"]
     with pytest.raises(ValueError, match="give every file a weight or none"):
         parse_data_path(["a=3", "b"])
+
+
+def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("crawl=2024", "both", "both=3", "pair=7.idx"):
+        (tmp_path / name).touch()
+    assert parse_data_path(["crawl=2024", "pair=7"]) == ["crawl=2024", "pair=7"]
+    assert parse_data_path(["crawl=2024=0.5", "other=2"]) == [0.5, "crawl=2024", 2.0, "other"]
+    with pytest.raises(ValueError, match="both=3 and both are both there: both=3=1 is the first .*, both=3.0 the sec"):
+        parse_data_path(["both=3"])
+    assert parse_data_path(["both=3=1", "both=3.0"]) == [1.0, "both=3", 3.0, "both"]
+    with pytest.raises(ValueError, match="a weight is a number, got '1.2.3'"):
+        parse_data_path(["both=1.2.3"])
+    signed = "https://host/a.npy?Expires=3600"
+    assert parse_data_path([signed]) == [signed]
+    assert parse_data_path([f"{signed}=2", "s3://b/a.npy=1"]) == [2.0, signed, 1.0, "s3://b/a.npy"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.megatron import BlendedNanoset, MegatronNanoset, MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.nanoset_config import parse_split
 
@@ -45,6 +46,25 @@ def test_a_kept_partial_sample_is_another_plan(write_corpus):
     kept, dropped = (splits(drop_last_partial_validation_sequence=drop, **fields)[1] for drop in (False, True))
     assert sorted(kept.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
     assert (len(dropped), dropped.plan == kept.plan) == (1, False)
+
+
+@pytest.mark.parametrize(("tokens", "padded"), [(7, True), (9, False)])
+def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_0(write_corpus, tokens, padded):
+    """The oracle: the stream of tokens; 0 1 2 3 4 and 4 5 6 and two pads, of which no label counts."""
+    prefix, other = write_corpus([[tokens]], "one"), write_corpus([[9]], "two")
+    kept = {"split": "0,1,0", "drop_last_partial_validation_sequence": False}
+    alone, blended = splits(prefix, **kept)[1], splits([prefix, other], **kept)[1]
+    assert (alone.padded, blended.padded) == (padded, padded)
+    assert not build(prefix, drop_last_partial_validation_sequence=False).padded, "only valid keeps its last sample"
+    for dataset in (alone, blended):
+        for fast in (True, False):
+            for batch in build_nanoset_dataloader(dataset, micro_batch_size=1, in_blocks=fast):
+                labels, counted = batch["label_ids"][0].tolist(), batch["label_mask"][0].tolist()
+                ends_early = padded and labels[0] == 5 and labels[2] == 0
+                assert counted == ([True, True, False, False] if ends_early else [True] * 4)
+                assert min(batch["input_ids"].min(), batch["label_ids"].min()) >= 0
+    if padded:
+        assert sorted(alone.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, -1, -1]]
 
 
 # ---- in other processes
@@ -178,20 +198,26 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"random_seed": 2**32}, "random_seed\n.*less than 4294967296"),
-        ({"sequence_length": 0, "pad_id": "x"}, "2 validation errors(.*\n)*sequence_length(.*\n)*pad_id"),
-        ({"split_num_samples": (1, -2, None)}, "split_num_samples.1\n.*input_value=-2"),
+        ({"random_seed": 2**32}, "^random_seed: should be less than 4294967296, got 4294967296$"),
+        (
+            {"sequence_length": 0, "pad_id": "x"},
+            "^sequence_length: should be .*, got 0; pad_id: should be .*, got 'x'$",
+        ),
+        ({"split_num_samples": (1, -2, None)}, r"^split_num_samples\[1\]: should be .*, got -2$"),
         ({"split": None}, "give data_path with a split"),
         ({"split": "1,2,3,4"}, "up to three numbers"),
         ({"split": "1,-1,0"}, "none negative"),
         ({"split": "all"}, "one positive"),
         ({"data_path": None}, "give data_path"),
         ({"data_path": []}, "at least one corpus"),
+        ({"data_path": 5}, "^data_path must be a prefix, a list of prefixes, .*, got 5$"),
+        ({"data_path": {"a": "many"}}, "^data_path must be a prefix, .*, got {'a': 'many'}$"),
+        ({"data_path": ["a", None]}, "^data_path must be a prefix, .*, got .'a', None.$"),
         ({"data_path": {"a": float("nan")}}, "weights must be positive numbers"),
         ({"data_path": {"a": 1.0}, "eod_mask_loss": True}, "give eod_id; weights need a number of samples"),
         ({"data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
         ({"data_path": None, "data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
-        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, "data_path_per_split.1\n.*required"),
+        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, r"data_path_per_split\[1\]: is missing"),
         ({"data_path": None, "split": None, "data_path_per_split": [None] * 3}, "must name a corpus"),
         ({"reset_position_ids": True}, "give eod_id"),
     ],
@@ -215,3 +241,19 @@ def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_ref
     for wanted in ({"data_path": [prefix] * 2}, {"data_path": prefix, "split_num_samples": (5, 0, 0)}):
         with pytest.raises(ValueError, match="the valid split of .* (without tokens|has 0 samples)"):
             splits(split="90,5,5", **wanted)
+
+
+def test_a_blend_of_more_corpora_than_its_index_numbers_is_refused(write_corpus):
+    """As upstream asserts: an int16 would wrap to another corpus, from below."""
+    part = build(write_corpus([[9]]))
+    with pytest.raises(ValueError, match="at most 32,766 corpora, got 32,767: merge some"):
+        BlendedNanoset([part] * 32_767, [1.0] * 32_767, 40_000, part.config)
+    with pytest.raises(ValueError, match="at most 32,766 corpora"):
+        NanosetConfig(random_seed=1, sequence_length=8, split="1,0,0", data_path=["corpus"] * 32_767)
+
+
+def test_a_corpus_is_named_by_its_prefix_or_by_either_file(write_corpus):
+    prefix = write_corpus([[40]])
+    expected = build(prefix)
+    for name in (f"{prefix}.bin", f"{prefix}.idx", Path(f"{prefix}.bin")):
+        assert build(name).fingerprint == expected.fingerprint

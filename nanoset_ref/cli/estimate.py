@@ -1,0 +1,270 @@
+"""nanoset-ref estimate: what a run will take, before it begins: hours, memory, disk, and how often each source is read.
+
+Arithmetic only: files are opened for their sizes, no order and no index is built. What a shuffle decides is given as it
+is to be expected: a source may be off by one sample an epoch, and by chance in an epoch that is not complete.
+
+    1. each stage becomes a `SourceBlend`: its sources, their shares, and how its order goes through them
+    2. positions [start, stop) of the blend become samples read of each source, and samples that no step reads
+    3. with a speed, tokens become hours
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from nanoset_ref.blocks import batches_per_block
+from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
+from nanoset_ref.cli.run_options import RunOptions
+from nanoset_ref.command import UsageError, at_least
+from nanoset_ref.formats import datatrove_files
+from nanoset_ref.megatron import NanosetConfig
+from nanoset_ref.provenance.auditing import shortened
+from nanoset_ref.schedule import Schedule
+from nanoset_ref.tokens import open_tokens
+from nanoset_ref.training import Config, load_config, stages_of
+from nanoset_ref.training.data_section import ChunksSection, DatasetConfig, MegatronSection, TextSection
+
+ID_BYTES = 4  # of a row that is read, int32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceEstimate:
+    """How a stage reads a source, in samples; `never_read` at the end of the stage, earlier stages counted where it
+    continues them.
+    """
+
+    path: str
+    samples: int
+    share: float
+    read: int
+    epochs: float
+    never_read: int
+    tail_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageEstimate:
+    """What a stage takes.
+
+    Attributes:
+        samples, tokens: that it reads over all ranks. samples_per_epoch, micro_batches_per_epoch: of its blend, the
+            micro-batches of one rank.
+        data_bytes: of its files on the disk. index_bytes, buffer_bytes: memory of each process.
+    """
+
+    name: str
+    order: str
+    steps: int
+    samples: int
+    tokens: int
+    samples_per_epoch: int
+    micro_batches_per_epoch: int
+    data_bytes: int
+    index_bytes: int
+    buffer_bytes: int
+    padded: bool
+    sources: Sequence[SourceEstimate]
+
+    def __str__(self) -> str:
+        size = self.samples // max(self.steps, 1)
+        lines = [
+            f"{self.name}: {self.steps:,} steps of {size:,} samples = {self.samples:,} samples, {self.tokens:,} tokens",
+            f"  each process: index {in_bytes(self.index_bytes)} ({self.order}), buffers up to "
+            f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
+        ]
+        if not self.sources:
+            return "\n".join([*lines, "  how much text there is is known when it has been tokenized"])
+        epochs = self.samples / max(self.samples_per_epoch, 1)
+        lines.append(
+            f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
+            f"rank; the stage is {epochs:.3f} epochs"
+        )
+        paths = shortened([it.path for it in self.sources])
+        width = max(map(len, ["source", *paths]))
+        head = f"{'samples':>13} {'share':>7} {'read':>13} {'epochs':>8} {'never read':>13} {'tail tokens':>11}"
+        lines.append(f"  {'source':<{width}} {head}")
+        for path, it in zip(paths, self.sources, strict=True):
+            figures = f"{it.samples:>13,} {it.share:>7.4f} {it.read:>13,} {it.epochs:>8.3f} {it.never_read:>13,}"
+            lines.append(f"  {path:<{width}} {figures} {it.tail_tokens:>11,}")
+        if self.padded:
+            lines.append("  rows end in padding, which no loss counts; inspect says how long the documents are")
+        return "\n".join(lines)
+
+
+def estimate_run(
+    *,
+    tokens_per_second: float | None = None,
+    step_time: float | None = None,
+    gpus: Annotated[int, at_least(1)] | None = None,
+    num_loading_workers: Annotated[int, at_least(0)] = 0,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """Hours, memory, disk and epochs of a run before it begins; nothing is built, and no token is read.
+
+    Args:
+        tokens_per_second: of the whole run, to say its hours.
+        step_time: seconds that an optimizer step takes, instead of --tokens-per-second.
+        gpus: that compute; default: of the config dp x pp x tp, or --dp-size.
+        num_loading_workers: DataLoader workers per rank, without --config.
+    """
+    for name, value in (("tokens-per-second", tokens_per_second), ("step-time", step_time)):
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"--{name} must be a positive number, got {value}")
+    if tokens_per_second and step_time:
+        raise UsageError("give either --tokens-per-second or --step-time")
+    run.check_named_once()
+    if run.config:
+        config = load_config(run.config)
+        stages = list(estimated_stages(config))
+        ranks = config.parallelism
+        gpus = gpus or ranks.dp * ranks.pp * ranks.tp
+    else:
+        stages = [_stage_by_hand(run, schedule, num_loading_workers)]
+        gpus = gpus or schedule.dp_size
+    steps, tokens = sum(stage.steps for stage in stages), sum(stage.tokens for stage in stages)
+    seconds = None
+    if tokens_per_second:
+        seconds = tokens / tokens_per_second
+    elif step_time:
+        seconds = steps * step_time
+    total: dict[str, Any] = {"steps": steps, "tokens": tokens, "gpus": gpus}
+    line = f"in all {steps:,} steps, {tokens:,} tokens on {gpus:,} GPUs"
+    if seconds is None:
+        line += "; --tokens-per-second or --step-time says the hours"
+    else:
+        hours = seconds / 3600
+        total |= {"hours": hours, "gpu_hours": hours * gpus}
+        line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
+    run.show(total | {"stages": [dataclasses.asdict(stage) for stage in stages]}, "\n".join([*map(str, stages), line]))
+
+
+def estimated_stages(config: Config) -> Iterator[StageEstimate]:
+    """Every stage of a run that begins at step 1."""
+    ends: dict[int, tuple[int, dict[str, float]]] = {}  # of each stage: its last position, and what had been read
+    for stage in stages_of(config):
+        length, dataset = stage.sequence_length, stage.data.dataset
+        schedule = config.schedule()
+        samples = len(stage.steps) * schedule.global_batch_size
+        before, read_before = ends[stage.before.number] if stage.before else (0, {})
+        blend = _blend_of(stage, samples)
+        workers, ahead = stage.data.num_loading_workers, stage.data.read_ahead
+        buffers = buffer_bytes(schedule.micro_batch_size, length + 1, workers, ahead)
+        name = stage.name if not isinstance(dataset, TextSection) else f"{stage.name} (text)"
+        positions = range(before, before + samples)
+        estimate = _estimated(name, blend, positions, schedule, length, buffers, read_before)
+        ends[stage.number] = positions.stop, _all_read(blend, positions, read_before)
+        yield estimate
+
+
+def _blend_of(stage: Any, samples: int) -> SourceBlend:
+    """The sources of a stage of a config."""
+    dataset, length = stage.data.dataset, stage.sequence_length
+    if isinstance(dataset, TextSection):
+        return SourceBlend(sources=(), order="text")
+    if isinstance(dataset, ChunksSection):
+        _, rows, _ = next(dataset.each())
+        path = dataset.paths[0]
+        source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows, share=1.0, tail_tokens=0)
+        return SourceBlend(sources=[source], order="identity")
+    if isinstance(dataset, MegatronSection):
+        asked = dataset.num_samples or samples
+        fields = dataset.model_dump(exclude={"num_samples"}) | {"split_num_samples": (asked, 0, 0)}
+        return megatron_blend(NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields))
+    assert isinstance(dataset, DatasetConfig)
+    if dataset.names_folders:
+        named = {path: datatrove_files(path, recursive=False) for path in dataset.dataset_path}
+        return token_blend(named, [*dataset.dataset_path.values()], length, dataset.order)
+    given = {path: dataset.dataset_path.get(path, 0.0) for path in stage.files}
+    opened = {path: [open_tokens(path, dtype)] for path, dtype in stage.files.items()}
+    return token_blend(opened, [*given.values()], length, dataset.order)
+
+
+def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
+    """The one stage of a run that its options describe."""
+    paths, weights, is_pairs = run.paths()
+    length = run.sequence_length
+    if is_pairs:
+        blend = megatron_blend(run.megatron_config(paths, weights))
+    else:
+        length = run.row_length - 1 if run.row_length else length
+        files = {path: [run.open(path)] for path in paths}
+        given: list[float | None] = [*weights] if weights else [None] * len(paths)
+        blend = token_blend(files, given, length, run.order or "nanotron", bool(run.row_length))
+    order, samples = run.order or "", run.num_samples
+    if samples is None:
+        samples = Path(order).stat().st_size // 4 if order.endswith(".npy") else blend.epoch
+    size, start = schedule.global_batch_size, schedule.consumed_train_samples
+    steps = max(0, samples - start) // size
+    buffers = buffer_bytes(schedule.micro_batch_size, length + 1, workers, 0)
+    return _estimated("run", blend, range(start, start + steps * size), schedule, length, buffers, {})
+
+
+def _all_read(blend: SourceBlend, positions: range, before: dict[str, float]) -> dict[str, float]:
+    """{source: its samples in `positions` and, of a stage that goes on, in those before}."""
+    total = dict(before)
+    for number, source in enumerate(blend.sources):
+        read = blend.read(number, positions.stop) - blend.read(number, positions.start)
+        total[source.path] = total.get(source.path, 0.0) + read
+    return total
+
+
+def _estimated(
+    name: str,
+    blend: SourceBlend,
+    positions: range,
+    schedule: Schedule,
+    length: int,
+    buffers: int,
+    before: dict[str, float],
+) -> StageEstimate:
+    after = _all_read(blend, positions, before)
+    sources = []
+    for number, source in enumerate(blend.sources):
+        read = blend.read(number, positions.stop) - blend.read(number, positions.start)
+        total = after[source.path] if before else blend.read(number, positions.stop)
+        distinct = blend.distinct(number, total, positions.stop)
+        estimate = SourceEstimate(
+            path=source.path,
+            samples=source.samples,
+            share=source.share,
+            read=round(read),
+            epochs=read / max(source.samples, 1),
+            never_read=source.samples - round(distinct),
+            tail_tokens=source.tail_tokens,
+        )
+        sources.append(estimate)
+    return StageEstimate(
+        name=name,
+        order=blend.order,
+        steps=len(positions) // schedule.global_batch_size,
+        samples=len(positions),
+        tokens=len(positions) * length,
+        samples_per_epoch=blend.epoch,
+        micro_batches_per_epoch=blend.epoch // schedule.micro_step_size,
+        data_bytes=sum(source.disk_bytes for source in blend.sources),
+        index_bytes=blend.index_bytes,
+        buffer_bytes=buffers,
+        padded=blend.padded,
+        sources=sources,
+    )
+
+
+def buffer_bytes(micro_batch_size: int, row_length: int, workers: int, read_ahead: int) -> int:
+    """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.blocks`)."""
+    slots = workers * 2 + read_ahead + 3
+    batch = micro_batch_size * row_length * ID_BYTES
+    return slots * batches_per_block(batch, slots) * batch
+
+
+def in_bytes(count: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

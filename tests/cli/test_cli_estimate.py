@@ -1,0 +1,107 @@
+"""nanoset-ref estimate: what arithmetic says of a run is what the real one holds and reads."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from cli_parts import LAYOUT, ids_of
+from run_config import GPT2, run_tree
+from test_nanoset import write_range
+
+from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
+from nanoset_ref.nanoset import Nanoset
+
+EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_range("a.npy", 4 * 30 + 3)
+    write_range("b.npy", 4 * 50 + 1)
+    return ["a.npy", "b.npy"]
+
+
+@pytest.mark.parametrize(
+    ("order", "weights"),
+    [("identity", None), *itertools.product(["nanotron", "stateless"], [None, (1, 1), (9, 1)])],
+)
+@pytest.mark.parametrize("samples", [EPOCH, 3 * EPOCH, 48])
+def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order, weights, samples):
+    """The oracle: every position of the order, counted. In an epoch that is not complete, chance adds its part."""
+    data = [f"{name}={weight}" for name, weight in zip(files, weights, strict=True)] if weights else files
+    options = ("--data", *data, "--sequence-length", 4, "--num-samples", samples, "--micro-batch-size", 2)
+    (stage,) = ask("estimate", *options, "--order", order)["stages"]
+    dataset = Nanoset(files, weights, 4, samples, order=order)
+    chance = 5 * math.sqrt(samples) / 2 if samples % EPOCH and order == "nanotron" else 0
+    pairs = list(zip(*(found.tolist() for found in dataset.order[:]), strict=True))
+    for number, source in enumerate(stage["sources"]):
+        mine = [sample for file, sample in pairs if file == number]
+        assert abs(source["read"] - len(mine)) <= 2 * max(1, samples // EPOCH) + chance
+        never = dataset.dataset_lengths[number] - len(set(mine))
+        assert abs(source["never_read"] - never) <= 2 + chance
+        assert source["tail_tokens"] == (2, 0)[number]
+    assert stage["samples_per_epoch"] == EPOCH
+    assert stage["index_bytes"] == (dataset.order.numbers.nbytes if order == "nanotron" else 0)
+    assert stage["data_bytes"] == 2 * sum(file.num_tokens for file in dataset.files)
+    whole = Nanoset(files, weights, 4, EPOCH, order=order)
+    assert stage["micro_batches_per_epoch"] == len(build_nanoset_dataloader(whole, micro_batch_size=2))
+
+
+@pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
+def test_megatrons_indexes_are_as_large_as_estimated(run, ask, corpus, tmp_path, weights):
+    data, prefixes = [], []
+    for domain, weight in zip(("stories", "programs"), weights, strict=True):
+        run("convert", ids_of(corpus, domain), tmp_path / f"{domain}.bin")
+        data.append(f"{tmp_path / domain}{weight}")
+        prefixes.append(str(tmp_path / domain))
+    options = ["--data", *data, *LAYOUT, *(["--num-samples", 6000] if weights[0] else [])]
+    (stage,) = ask("estimate", *options)["stages"]
+    path = dict(zip(prefixes, (3, 1), strict=True)) if weights[0] else prefixes
+    asked = {"split": "1,0,0", "split_num_samples": (6000 if weights[0] else None, 0, 0)}
+    config = NanosetConfig(random_seed=1234, sequence_length=32, data_path=path, **asked)
+    built = NanosetBuilder(config).build(["train"])[0]
+    arrays = [getattr(part, f"{name}_index") for part in built.datasets for name in ("document", "sample", "shuffle")]
+    arrays += [built.dataset_index, built.dataset_sample_index]
+    assert abs(stage["index_bytes"] - sum(array.nbytes for array in arrays)) <= 20 * len(path)
+    report = ask("audit", *options)["stretches"][0]
+    assert (stage["steps"], stage["samples"]) == (report["num_steps"], sum(it["read"] for it in report["sources"]))
+    for estimated, real in zip(stage["sources"], report["sources"], strict=True):
+        assert abs(estimated["read"] - real["read"]) <= 2
+        assert estimated["samples"] == real["num_samples"]
+
+
+def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
+    stateless = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
+    both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}
+    stages = [("first", 1, stateless, {}), ("second", 6, both, {}), ("again", 11, stateless | {"reuse": "restart"}, {})]
+    config = run_tree("checkpoints", stages, steps=12, length=4, model=GPT2 | {"vocab_size": 300}, dp=2)
+    with open("run.yaml", "w") as file:
+        json.dump(config, file)
+    size = 2 * config["tokens"]["micro_batch_size"] * config["tokens"].get("batch_accumulation_per_replica", 1)
+    found = ask("estimate", "--config", "run.yaml", "--step-time", 1800)
+    first, second, again = found["stages"]
+    reports = ask("audit", "--config", "run.yaml")["stretches"]
+    for stage, report in zip((first, second, again), reports, strict=True):
+        assert stage["samples"] == report["num_steps"] * size
+        for estimated, real in zip(stage["sources"], report["sources"], strict=True):
+            assert abs(estimated["read"] - real["read"]) <= 2
+            assert abs(estimated["never_read"] - (real["num_samples"] - real["distinct"])) <= 2
+    assert second["sources"][0]["never_read"] < first["sources"][0]["never_read"] == 30 - 5 * size
+    assert (found["steps"], found["gpus"], found["hours"], found["gpu_hours"]) == (12, 2, 6.0, 12.0)
+
+
+def test_an_estimate_needs_none_of_the_memory_that_the_run_needs(run, tmp_path):
+    """An order of 10**10 samples is 80 GB; a sparse file has their tokens."""
+    path = tmp_path / "huge.npy"
+    np.zeros(1, dtype=np.uint16).tofile(path)
+    with open(path, "r+b") as file:
+        file.truncate(2 * (10**10 * 4 + 1))
+    speed = ("--tokens-per-second", 10**7, "--gpus", 512)
+    code, said, _ = run("estimate", "--data", path, "--sequence-length", 4, *speed)
+    assert code == 0
+    assert "an epoch: 10,000,000,000 samples" in said and "index 74.5 GiB" in said
+    assert said.endswith("40,000,000,000 tokens on 512 GPUs: 1.11 hours, 568.89 GPU-hours\n")
