@@ -23,6 +23,7 @@ from nanoset_ref.tokenise import encode as encode_module
 from nanoset_ref.tokenise.backends import hf
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.tokenise.special import restored
 
 TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
 WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"
@@ -202,7 +203,7 @@ def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, back
 def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
-        patch.setattr(encode_module, "gigatoken", lambda tokenizer, split: lambda texts: hf(tokenizer)(texts[::-1]))
+        patch.setattr(encode_module, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1]))
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
         with pytest.raises(TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"):
@@ -219,7 +220,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["one"] * 600 + ["deux"] * 600))
 
-    def english(tokenizer, split):
+    def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
         return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
 
@@ -326,6 +327,15 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
         ids, lengths = encoder.encode_batch(["", "one two three", ""])
         assert ids.tolist() == [*prefix, *suffix, *prefix, *plain, *suffix, *prefix, *suffix]
         assert lengths.tolist() == [len(prefix + suffix), len(prefix + plain + suffix), len(prefix + suffix)]
+
+
+def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
+    tokenizer = load_tokenizer(golden / "tokenizer")
+    encoder = Encoder(tokenizer, backend="hf")
+    expected = encoder.encode_batch(["one two three </s>"])[0].tolist()
+    tokenizer("a prompt", truncation=True, max_length=2, split_special_tokens=True)
+    assert encoder.encode_batch(["one two three </s>"])[0].tolist() == expected
+    assert restored(encoder.described["tokenizer"], False).truncation is None
 
 
 def test_the_dtype_follows_the_largest_id():

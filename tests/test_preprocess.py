@@ -103,7 +103,7 @@ def test_bad_inputs_are_one_line_and_exit_code_1_or_counted(command, golden, tmp
     assert command(input=broken) == f"{prefix}{broken}:1: no column 'body'; the columns here are ['text', 'id']"
     assert command("--tokenizer-name-or-path", tmp_path).startswith(f"{prefix}{tmp_path}: no tokenizer to load")
     assert command("--on-error", "skip", input=broken, column="text") == 3
-    assert "1 of 2 documents were left out, 50% (1 skipped: not a string)" in caplog.text
+    assert "1 of 2 documents were left out, 50.0% (1 skipped: not a string)" in caplog.text
     assert re.search(r"1 documents, .*\nskipped 1: not a string\n$", capsys.readouterr().out)
     said = command("--tokenizer-name-or-path", tmp_path / "no tokenizer")  # which is not even looked for
     assert "out_input_ids.npy exists and is left unchanged; --overwrite" in said

@@ -6,9 +6,9 @@
 Both work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
 other is encoded. Another process makes its own from the JSON of the tokenizer.
 
-With `split`, special tokens in a text are text (see `special`). gigatoken always recognizes them, so a text in which it
-found one is encoded once more, by hf. Tokenizers look for special tokens before anything else, so where none was found
-both ways give the same ids.
+A tokenizer with `encode_special_tokens` takes special tokens in a text for text (see `special`). gigatoken always
+recognizes them, so a text in which it found one is encoded once more, by hf. Tokenizers look for special tokens before
+anything else, so where none was found both ways give the same ids.
 """
 
 import os
@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-
-from nanoset_ref.tokenise.special import as_plain_text
 
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 Encode = Callable[[list[str]], Ragged]
@@ -35,10 +33,8 @@ def threads(processes: int = 1) -> int:
     return int(os.environ.get("RAYON_NUM_THREADS") or max(1, cores // processes))
 
 
-def hf(tokenizer: Tokenizer, split: bool = False) -> Encode:
+def hf(tokenizer: Tokenizer) -> Encode:
     """What the tokenizer itself gives."""
-    if split:
-        tokenizer = as_plain_text(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -48,7 +44,7 @@ def hf(tokenizer: Tokenizer, split: bool = False) -> Encode:
     return encode
 
 
-def gigatoken(tokenizer: Tokenizer, split: bool = False) -> Encode:
+def gigatoken(tokenizer: Tokenizer) -> Encode:
     """The gigatoken library, which loads what the other takes."""
     import gigatoken
 
@@ -59,12 +55,12 @@ def gigatoken(tokenizer: Tokenizer, split: bool = False) -> Encode:
         offsets = np.asarray(ragged.layout.offsets.data)
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
 
-    return _split_after(encode, tokenizer) if split else encode
+    return _split_after(encode, tokenizer) if tokenizer.encode_special_tokens else encode
 
 
 def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
-    """As `keep`, but texts in which it found special tokens are encoded again as plain text."""
-    plain = hf(tokenizer, split=True)
+    """As `keep`, but texts in which it found special tokens are encoded again by a tokenizer that splits them."""
+    plain = hf(tokenizer)
     special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
 
     def encode(texts: list[str]) -> Ragged:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from nanoset_ref.text import Document, hub_problem
 from nanoset_ref.tokenise.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.tokenise.cutting import StretchCutter
-from nanoset_ref.tokenise.special import SpecialTokenCounter, SpecialTokens, Text, as_plain_text, place_of
+from nanoset_ref.tokenise.special import SpecialTokenCounter, SpecialTokens, Text, place_of, restored
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22
@@ -140,8 +140,6 @@ class Encoder:
     ) -> None:
         if backend not in get_args(Backend):
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
-        if special_tokens not in get_args(SpecialTokens):
-            raise ValueError(f"special_tokens must be one of {get_args(SpecialTokens)}, got {special_tokens!r}")
         if not tokenizer.is_fast:
             raise TokenizerError(f"{tokenizer.name_or_path} has no fast form; save one with a tokenizer.json")
         self.tokenizer, self._adds_special_tokens = tokenizer, add_special_tokens
@@ -157,10 +155,11 @@ class Encoder:
         if append_eod and self.suffix[-1:] != [self.eos_token_id]:
             self.suffix.append(self.eos_token_id)
         self.found = SpecialTokenCounter(tokenizer, self.vocab_size, special_tokens)
-        self._split = special_tokens == "split"
-        fast = tokenizer.backend_tokenizer
-        self._cut = StretchCutter(as_plain_text(fast) if self._split else fast)
-        self._hf = hf(fast, self._split)
+        split = special_tokens == "split" or tokenizer.split_special_tokens
+        # a copy: whoever encodes a prompt with `tokenizer` and cuts it short must not cut documents short
+        self._fast = restored(tokenizer.backend_tokenizer.to_str(), split)
+        self._cut = StretchCutter(self._fast)
+        self._hf = hf(self._fast)
         self.backend, self.encode = "hf", self._hf
         if backend != "hf" and (problem := self._take_gigatoken(probe)):
             if backend == "gigatoken":
@@ -190,8 +189,8 @@ class Encoder:
     @property
     def described(self) -> dict[str, Any]:
         """What another process makes its own `encode` from."""
-        tokenizer = self.tokenizer.backend_tokenizer.to_str()
-        return {"backend": self.backend, "tokenizer": tokenizer, "split": self._split}
+        split = self._fast.encode_special_tokens
+        return {"backend": self.backend, "tokenizer": self._fast.to_str(), "split": split}
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts])."""
@@ -319,7 +318,7 @@ class Encoder:
         special = list(self.tokenizer.get_added_vocab())[:100]
         texts = [*probe, *PROBE, *(form.format(token) for token in special for form in PROBE_SPECIAL)]
         try:
-            found = gigatoken(self.tokenizer.backend_tokenizer, self._split)
+            found = gigatoken(self._fast)
             same = _same(found(texts), self._hf(texts))
         except Exception as error:  # its errors are its own
             return f"{type(error).__name__}: {error}"

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import orjson
-from tokenizers import Tokenizer
 
 from nanoset_ref.launcher import is_main_rank, under_torchrun
 from nanoset_ref.tokenise.backends import LIBRARIES, Ragged, threads
+from nanoset_ref.tokenise.special import restored
 
 WHERE = "nanoset_ref/where"
 Arguments = ParamSpec("Arguments")
@@ -100,8 +100,8 @@ def help_along(connection: Connection) -> None:
     try:
         while (message := orjson.loads(connection.recv_bytes())) is not None:
             if isinstance(message, dict):
-                tokenizer = Tokenizer.from_str(message["tokenizer"])
-                encode = LIBRARIES[message["backend"]](tokenizer, message["split"])
+                tokenizer = restored(message["tokenizer"], message["split"])
+                encode = LIBRARIES[message["backend"]](tokenizer)
                 continue
             ids, lengths = encode(message)
             connection.send_bytes(lengths.tobytes())

@@ -107,7 +107,9 @@ def tokenise(
         tell(helpers + ranks, encoder.described)
         encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
         skipped = _work(source, encoder, encoders, opened, bar)
-    counts = Counts(
+    encoder.found.warn()
+    _warn_of_skipped(target, skipped, opened.num_documents)
+    return Counts(
         target=str(target),
         documents=opened.num_documents,
         tokens=opened.num_tokens,
@@ -117,13 +119,6 @@ def tokenise(
         backend=encoder.backend,
         seconds=time.monotonic() - start,
     )
-    encoder.found.warn()
-    if counts.left_out_many:
-        number = sum(skipped.values())
-        total = number + counts.documents
-        what = f"{number:,} of {total:,} documents were left out, {number / total:.0%}"
-        logger.warning("%s: %s (%s)", target, what, _reasons(skipped))
-    return counts
 
 
 def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any) -> dict[str, int]:
@@ -153,6 +148,15 @@ def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: An
         reasons = _reasons(skipped) or "every line is blank"
         raise InputError(f"the input holds no usable document ({reasons})")
     return dict(skipped)
+
+
+def _warn_of_skipped(target: str | os.PathLike[str], skipped: dict[str, int], documents: int) -> None:
+    """Log a warning if more documents were left out than a run may lose without a word."""
+    number = sum(skipped.values())
+    if too_many(number, documents):
+        total = number + documents
+        what = f"{number:,} of {total:,} documents were left out, {number / total:.1%}"
+        logger.warning("%s: %s (%s)", target, what, _reasons(skipped))
 
 
 def _reasons(skipped: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ do not depend on who encodes, and cost one look at each id.
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,11 @@ def place_of(document: Text) -> str:
     return document.where if isinstance(document, Document) else repr(document[:80])
 
 
-def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy of a tokenizer that takes special tokens in a text for text."""
-    copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.encode_special_tokens = True
-    return copy
+def restored(description: str, split: bool) -> Tokenizer:
+    """A tokenizer out of its `to_str()`; with `split` it takes special tokens in a text for text."""
+    tokenizer = Tokenizer.from_str(description)
+    tokenizer.encode_special_tokens = split
+    return tokenizer
 
 
 class SpecialTokenCounter:
@@ -69,11 +69,15 @@ class SpecialTokenCounter:
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, special_tokens: SpecialTokens) -> None:
+        if special_tokens not in get_args(SpecialTokens):
+            raise ValueError(f"special_tokens must be one of {get_args(SpecialTokens)}, got {special_tokens!r}")
         self.names = special_tokens_of(tokenizer)
         self.special_tokens = special_tokens
         self.quiet = False
         self._is_special = np.zeros(vocab_size, np.bool_)
         self._is_special[list(self.names)] = True
+        self._least = min(self.names, default=vocab_size)
+        self._largest = max(self.names, default=-1)
         self.restart()
 
     def restart(self) -> None:
@@ -88,7 +92,8 @@ class SpecialTokenCounter:
             InputError: (refuse) a document holds a special token; (split) the tokenizer's vocabulary has one for an
                 ordinary word, so no text is safe.
         """
-        places = np.flatnonzero(self._is_special[ids])
+        places = np.flatnonzero((ids >= self._least) & (ids <= self._largest))
+        places = places[self._is_special[ids[places]]]
         if not places.size:
             return
         holders = np.searchsorted(np.cumsum(lengths), places, side="right")
