@@ -293,6 +293,17 @@ def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
             assert (encoder.found.documents, encoder.found.tokens) == ((0, {}) if split else (1, counted))
 
 
+def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
+    build = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
+    build.add_tokens(["<tool>"])
+    tokenizer = wrapped(build, eos_token="</s>", extra_special_tokens=[])
+    for mode, counted in (("keep", {"</s>": 1}), ("split", {})):
+        for backend in ("hf", "auto"):
+            encoder = Encoder(tokenizer, special_tokens=mode, backend=backend)
+            assert build.token_to_id("<tool>") in encoder.encode_batch(["a<tool></s>"])[0].tolist()
+            assert encoder.found.tokens == counted
+
+
 def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
     for eos, unknown, counted in (("</s>", "<unk>", {}), ("<unk>", "<unk>", {"<unk>": 1})):
         words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token=unknown))
@@ -382,6 +393,10 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
     texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)]
     texts += ["the hat", " a  bat "]
     assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [own.encode(text) for text in texts]
+    splitting = Encoder(load_tokenizer(tmp_path), special_tokens="split")
+    texts = ["".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9)) for _ in range(100)]
+    for text in texts:  # what SentencePiece itself does with the names of its control symbols
+        assert splitting.encode_batch([text])[0].tolist() == own.encode(text)
 
 
 def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):

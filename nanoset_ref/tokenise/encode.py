@@ -2,14 +2,15 @@
 
 The ids are those of hf, the tokenizer itself (see `backends`), whether gigatoken is installed or not:
 
-1. "auto" takes gigatoken if it gives the same ids on special tokens, odd texts, and documents from up to 20 places of
-   the very corpus, else hf.
-2. As long as gigatoken runs, 8 pieces of every batch (4 million characters) are encoded by both. The first that differs
-   ends the job with an error that names the document. So a corpus that changes its language after the beginning is
-   looked at, too. Not every text is: of texts on which the two differ, those that no piece touches are not found.
+1. "auto" takes gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
+   to 20 files of the corpus, else hf.
+2. As long as gigatoken runs, 8 pieces of 256 characters of every batch (4 million characters) are
+   encoded by both. The first that differs ends the job with an error that names the document. So a
+   corpus that changes its language in the middle is looked at, too. What this guarantees is a
+   sample: a difference that no piece touches is not found. backend="hf" is the way to be sure.
 
-What the tokenizer puts before and after every text is worked out once and set there by us: `tokenizer(texts)` builds
-masks, lists and warnings nobody reads and is a quarter slower.
+What the tokenizer puts before and after every text is worked out once and set there by us:
+`tokenizer(texts)` builds masks, lists and warnings nobody reads and is a quarter slower.
 
 Threads encode a few batches ahead, or let other processes do it, while the caller reads and writes. Long documents are
 encoded in stretches (see `cutting`).

@@ -1,16 +1,17 @@
-"""Special tokens that stand in documents as text, such as "before </s> after": kept, split, or refused.
+"""Special tokens that stand in documents as text, as in "before </s> after".
 
-    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; they are counted, and a warning
-              says how many there are
+    keep      "</s>" becomes the EOS token, as in Nanotron's and Megatron-LM's tools; they are
+              counted, and a warning says how many there are
     split     "</s>" is text like any other: no document can write an EOS
     refuse    the first document that holds one is an error
 
-Special is what the tokenizer itself calls so: its added tokens with special=True, and transformers' `all_special_ids`.
-Other added tokens (user-defined symbols, tool tags) are part of the text in all three ways. Not counted are those that
-a tokenizer makes of characters it does not know (<unk>, bytes), unless one of them is its BOS or EOS.
+Special are the added tokens that the tokenizer's file calls so (special=True), and its BOS and EOS.
+Other added tokens (SentencePiece's user-defined symbols, tags of tools) are part of the text in all
+three ways. Not counted are those that a tokenizer makes of characters it does not know (<unk>,
+bytes), unless one of them is its BOS or EOS.
 
-They are found as ids, after encoding and before any BOS or EOS is put around the document. So the counts are exact,
-do not depend on who encodes, and cost one look at each id.
+They are found as ids, after encoding and before any BOS or EOS is put around the document. So the
+counts are exact, do not depend on who encodes, and cost two comparisons for each id.
 """
 
 import logging
@@ -27,20 +28,27 @@ from nanoset_ref.text import Document, InputError
 SpecialTokens = Literal["keep", "split", "refuse"]
 Text = str | Document
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
-# of UTF-8's bytes every one that occurs
-EVERY_BYTE = "".join(map(chr, [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]))
+# characters in whose UTF-8 form every byte occurs that can
+CHARACTERS = [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]
+EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
 def special_tokens_of(tokenizer: Any) -> dict[int, str]:
-    """{id: token} of what counts as a special token when a document holds it; `tokenizer` is transformers'."""
+    """{id: token} of what counts as a special token when a document holds it.
+
+    Args:
+        tokenizer: transformers' tokenizer, of the fast kind.
+    """
     fast: Tokenizer = tokenizer.backend_tokenizer
     added = fast.get_added_tokens_decoder().items()
-    found = {number: token.content for number, token in added if token.special}
-    found |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
-    ends = {tokenizer.bos_token_id, tokenizer.eos_token_id}
-    of_any_text = set(fast.encode(EVERY_BYTE, add_special_tokens=False).ids) - ends
-    return {number: token for number, token in found.items() if number not in of_any_text}
+    special = {number: token.content for number, token in added if token.special}
+    for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
+        special.pop(number, None)
+    for number in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if number is not None:
+            special[number] = tokenizer.convert_ids_to_tokens(number)
+    return special
 
 
 def place_of(document: Text) -> str:
@@ -49,7 +57,7 @@ def place_of(document: Text) -> str:
 
 
 def restored(description: str, split: bool) -> Tokenizer:
-    """A tokenizer out of its `to_str()`; with `split` it takes special tokens in a text for text."""
+    """A tokenizer from its `to_str()`. With `split` it takes special tokens in a text for text."""
     tokenizer = Tokenizer.from_str(description)
     tokenizer.encode_special_tokens = split
     return tokenizer
@@ -69,8 +77,9 @@ class SpecialTokenCounter:
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, special_tokens: SpecialTokens) -> None:
-        if special_tokens not in get_args(SpecialTokens):
-            raise ValueError(f"special_tokens must be one of {get_args(SpecialTokens)}, got {special_tokens!r}")
+        ways = get_args(SpecialTokens)
+        if special_tokens not in ways:
+            raise ValueError(f"special_tokens must be one of {ways}, got {special_tokens!r}")
         self.names = special_tokens_of(tokenizer)
         self.special_tokens = special_tokens
         self.quiet = False
@@ -86,11 +95,16 @@ class SpecialTokenCounter:
         self.tokens: Counter[str] = Counter()
 
     def look(self, ids: NDArray[Any], lengths: NDArray[np.int64], documents: Sequence[Text]) -> None:
-        """Look at documents that were encoded: ids [sum(lengths)] back to back, lengths [documents].
+        """Look at documents that were encoded.
+
+        Args:
+            ids: integers [sum(lengths)], those of the documents back to back.
+            lengths: int64 [documents], in tokens.
+            documents: to name them in errors.
 
         Raises:
-            InputError: (refuse) a document holds a special token; (split) the tokenizer's vocabulary has one for an
-                ordinary word, so no text is safe.
+            InputError: (refuse) a document holds a special token; (split) the tokenizer makes a
+                special token of plain text, as Unigram vocabularies do, so this one cannot be split.
         """
         places = np.flatnonzero((ids >= self._least) & (ids <= self._largest))
         places = places[self._is_special[ids[places]]]
@@ -106,7 +120,8 @@ class SpecialTokenCounter:
             what = "this tokenizer makes it of plain text; take --special-tokens keep or refuse"
             raise InputError(f"{where}: the special token {token!r} cannot be split: {what}")
         if not self.documents and not self.quiet:
-            logger.warning("%s: the document holds the special token %r, which is kept; %s", where, token, WAYS_OUT)
+            what = f"the document holds the special token {token!r}, which is kept"
+            logger.warning("%s: %s; %s", where, what, WAYS_OUT)
         self.documents += len(np.unique(holders))
         for number, count in zip(*np.unique(ids[places], return_counts=True), strict=True):
             self.tokens[self.names[int(number)]] += int(count)
@@ -115,4 +130,5 @@ class SpecialTokenCounter:
         """Log a warning that says how many documents held which special tokens, if any did."""
         if self.documents and not self.quiet:
             tokens = ", ".join(f"{count:,} x {token}" for token, count in self.tokens.most_common())
-            logger.warning("documents that hold special tokens: %s (%s); %s", f"{self.documents:,}", tokens, WAYS_OUT)
+            what = f"documents that hold special tokens: {self.documents:,} ({tokens})"
+            logger.warning("%s; %s", what, WAYS_OUT)
