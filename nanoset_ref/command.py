@@ -68,7 +68,7 @@ def run(
         interrupted: what Ctrl-C and SIGTERM leave behind.
 
     Returns:
-        The exit code: 0 done, 1 the input is at fault, 2 the command line is.
+        The exit code: 0 done, 1 the input is at fault, 2 the command line is; another one if `report` says so.
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:

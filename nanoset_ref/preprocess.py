@@ -18,8 +18,10 @@ from nanoset_ref.command import run
 from nanoset_ref.files import PathLike, refuse_existing
 from nanoset_ref.storage import located
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Backend, Counts, Encoder, in_rank_0, load_tokenizer, tokenise
+from nanoset_ref.tokenise import Backend, Counts, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFileWriter
+
+LEFT_OUT_MANY = 3  # exit code
 
 
 @in_rank_0
@@ -33,6 +35,7 @@ def preprocess(
     dataset_config: str | None = None,
     add_special_tokens: bool = False,
     append_eod: bool = False,
+    special_tokens: SpecialTokens = "keep",
     backend: Backend = "auto",
     on_error: OnError = "raise",
     overwrite: bool = False,
@@ -49,15 +52,19 @@ def preprocess(
         output_prefix: where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be.
         tokenizer_name_or_path: a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it.
         column: the column that holds the text.
-        split: the split of a dataset, such as train; needed where there is more than one.
-        dataset_config: the configuration of a Hub dataset, where it has several.
+        split: the split of a dataset, such as train; needed where there is more than one. Files have only train.
+        dataset_config: the configuration of a Hub dataset, where it has several; an error with files.
         add_special_tokens: put what the tokenizer itself adds around a text (such as BOS) around each document.
         append_eod: put the EOS token after each document. Off by default on every road, because Nanotron's and
             Megatron-LM's own tools append none unasked; a warning says so where nothing else parts the documents.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
+            in Nanotron's own tool, and a warning counts them; split: it is encoded as plain text; refuse: stop at the
+            first.
         backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load; auto: gigatoken, if it
-            gives the same ids on the beginning of this very input, else hf.
+            gives the same ids on documents from all over this input, else hf. gigatoken is compared with hf all the
+            time, and a difference stops the job: the ids are those of hf.
         on_error: raise: stop at the first line that cannot be used, naming file and line; skip: leave such lines out
-            and count them.
+            and count them. More than 1 % left out is a warning, and exit code 3; the files are complete all the same.
         overwrite: replace an existing output.
         num_workers: processes that encode, each on its share of the cores (1 uses all of them, too); torchrun's ranks
             take their place. The output does not depend on their number.
@@ -78,6 +85,7 @@ def preprocess(
         add_special_tokens=add_special_tokens,
         append_eod=append_eod,
         probe=source.beginning(),
+        special_tokens=special_tokens,
     )
     sink = TokenFileWriter(path, overwrite=overwrite, tokenizer=tokenizer, **encoder.facts)
     return tokenise(source, encoder, sink, path, num_workers=num_workers, progress=progress)
@@ -87,13 +95,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.prepro
     return run(preprocess, arguments, prog, report=report, says=logging.INFO)
 
 
-def report(counts: Counts | None, **options: Any) -> None:
-    """Print what was done; nothing in ranks that have no counts."""
-    if counts:
-        what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
-        print(f"{counts.target}: {what} ({counts.backend} backend)")
-        for kind, number in counts.skipped.items():
-            print(f"skipped {number:,}: {kind}")
+def report(counts: Counts | None, **options: Any) -> int:
+    """Print what was done, nothing in ranks that have no counts; returns the exit code."""
+    if counts is None:
+        return 0
+    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s after the start-up"
+    print(f"{counts.target}: {what} ({counts.backend} backend)")
+    for kind, number in counts.skipped.items():
+        print(f"skipped {number:,}: {kind}")
+    return LEFT_OUT_MANY if counts.left_out_many else 0
 
 
 if __name__ == "__main__":

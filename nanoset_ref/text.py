@@ -18,9 +18,11 @@ reports a broken line without its number.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import io
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +41,8 @@ LONGEST_LINE = 1 << 28  # bytes, out of a compressed file: a few kilobytes can u
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (*(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)), ".parquet")
 SAVED = ("state.json", "dataset_dict.json")  # one of them lies in a folder that Dataset.save_to_disk has written
-PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000
+PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000  # of a text on which a tokenizer is tried
+PROBE_PARTS = 20
 MAKE_LINES = "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
 OnError = Literal["raise", "skip"]
 
@@ -58,9 +61,9 @@ class DocumentError(InputError):
 
 @dataclass(frozen=True)
 class TextSource:
-    """What `open_text` returns: an ordered list of parts, each a sequence of blocks."""
+    """What `open_text` returns: an ordered list of parts, each a sequence of blocks; `column` is as it was given."""
 
-    column: str
+    column: str | Sequence[str]
     parts: tuple[TextPart, ...]
 
     @property
@@ -79,8 +82,17 @@ class TextSource:
             yield from block.documents()
 
     def beginning(self) -> Iterator[str]:
-        """The beginnings of the first documents: enough to try a tokenizer on."""
-        return (document.text[:PROBE_CHARS] for document in islice(self.documents(), PROBE_DOCUMENTS))
+        """The beginnings of the first documents of some parts, evenly spaced: a tokenizer is tried on them.
+
+        A document that cannot be read ends its part here; the run that comes to it says what is wrong.
+        """
+        chosen = self.parts[:: math.ceil(len(self.parts) / PROBE_PARTS)]
+        number = math.ceil(PROBE_DOCUMENTS / len(chosen))
+        for part in chosen:
+            documents = dataclasses.replace(self, parts=(part,)).documents()
+            with contextlib.suppress(InputError):
+                for document in islice(documents, number):
+                    yield document.text[:PROBE_CHARS]
 
 
 # ---- what an input is
@@ -89,7 +101,7 @@ class TextSource:
 def open_text(
     input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    column: str = "text",
+    column: str | Sequence[str] = "text",
     split: str | None = None,
     on_error: OnError = "raise",
     config: str | None = None,
@@ -100,28 +112,33 @@ def open_text(
         input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a folder (all such
             files below it, sorted by path), a glob, a folder written by `Dataset.save_to_disk`, the name of a Hub
             dataset, or a list of these, read in the order given.
-        column: the name of the column with the text.
+        column: the name of the column with the text; or several names: a document has its text in the first of them
+            that it has, whatever other documents have.
         split: of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has only "train".
         on_error: "raise" stops at the first document that cannot be used; "skip" leaves it out and counts it.
-        config: the configuration of a Hub dataset, where it has several.
+        config: the configuration of a Hub dataset, where it has several; files and saved datasets have none.
 
     Raises:
         FileNotFoundError: no such file, nothing matches.
-        InputError: wrong kind of file, empty input, unknown split or missing column, with what exists.
+        InputError: wrong kind of file, empty input, unknown split, configuration or missing column, with what exists.
     """
     if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
     inputs = listed(input)
+    columns = (column,) if isinstance(column, str) else tuple(column)
     parts = []
     for name in map(os.fspath, inputs):
         files = None if split and os.path.isdir(name) else _files(name)
         if files is None:
             data, title = _load_dataset(name, split, config)
             kind = partial(_dataset, data)
-            parts.append(TextPart(title, int(data.data.nbytes), column, on_error, kind))
-        elif split not in (None, "train"):
+            parts.append(TextPart(title, int(data.data.nbytes), columns, on_error, kind))
+            continue
+        if split not in (None, "train"):
             raise InputError(f"{name}: a file has no splits other than 'train', got {split!r}")
-        parts += [_file(file, column, on_error) for file in files or ()]
+        if config is not None:
+            raise InputError(f"{name}: files have no configurations, got {config!r}; leave it out (--dataset-config)")
+        parts += [_file(file, columns, on_error) for file in files]
     source = TextSource(column, tuple(parts))
     if not source.num_bytes:
         raise InputError(f"{', '.join(map(str, inputs)) or 'an empty list'}: the input is empty")
@@ -174,6 +191,9 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
     if not Path(name).exists() and (problem := hub_problem()):
         cached = "HF_HUB_OFFLINE=1 reads what was downloaded before"
         raise InputError(f"{name}: neither a file nor a folder, and {problem}; {cached}")
+    if saved and config is not None:
+        what = "a dataset written by save_to_disk has no configurations"
+        raise InputError(f"{name}: {what}, got {config!r}; leave it out (--dataset-config)")
     try:
         data = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config)
     except Exception as error:  # the Hub, the network, the cache and the builders each raise their own
@@ -203,11 +223,14 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class TextPart:
-    """One file or dataset; `num_bytes` on disk. `kind` cuts it into blocks."""
+    """One file or dataset; `num_bytes` on disk. `kind` cuts it into blocks.
+
+    A document has its text in the first of `columns` that it has.
+    """
 
     path: str
     num_bytes: int
-    column: str
+    columns: tuple[str, ...]
     on_error: OnError
     kind: Callable[[TextPart], Iterator[Block]]
 
@@ -232,7 +255,7 @@ class Block:
         """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
         for number, row in enumerate(self.rows()):
             try:
-                text = text_of(row, self.part.column)
+                text = text_of(row, self.part.columns)
             except DocumentError as error:
                 if self.part.on_error == "raise":
                     raise DocumentError(error.kind, f"{Document('', self, number).where}: {error}") from None
@@ -242,12 +265,12 @@ class Block:
                     yield Document(text, self, number)
 
 
-def _file(path: str, column: str, on_error: OnError) -> TextPart:
+def _file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
     """A file by its name."""
     if not path.endswith(SUFFIXES):
         raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
     kinds = {".parquet": _parquet} | dict.fromkeys(PACKED, _packed_lines)
-    return TextPart(path, os.path.getsize(path), column, on_error, kinds.get(Path(path).suffix, _lines))
+    return TextPart(path, os.path.getsize(path), columns, on_error, kinds.get(Path(path).suffix, _lines))
 
 
 def _lines(part: TextPart) -> Iterator[Block]:
@@ -296,35 +319,45 @@ def _parquet(part: TextPart) -> Iterator[Block]:
 
     with _damage(part.path):
         file = parquet.ParquetFile(part.path)
+    column = _column(part, file.schema_arrow.names)
 
     def read(group: int) -> Iterator[dict[str, Any]]:
         with _damage(f"{part.path}, row group {group}"):
-            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[part.column]):
+            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
                 yield from batch.to_pylist()
 
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    return _table(part, file.schema_arrow.names, sizes, read)
+    return _table(part, sizes, read)
 
 
 def _dataset(dataset: Any, part: TextPart) -> Iterator[Block]:
     """A column of a Hugging Face dataset."""
     rows = len(dataset)
     step = max(1, BLOCK_BYTES * rows // max(1, part.num_bytes))
+    column = _column(part, dataset.column_names)
 
     def read(number: int) -> list[dict[str, Any]]:
-        texts = dataset.select_columns([part.column]).with_format(None)
-        values = texts[number * step : (number + 1) * step][part.column]
-        return [{part.column: value} for value in values]
+        texts = dataset.select_columns([column]).with_format(None)
+        values = texts[number * step : (number + 1) * step][column]
+        return [{column: value} for value in values]
 
-    return _table(part, dataset.column_names, [min(step, rows - begin) for begin in range(0, rows, step)], read)
+    return _table(part, [min(step, rows - begin) for begin in range(0, rows, step)], read)
 
 
-def _table(
-    part: TextPart, columns: Sequence[str], sizes: Sequence[int], read: Callable[[int], Iterable[Any]]
-) -> Iterator[Block]:
+def _column(part: TextPart, columns: Sequence[str]) -> str:
+    """The first column of a part that a table with these `columns` has."""
+    for column in part.columns:
+        if column in columns:
+            return column
+    raise InputError(f"{part.path}: {_no_column(part.columns, columns)}")
+
+
+def _no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
+    return f"no column {' or '.join(map(repr, wanted))}; the columns here are {list(columns)}"
+
+
+def _table(part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Any]]) -> Iterator[Block]:
     """Blocks of `sizes` rows, the k-th of which `read(k)` reads; each has its share of the bytes."""
-    if part.column not in columns:
-        raise InputError(f"{part.path}: no column {part.column!r}; the columns here are {list(columns)}")
     first, total = 1, sum(sizes) or 1
     for k, size in enumerate(sizes):
         yield Block(part, part.num_bytes * size // total, partial(read, k), partial(int, first))
@@ -345,8 +378,10 @@ def _damage(where: str) -> Iterator[None]:
 # ---- one line
 
 
-def text_of(row: Any, column: str) -> str | None:
-    """The text in `column` of a row, which is the bytes of a JSON line or a dict; None for a blank line.
+def text_of(row: Any, columns: Sequence[str]) -> str | None:
+    """The text of a row, which is the bytes of a JSON line or a dict, in the first of `columns` that it has.
+
+    None for a blank line.
 
     Raises DocumentError without a place: invalid JSON (or UTF-8), not an object, missing column, not a string,
     lone surrogate (valid JSON, but no Unicode text: it has no UTF-8 form and no tokenizer accepts it).
@@ -361,8 +396,11 @@ def text_of(row: Any, column: str) -> str | None:
     if not isinstance(row, dict):
         what = f"every line must be one JSON object, got a {type(row).__name__}; {MAKE_LINES}"
         raise DocumentError("not an object", what)
-    if column not in row:
-        raise DocumentError("missing column", f"no column {column!r}; the columns here are {list(row)}")
+    for column in columns:
+        if column in row:
+            break
+    else:
+        raise DocumentError("missing column", _no_column(columns, row))
     text = row[column]
     if not isinstance(text, str):
         raise DocumentError("not a string", f"column {column!r} must hold a string, got {type(text).__name__}")

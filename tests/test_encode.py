@@ -1,8 +1,13 @@
 """Encoding: ids identical to the tokenizer's own, with every backend, in batches, in stretches, with special tokens."""
 
+import json
+import re
+import subprocess
 import sys
 import time
+from collections import Counter
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +18,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from nanoset_ref.text import InputError, open_text
 from nanoset_ref.tokenise import encode as encode_module
 from nanoset_ref.tokenise.backends import hf
 from nanoset_ref.tokenise.cutting import StretchCutter
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.tokenise.special import restored
 
 TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
 WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"
@@ -207,6 +214,107 @@ def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeyp
         Encoder(tokenizer, backend="gigatoken")
 
 
+def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_document(
+    tokenizer, tmp_path, monkeypatch
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["one"] * 600 + ["deux"] * 600))
+
+    def english(tokenizer):
+        """As hf, but with other ids for a language that the beginning of the corpus is not in."""
+        return lambda texts: hf(tokenizer)([text.replace("deux", "two") for text in texts])
+
+    monkeypatch.setattr(encode_module, "gigatoken", english)
+    monkeypatch.setattr(encode_module, "BATCH_DOCUMENTS", 50)
+    source = open_text(path)
+    encoder = Encoder(tokenizer, probe=source.beginning())
+    assert encoder.backend == "gigatoken"
+    encoder.encode_batch(islice(source.documents(), 600))
+    with pytest.raises(TokenizerError, match=rf"{path}:601: gigatoken gives other ids .* begin again with backend hf"):
+        encoder.encode_batch(source.documents())
+
+
+def test_a_program_may_end_with_a_stream_half_read(golden):
+    """The module that the stream hangs on has lost its names by the time the stream is closed."""
+    program = f"""if True:
+        import concurrent.futures.thread, itertools
+        from nanoset_ref.tokenise import encode
+        encode.BATCH_DOCUMENTS = 1
+        encoder = encode.Encoder(encode.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
+        concurrent.futures.thread.kept = encoder.stream("word" for _ in itertools.count())
+        next(concurrent.futures.thread.kept)
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------------------ special tokens
+
+SOME = st.lists(st.sampled_from(["</s>", "<s>", "<unk>", "<", "/s>", " ", "a", "\n", "é"]), max_size=8).map("".join)
+
+
+@settings(max_examples=60)
+@given(texts=st.lists(SOME, max_size=9), backend=st.sampled_from(["hf", "gigatoken"]), append_eod=st.booleans())
+def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(tokenizer, texts, backend, append_eod):
+    options = {"backend": backend, "append_eod": append_eod}
+    end = [2] * append_eod
+    for mode, split in (("keep", False), ("split", True)):
+        encoder = Encoder(tokenizer, special_tokens=mode, **options)
+        ids, lengths = encoder.encode_batch(texts)
+        expected = [
+            tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"] for text in texts
+        ]
+        assert ids.tolist() == [token for one in expected for token in one + end]
+        assert lengths.tolist() == [len(one + end) for one in expected]
+        found = Counter(token for one in expected for token in one if token < 3)
+        assert encoder.found.tokens == {["<unk>", "<s>", "</s>"][token]: count for token, count in found.items()}
+        assert encoder.found.documents == sum(min(one, default=3) < 3 for one in expected)
+    assert not encoder.found.documents
+    holders = [text for text in texts if re.search("<s>|</s>|<unk>", text)]
+    refusing = Encoder(tokenizer, special_tokens="refuse", **options)
+    if holders:
+        with pytest.raises(InputError, match=f"{re.escape(repr(holders[0]))}: the document holds the special token"):
+            refusing.encode_batch(texts)
+    else:
+        refusing.encode_batch(texts)
+
+
+def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(monkeypatch):
+    build = trained(pre_tokenizer=byte_level())
+    tokenizer = wrapped(build, eos_token="</s>")
+    text = " ".join([WORDS, "<|end of text|>", "<mask> ", WORDS] * 40)
+    for mode, split in (("keep", False), ("split", True)):
+        expected = tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
+        for stretch_chars in (50, 10**6):
+            monkeypatch.setattr(encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars))
+            encoder = Encoder(tokenizer, backend="hf", special_tokens=mode)
+            assert encoder.encode_batch([text])[0].tolist() == expected
+            counted = {"<|end of text|>": 40, "<mask>": 40}
+            assert (encoder.found.documents, encoder.found.tokens) == ((0, {}) if split else (1, counted))
+
+
+def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
+    build = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
+    build.add_tokens(["<tool>"])
+    tokenizer = wrapped(build, eos_token="</s>", extra_special_tokens=[])
+    for mode, counted in (("keep", {"</s>": 1}), ("split", {})):
+        for backend in ("hf", "auto"):
+            encoder = Encoder(tokenizer, special_tokens=mode, backend=backend)
+            assert build.token_to_id("<tool>") in encoder.encode_batch(["a<tool></s>"])[0].tolist()
+            assert encoder.found.tokens == counted
+
+
+def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
+    for eos, unknown, counted in (("</s>", "<unk>", {}), ("<unk>", "<unk>", {"<unk>": 1})):
+        words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token=unknown))
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        encoder = Encoder(wrapped(words, eos_token=eos, unk_token=unknown))
+        encoder.encode_batch(["a b"])
+        assert encoder.found.tokens == counted
+    with pytest.raises(InputError, match="'</s>' cannot be split: this tokenizer makes it of plain text"):
+        Encoder(wrapped(words, eos_token="</s>"), special_tokens="split").encode_batch(["a </s>"])
+
+
 def wrapped(backend, **special):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
@@ -232,6 +340,15 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
         assert lengths.tolist() == [len(prefix + suffix), len(prefix + plain + suffix), len(prefix + suffix)]
 
 
+def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
+    tokenizer = load_tokenizer(golden / "tokenizer")
+    encoder = Encoder(tokenizer, backend="hf")
+    expected = encoder.encode_batch(["one two three </s>"])[0].tolist()
+    tokenizer("a prompt", truncation=True, max_length=2, split_special_tokens=True)
+    assert encoder.encode_batch(["one two three </s>"])[0].tolist() == expected
+    assert restored(encoder.described["tokenizer"], False).truncation is None
+
+
 def test_the_dtype_follows_the_largest_id():
     backend = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -240,7 +357,7 @@ def test_the_dtype_follows_the_largest_id():
 
 
 def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error(tokenizer):
-    encoder = Encoder(tokenizer, bos_text="<s>", eos_text="</s>", append_eod=True)
+    encoder = Encoder(tokenizer, backend="hf", bos_text="<s>", eos_text="</s>", append_eod=True)
     assert (encoder.prefix, encoder.suffix) == ([1], [2])
     encoder.encode = lambda texts: (np.array([70_000]), np.array([1]))
     with pytest.raises(TokenizerError, match="token id 70000 is not below 480, the size of the vocabulary"):
@@ -252,6 +369,7 @@ def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error
         (without_eos, {"append_eod": True}, "this tokenizer has none"),
         (slow, {}, "mine has no fast form"),
         (None, {"backend": "rust"}, "backend must be one of"),
+        (tokenizer, {"special_tokens": "drop"}, "special_tokens must be one of"),
     ]:
         with pytest.raises(ValueError, match=message):
             Encoder(wrong, **options)
@@ -275,6 +393,10 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
     texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)]
     texts += ["the hat", " a  bat "]
     assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [own.encode(text) for text in texts]
+    splitting = Encoder(load_tokenizer(tmp_path), special_tokens="split")
+    texts = ["".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9)) for _ in range(100)]
+    for text in texts:  # what SentencePiece itself does with the names of its control symbols
+        assert splitting.encode_batch([text])[0].tolist() == own.encode(text)
 
 
 def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):

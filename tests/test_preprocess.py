@@ -15,13 +15,13 @@ from nanoset_ref.tokens import TokenFile
 
 @pytest.fixture
 def command(golden, tmp_path, capsys):
-    """Run the command in this process on an input; returns 0, or the last line on standard error."""
+    """Run the command in this process on an input; returns its exit code or, if that is 1, what is wrong."""
 
     def run(*options, input=golden / "preprocess" / "input.json", column="body"):
         where = ["--input", input, "--column", column, "--output-prefix", tmp_path / "new" / "out"]
         code = main([str(one) for one in (*where, "--tokenizer-name-or-path", golden / "tokenizer", *options)])
-        assert code in (0, 1)
-        return capsys.readouterr().err.splitlines()[-1] if code else 0
+        assert code in (0, 1, 3)
+        return capsys.readouterr().err.splitlines()[-1] if code == 1 else code
 
     return run
 
@@ -95,15 +95,46 @@ def test_the_manifest_says_what_was_done(command, golden, tmp_path, capsys, capl
     assert (file.tokens[file.document_offsets[1:] - 1] == 2).all()
 
 
-def test_bad_inputs_are_one_line_and_exit_code_1_or_counted(command, golden, tmp_path, capsys):
+def test_bad_inputs_are_one_line_and_exit_code_1_or_counted(command, golden, tmp_path, capsys, caplog):
     broken, missing = tmp_path / "a.jsonl", tmp_path / "missing.jsonl"
     broken.write_text('{"text": "one", "id": 1}\n{"text": 5}\n')
     prefix = "nanoset_ref.preprocess: error: "
     assert command(input=missing) == f"{prefix}{missing}: no such file or folder"
     assert command(input=broken) == f"{prefix}{broken}:1: no column 'body'; the columns here are ['text', 'id']"
     assert command("--tokenizer-name-or-path", tmp_path).startswith(f"{prefix}{tmp_path}: no tokenizer to load")
-    assert command("--on-error", "skip", input=broken, column="text") == 0
+    assert command("--on-error", "skip", input=broken, column="text") == 3
+    assert "1 of 2 documents were left out, 50.0% (1 skipped: not a string)" in caplog.text
     assert re.search(r"1 documents, .*\nskipped 1: not a string\n$", capsys.readouterr().out)
     said = command("--tokenizer-name-or-path", tmp_path / "no tokenizer")  # which is not even looked for
     assert "out_input_ids.npy exists and is left unchanged; --overwrite" in said
     assert sorted(os.listdir(tmp_path / "new")) == FILES
+    assert "files have no configurations" in command("--overwrite", "--dataset-config", "en")
+
+
+@pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 3)])
+def test_one_percent_may_be_left_out_without_a_word_and_no_more(command, tmp_path, caplog, bad, code):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{bad\n" * bad + '{"body": "good"}\n' * (100 - bad))
+    assert command("--on-error", "skip", "--append-eod", input=path) == code
+    assert ("documents were left out" in caplog.text) == bool(code)
+    assert TokenFile(tmp_path / "new" / "out_input_ids.npy").manifest.num_documents == 100 - bad
+
+
+def test_documents_that_hold_special_tokens_are_counted_in_a_warning_or_split_or_refused(command, tmp_path, caplog):
+    path = tmp_path / "a.jsonl"
+    texts = ["before </s> after", "none", "</s><s></s>"]
+    path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+
+    def ends():
+        return (TokenFile(tmp_path / "new" / "out_input_ids.npy").tokens == 2).sum()
+
+    assert command("--append-eod", input=path) == 0
+    assert ends() == 6
+    assert f"{path}:1: the document holds the special token '</s>', which is kept" in caplog.text
+    assert "documents that hold special tokens: 2 (3 x </s>, 1 x <s>); --special-tokens split" in caplog.text
+    caplog.clear()
+    assert command("--append-eod", "--overwrite", "--special-tokens", "split", input=path) == 0
+    assert (ends(), "special tokens" in caplog.text) == (3, False)
+    refused = command("--overwrite", "--special-tokens", "refuse", input=path)
+    assert f"{path}:1: the document holds the special token '</s>'; remove it, or take --special-tokens" in refused
+    assert ends() == 3

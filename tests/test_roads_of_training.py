@@ -22,6 +22,7 @@ from nanoset_ref.formats import DatatroveNanoset
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
+from nanoset_ref.text import InputError
 from nanoset_ref.train import EXAMPLES
 from nanoset_ref.training import Config, ConfigError, load_config, read_metrics, stages_of
 from nanoset_ref.training.data_section import ROADS
@@ -135,6 +136,14 @@ def test_each_road_reads_what_its_library_gives(example):
     assert rows_read(example("text"), 10) == streamed
     lines = [json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()]
     assert rows_read(example("chunks"), 20) == [line["token_ids"][0] for line in lines[:80]]
+
+
+def test_text_with_special_tokens_is_refused_where_the_config_says_so(example, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a <|endoftext|> b"}\n' * 200)
+    dataset = {"text": str(path), "special_tokens": "refuse"}
+    with pytest.raises(InputError, match="a.jsonl:1: the document holds the special token"):
+        rows_read(example("text", {"data_stages.0.data.dataset": dataset}), 10)
 
 
 def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example):

@@ -79,6 +79,8 @@ def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
     assert len(list(source.blocks())) > 1
     assert [document.where for document in source.documents()][-1] == f"{tmp_path / 'one'}:50"
     assert texts_of(open_text(tmp_path / "two", split="test")) == ["x"]
+    with pytest.raises(InputError, match="written by save_to_disk has no configurations, got 'en'"):
+        open_text(tmp_path / "one", config="en")
     with pytest.raises(InputError, match=r"name one of its splits \['train', 'test'\], got None"):
         open_text(tmp_path / "two")
     with pytest.raises(InputError, match=r"no column 'body'; the columns here are \['text'\]"):
@@ -98,6 +100,29 @@ def test_folders_globs_and_lists_have_one_order(tmp_path):
     assert texts_of(open_text(str(tmp_path / "*.json*"))) == ["a.json", "b.jsonl"]
     assert texts_of(open_text([tmp_path / "b.jsonl", tmp_path / "deep"])) == ["b.jsonl", "deep/c.jsonl"]
     assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
+
+
+def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others_have(tmp_path):
+    lines = [{"content": "one"}, {"text": "two", "content": "no"}, {"content": "three"}, {"body": "four"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    pq.write_table(pa.table({"content": ["five"], "id": [5]}), tmp_path / "b.parquet")
+    source = open_text(tmp_path, column=("text", "content"), on_error="skip")
+    blocks = list(source.blocks())
+    texts = [document.text for block in blocks for document in block.documents()]
+    assert texts == ["one", "two", "three", "five"]
+    assert blocks[0].skipped == {"missing column": 1}
+    message = "a.jsonl:4: no column 'text' or 'content'; the columns here are ..body.."
+    with pytest.raises(DocumentError, match=message):
+        texts_of(open_text(tmp_path, column=("text", "content")))
+
+
+def test_a_tokenizer_is_tried_on_documents_from_all_over_the_input(tmp_path):
+    for number in range(60):
+        write_lines(tmp_path / f"{number:02}.jsonl", [f"{number} {k}" for k in range(50)])
+    (tmp_path / "03.jsonl").write_text('{"text": "3 0"}\nnot json\n')  # the run will say so
+    tried = [text.split() for text in open_text(tmp_path).beginning()]
+    assert [int(part) for part, number in tried if number == "0"] == list(range(0, 60, 3))
+    assert len(tried) == 19 * 25 + 1
 
 
 BAD_LINES = [
@@ -144,6 +169,7 @@ def test_inputs_that_are_none(tmp_path, monkeypatch):
         ("nobody/has-this-dataset", {}, InputError, "neither a file, a folder nor a dataset that loads"),
         ("empty.jsonl", {"split": "test"}, InputError, "no splits other than 'train', got 'test'"),
         ("a.jsonl", {"on_error": "ignore"}, ValueError, 'must be "raise" or "skip"'),
+        ("empty.jsonl", {"config": "en"}, InputError, "files have no configurations, got 'en'; leave it out"),
     ]:
         with pytest.raises(error, match=message):
             open_text(wrong, **options)

@@ -10,14 +10,20 @@ import sys
 import threading
 import time
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
+from nanoset_ref.megatron import MMapIndexedDataset
+from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.text import InputError
-from nanoset_ref.tokenise import jobs, load_tokenizer
+from nanoset_ref.tokenise import helpers, jobs, load_tokenizer
 from nanoset_ref.tokenise.helpers import JobError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
@@ -61,6 +67,75 @@ def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monk
     assert shown[0] == (sum(path.stat().st_size for path in corpus.iterdir()),) * 2
     assert (counts.documents, counts.tokens, counts.backend) == (301, file.num_tokens, "hf")
     assert counts.skipped == {"invalid JSON": 2, "missing column": 1, "not a string": 1}
+
+
+LINES = st.lists(st.sampled_from(["", " ", "one two", "a</s>b", "<s></s>", "{bad"]), min_size=1, max_size=9)
+
+
+@settings(max_examples=8)
+@given(
+    lines=LINES,
+    backend=st.sampled_from(["hf", "gigatoken"]),
+    mode=st.sampled_from(["keep", "split"]),
+    append_eod=st.booleans(),
+    workers=st.sampled_from([1, 2]),
+)
+def test_what_is_reported_is_what_the_files_of_every_road_hold(
+    golden, tmp_path_factory, lines, backend, mode, append_eod, workers
+):
+    texts = [line for line in lines if line != "{bad"]
+    whole = load_tokenizer(golden / "tokenizer")
+    documents = [whole.backend_tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    if mode == "split":
+        documents = [whole(text, split_special_tokens=True)["input_ids"] for text in texts]
+    if not any(documents):
+        return
+    tmp_path = tmp_path_factory.mktemp("roads")
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    path = tmp_path / "in" / "sub" / "a.jsonl"
+    path.write_text("".join((line if line == "{bad" else json.dumps({"text": line})) + "\n" for line in lines))
+    end = [2] * append_eod
+    options = {"backend": backend, "on_error": "skip", "special_tokens": mode}
+    own = preprocess(path, tmp_path / "t", golden / "tokenizer", append_eod=append_eod, num_workers=workers, **options)
+    (pair,) = preprocess_corpus(
+        path, tmp_path / "t", tokenizer_model=golden / "tokenizer", append_eod=append_eod, workers=workers, **options
+    ).values()
+    config = TokenizeConfig(tokenizer=str(golden / "tokenizer"), eos_text="</s>", format="tokens", **options)
+    [account] = tokenize(tmp_path / "in", tmp_path / "out", config, num_workers=workers)["sub"].conservation
+    for name, ending, counts in (("t_input_ids.npy", end, own), ("out/sub/train_input_ids.npy", [2], None)):
+        file = TokenFile(tmp_path / name)
+        expected = [ids + ending for ids in documents]
+        assert [ids.tolist() for ids in np.split(file.tokens, file.document_offsets[1:-1])] == expected
+        if counts:
+            assert (counts.documents, counts.tokens) == (len(texts), file.num_tokens)
+    file = MMapIndexedDataset(tmp_path / "t_text_document")
+    assert file.tokens.tolist() == [token for ids in documents if ids for token in ids + end]
+    assert (pair.documents, pair.tokens) == (file.num_documents, len(file.tokens))
+    assert (
+        account.written_tokens
+        == account.document_tokens + account.separator_tokens
+        == sum(map(len, documents)) + len(texts)
+    )
+    special = [sum(token < 3 for token in ids) for ids in documents]
+    for counts in (own, pair):
+        assert sum(counts.skipped.values()) == account.skipped_documents == len(lines) - len(texts)
+        assert (sum(counts.special_tokens.values()), counts.special_documents) == (
+            sum(special),
+            sum(map(bool, special)),
+        )
+    assert (account.special_tokens, account.special_documents) == (sum(special), sum(map(bool, special)))
+
+
+def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
+    ours, theirs = Pipe()
+    monkeypatch.setattr(helpers, "other_ranks", lambda: [helpers.Helper("another rank", ours)])
+    monkeypatch.setattr(helpers, "is_main_rank", lambda: True)
+    rank = threading.Thread(target=helpers.help_along, args=[theirs], daemon=True)
+    rank.start()
+    with pytest.raises(ZeroDivisionError):
+        helpers.in_rank_0(lambda: 1 / 0)()
+    rank.join(60)
+    assert not rank.is_alive()
 
 
 def children():

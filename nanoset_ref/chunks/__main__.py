@@ -12,6 +12,8 @@ from nanoset_ref.chunks.downloads import download
 from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.subsets import tokenize
 from nanoset_ref.command import run
+from nanoset_ref.preprocess import LEFT_OUT_MANY
+from nanoset_ref.tokenise import too_many
 
 
 def convert(
@@ -42,6 +44,17 @@ def _say_accounts(manifests: Iterable[ChunkManifest]) -> None:
         print(report(accounts))
 
 
+def _say_subsets(manifests: dict[str, ChunkManifest] | None) -> int:
+    """The accounts, and the subsets that lost many documents; returns the exit code."""
+    found = manifests or {}
+    _say_accounts(found.values())
+    accounts: list[Any] = [account for manifest in found.values() for account in manifest.conservation]
+    short = [account.subset for account in accounts if too_many(account.skipped_documents, account.documents)]
+    if short:
+        print(f"more than 1 % of the documents were left out of {', '.join(short)}")
+    return LEFT_OUT_MANY if short else 0
+
+
 def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> bool:
     """The reports of bad files, or of all; whether a line is bad, which is the exit code."""
     bad = [found for found in files if not found.ok]
@@ -54,7 +67,7 @@ def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> boo
 
 COMMANDS: dict[str, Any] = {  # and what prints their results
     "download": (download, lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}")),
-    "tokenize": (tokenize, lambda subsets, **options: _say_accounts((subsets or {}).values())),
+    "tokenize": (tokenize, lambda subsets, **options: _say_subsets(subsets)),
     "mix": (mix, lambda manifest, **options: _say_accounts([manifest])),
     "validate": (validate, _say_files),
     "convert": (convert, lambda rows, **options: print(f"{options['output_prefix']}: {rows:,} rows")),
@@ -66,7 +79,9 @@ def choose(command: Literal["download", "tokenize", "mix", "validate", "convert"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
-    """Run one command; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is."""
+    """Run one command; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is, 3 done, but more
+    than 1 % of the documents were left out.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         return run(choose, words[:1], prog)

@@ -46,6 +46,7 @@ class Account(_Entry, extra="allow"):
 
     From documents to rows, `tokenize`:
         documents, skipped_documents: read, and left out.
+        special_documents, special_tokens: documents that hold special tokens as text, and how many in all; kept.
         document_tokens, separator_tokens: what the tokenizer made of the documents; the BOS and EOS put around them.
         carried_in_tokens, padding_tokens: the tail of the previous subset; what filled the last row.
         samples, written_tokens: rows written, and the tokens in them.

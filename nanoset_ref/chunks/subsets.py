@@ -19,7 +19,6 @@ The rows do not depend on the number of workers. With `worker_packing` they are 
 every worker packs and drops its own tail; then they do.
 """
 
-import contextlib
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -34,11 +33,14 @@ from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
 from nanoset_ref.files import PathLike, atomic_write, refuses_unknown
 from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
-from nanoset_ref.tokenise import Backend, Encoder, in_rank_0, load_tokenizer, tokenise
+from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"
-COLUMNS = ("text", "content")  # tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
+COLUMNS = (
+    "text",
+    "content",
+)  # of each document, in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 
 
 @refuses_unknown
@@ -49,16 +51,20 @@ class TokenizeConfig:
     Args:
         tokenizer: name or folder, as `AutoTokenizer.from_pretrained` takes it.
         concat_tokens: tokens per row; sequence_length + 1.
-        bos_text, eos_text: put before and after each document; one token each.
+        bos_text: put before each document; one token.
+        eos_text: put after each document; one token.
         no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
         best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. What
             stays free is padding, as with tail="pad".
         tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
-        column: of the text; None: "text", or "content" where there is no "text".
+        column: of the text; None: each document has its text in "text", or in "content" if it has no "text".
         worker_packing: 0, or how many workers the original script had, to get its rows.
         backend: see `Encoder`; the ids are the same with all of them.
-        on_error: "raise" or "skip", for a document that cannot be read.
+        on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
+            it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
+            in the original script; split: it is encoded as plain text; refuse: stop at the first.
 
     Raises:
         ValueError: a value out of its range.
@@ -76,6 +82,7 @@ class TokenizeConfig:
     worker_packing: int = 0
     backend: Backend = "auto"
     on_error: OnError = "raise"
+    special_tokens: SpecialTokens = "keep"
 
     def __post_init__(self) -> None:
         if self.concat_tokens < 2 or self.worker_packing < 0:
@@ -166,19 +173,18 @@ class _Subset:
     def make(self, num_workers: int, overwrite: bool) -> ChunkManifest:
         """Make the subset, if it is not there."""
         config, folder = self.config, self.folder
-        column = config.column or self._column()
         settings = {  # all that the output depends on
             "command": "tokenize",
             "subset": self.name,
             "files": [[file.name, file.stat().st_size] for file in self.files],
-            **dataclasses.asdict(dataclasses.replace(config, backend="auto", column=column)),
+            **dataclasses.asdict(dataclasses.replace(config, backend="auto")),
             "carried_in": self.carried,
         }
         outputs = [ROWS, TOKEN_FILES]
         if made := complete(folder, settings, outputs, overwrite):
             return made
         workers = min(config.worker_packing, len(self.files)) or 1
-        sources = [self._open(column, self.files[worker::workers]) for worker in range(workers)]
+        sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
         facts = RowFacts(concat_tokens=config.concat_tokens, tokenizer=config.tokenizer, **encoder.facts)
         manifest = begin(folder, settings, outputs, facts)
@@ -188,18 +194,12 @@ class _Subset:
             sink = TokenFileWriter(path, overwrite=True, tokenizer=config.tokenizer, **encoder.facts)
             counted = tokenise(source, encoder, sink, path, num_workers=num_workers)
             counts.update(documents=counted.documents, tokens=counted.tokens, skipped=sum(counted.skipped.values()))
+            counts.update(special_documents=counted.special_documents)
+            counts.update(special_tokens=sum(counted.special_tokens.values()))
         return manifest.finish(folder, **self._pack(paths, encoder, counts))
 
-    def _open(self, column: str, files: list[Path]) -> TextSource:
-        return open_text(files, column=column, on_error=self.config.on_error)
-
-    def _column(self) -> str:
-        """The first of `COLUMNS` that the first document has."""
-        for column in COLUMNS:
-            with contextlib.suppress(InputError):
-                if next(self._open(column, self.files).documents(), None):
-                    return column
-        return COLUMNS[0]
+    def _open(self, files: list[Path]) -> TextSource:
+        return open_text(files, column=self.config.column or COLUMNS, on_error=self.config.on_error)
 
     def _encoder(self, source: TextSource) -> Encoder:
         config = self.config
@@ -210,6 +210,7 @@ class _Subset:
             bos_text=config.bos_text,
             eos_text=config.eos_text,
             probe=source.beginning(),
+            special_tokens=config.special_tokens,
         )
         if not encoder.prefix and not encoder.suffix:
             raise ValueError(
@@ -246,6 +247,8 @@ class _Subset:
             "subset": self.name,
             "documents": documents,
             "skipped_documents": counts["skipped"],
+            "special_documents": counts["special_documents"],
+            "special_tokens": counts["special_tokens"],
             "document_tokens": tokens - separators,
             "separator_tokens": separators,
             "carried_in_tokens": len(self.carried),

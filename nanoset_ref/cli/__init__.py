@@ -1,7 +1,8 @@
 """nanoset-ref: one command for everything that is done to token files, orders and runs.
 
 Every subcommand prints for people, and those that look at something also print JSON for machines (--json); errors are
-one line on standard error. Exit codes: 0 done, 1 the input is at fault or a law is broken, 2 the command line is wrong.
+one line on standard error. Exit codes: 0 done, 1 the input is at fault or a law is broken, 2 the command line is wrong,
+3 done, but more than 1 % of the documents could not be used and were left out (--on-error skip).
 A subcommand is a function (see `nanoset_ref.command`), imported when it is asked for.
 """
 

@@ -30,7 +30,7 @@ from nanoset_ref.megatron.indexed_dataset import require
 from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.preprocess import report
 from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Backend, Counts, Encoder, in_rank_0, load_tokenizer, tokenise
+from nanoset_ref.tokenise import Backend, Counts, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
 TokenizerType = Literal[
@@ -55,8 +55,11 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
         def write(ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
             full = lengths != only_eod
             builder.write(ids[np.repeat(full, lengths)], lengths * full)
+            sink.num_documents += len(lengths)
+            sink.num_tokens += int(lengths[full].sum())
 
-        yield SimpleNamespace(write=write)
+        sink = SimpleNamespace(write=write, num_documents=0, num_tokens=0)
+        yield sink
         require(builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token")
 
 
@@ -71,6 +74,7 @@ def preprocess_corpus(
     split: str | None = None,
     append_eod: bool = False,
     tokenizer_hf_include_special_tokens: bool = False,
+    special_tokens: SpecialTokens = "keep",
     backend: Backend = "auto",
     on_error: OnError = "raise",
     overwrite: bool = False,
@@ -87,6 +91,8 @@ def preprocess_corpus(
         json_keys: upstream's word for the column with the text; several give a pair of files each.
         workers: upstream's word for `num_workers` of nanoset_ref.preprocess.
         tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
+            upstream; split: it is encoded as plain text; refuse: stop at the first.
 
     Returns:
         Counts by the prefix written. None in the ranks of torchrun other than 0.
@@ -105,6 +111,7 @@ def preprocess_corpus(
             add_special_tokens=tokenizer_hf_include_special_tokens,
             append_eod=append_eod,
             probe=source.beginning(),
+            special_tokens=special_tokens,
         )
         sink = document_sink(prefix, encoder, overwrite=overwrite)
         counts[prefix] = tokenise(source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress)
@@ -117,9 +124,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatr
     return run(preprocess_corpus, words, prog, report=report_all, says=logging.INFO)
 
 
-def report_all(counts: dict[str, Counts] | None, **options: Any) -> None:
-    for prefix, counted in (counts or {}).items():
-        report(dataclasses.replace(counted, target=prefix))
+def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:
+    """Print what was done for each column; returns the exit code."""
+    codes = [report(dataclasses.replace(counted, target=prefix)) for prefix, counted in (counts or {}).items()]
+    return max(codes, default=0)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,8 @@ class CSVAdapter(LinesAdapter):
             self._bounds = self._bounds[1:]
 
     def parse(self, line: str) -> Any:
+        if len(line) > csv.field_size_limit():  # of the whole process; 131,072 characters unless somebody raised it
+            csv.field_size_limit(len(line))
         fields = next(csv.reader([line], **self.format))
         if self.columns is None:
             return fields

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from nanoset_ref.files import refuses_unknown
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.streaming.resumable import State, at_least
-from nanoset_ref.text import Block, TextSource
-from nanoset_ref.tokenise.encode import Backend, Encoder
+from nanoset_ref.text import Block, Document, TextSource
+from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens
 
 
 @refuses_unknown
@@ -48,6 +48,8 @@ class StreamOptions:
         seed: of the shuffle.
         append_eod: put the EOS id after each document; off by default, as in preprocessing, which says why.
         add_special_tokens, backend: see Encoder.
+        special_tokens: for special tokens that documents hold as text: "keep", "split" or "refuse" (see
+            `tokenise.special`). A stream without an end warns of the first that it keeps, one with an end counts them.
 
     Raises:
         ValueError: a number out of its range, several shards without `repeat`.
@@ -62,6 +64,7 @@ class StreamOptions:
     append_eod: bool = False
     add_special_tokens: bool = False
     backend: Backend = "auto"
+    special_tokens: SpecialTokens = "keep"
 
     def __post_init__(self) -> None:
         for name in ("sequence_length", "micro_batch_size", "shards"):
@@ -98,17 +101,17 @@ def packed_rows(
     length = options.sequence_length
     sent: list[tuple[int, int]] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
 
-    def texts() -> Iterator[str]:
+    def documents() -> Iterator[Document]:
         for number, block in islice(enumerate(blocks), start.block, None):
             for document in block.documents():
                 if (number, document.number) >= (start.block, start.document):
                     sent.append((number, document.number))
-                    yield document.text
+                    yield document
 
     # tokens at hand, where each document begins in them (the first one: or before), and where the next row does
     tokens, begins, at = np.empty(0, np.int32), np.empty(0, np.int64), start.offset
     numbers = count(start.row)
-    for ids, lengths in encoder.stream(texts()):
+    for ids, lengths in encoder.stream(documents()):
         begins = np.append(begins, len(tokens) + np.cumsum(lengths) - lengths)
         tokens = np.append(tokens, ids.astype(np.int32))
         while at + length < len(tokens):
@@ -149,6 +152,7 @@ def shuffled_rows(
             length = options.sequence_length + 1
             raise ValueError(f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it")
         if not options.repeat:
+            encoder.found.warn()
             return
         start = Cursor(given, start.epoch + 1)
 

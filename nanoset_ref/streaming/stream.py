@@ -55,8 +55,8 @@ class TokenStream(Resumable):
         tokenizer: a transformers tokenizer, or what `load_tokenizer` takes.
         sequence_length: S, in tokens.
         dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
-        **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, append_eod, add_special_tokens, backend: the
-            fields of `StreamOptions`, which explains them.
+        **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, append_eod, add_special_tokens, backend,
+            special_tokens: the fields of `StreamOptions`, which explains them.
 
     Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch that are too few for all ranks are left out. Workers
     encode on one thread each: they are the parallelism. Position ids are the collator's (`documents` with an eod_id).
@@ -154,9 +154,12 @@ class TokenStream(Resumable):
             append_eod=self.options.append_eod,
             add_special_tokens=self.options.add_special_tokens,
             probe=self.source.beginning(),
+            special_tokens=self.options.special_tokens,
         )
         if self.dp_rank == worker_and_workers()[0] == 0:
             encoder.warn_without_separator()
+        elif self.options.shards == 1:
+            encoder.found.quiet = True  # the first worker of rank 0 reads the same documents
         return encoder
 
 

@@ -5,6 +5,10 @@
 
 Both work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
 other is encoded. Another process makes its own from the JSON of the tokenizer.
+
+A tokenizer with `encode_special_tokens` takes special tokens in a text for text (see `special`). gigatoken always
+recognizes them, so a text in which it found one is encoded once more, by hf. Tokenizers look for special tokens before
+anything else, so where none was found both ways give the same ids.
 """
 
 import os
@@ -50,6 +54,27 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
         ragged = loaded.encode_batch(texts, parallel=threads() > 1)
         offsets = np.asarray(ragged.layout.offsets.data)
         return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(np.int32), np.diff(offsets)
+
+    return _split_after(encode, tokenizer) if tokenizer.encode_special_tokens else encode
+
+
+def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
+    """As `keep`, but texts in which it found special tokens are encoded again by a tokenizer that splits them."""
+    plain = hf(tokenizer)
+    special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
+
+    def encode(texts: list[str]) -> Ragged:
+        ids, lengths = keep(texts)
+        places = np.flatnonzero(np.isin(ids, special))
+        holders = np.unique(np.searchsorted(np.cumsum(lengths), places, side="right"))
+        if not holders.size:
+            return ids, lengths
+        again, sizes = plain([texts[holder] for holder in holders])
+        pieces = np.split(ids, np.cumsum(lengths)[:-1])
+        for holder, piece in zip(holders, np.split(again, np.cumsum(sizes)[:-1]), strict=True):
+            pieces[holder] = piece
+        lengths[holders] = sizes
+        return np.concatenate(pieces), lengths
 
     return encode
 

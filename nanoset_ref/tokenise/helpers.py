@@ -9,8 +9,8 @@ Ranks find each other through the store of torchrun's agent, over as many nodes 
 launcher (see `launcher`): no later job can join this one. A connection opens only to those who know a key out of that
 store.
 
-Messages are JSON, never unpickled: backend and tokenizer, as an object; lists of texts, each answered by its lengths,
-int64 [texts], and its ids, int32, back to back; null at the end.
+Messages are JSON, never unpickled: backend, tokenizer and whether it splits special tokens, as an object; lists of
+texts, each answered by its lengths, int64 [texts], and its ids, int32, back to back; null at the end.
 """
 
 import os
@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import orjson
-from tokenizers import Tokenizer
 
 from nanoset_ref.launcher import is_main_rank, under_torchrun
 from nanoset_ref.tokenise.backends import LIBRARIES, Ragged, threads
+from nanoset_ref.tokenise.special import restored
 
 WHERE = "nanoset_ref/where"
 Arguments = ParamSpec("Arguments")
@@ -67,7 +67,7 @@ class Helper(NamedTuple):
         return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
 
 
-def tell(helpers: Iterable[Helper], message: dict[str, str] | None) -> None:
+def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
     """Send all a message; that one has died is left to be found out by whoever needs it."""
     for helper in helpers:
         with suppress(OSError):
@@ -100,7 +100,8 @@ def help_along(connection: Connection) -> None:
     try:
         while (message := orjson.loads(connection.recv_bytes())) is not None:
             if isinstance(message, dict):
-                encode = LIBRARIES[message["backend"]](Tokenizer.from_str(message["tokenizer"]))
+                tokenizer = restored(message["tokenizer"], message["split"])
+                encode = LIBRARIES[message["backend"]](tokenizer)
                 continue
             ids, lengths = encode(message)
             connection.send_bytes(lengths.tobytes())
@@ -115,8 +116,8 @@ def help_along(connection: Connection) -> None:
 def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
     """A function that runs in rank 0 of torchrun only; the other ranks encode for it until it ends, and return None.
 
-    Every rank must call it. If rank 0's process ends, so do the others.
-    Without torchrun it is the function itself.
+    Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank 0 alone; the others
+    return then, too, and whoever catches it in rank 0 may call again. Without torchrun it is the function itself.
     """
 
     @wraps(function)
@@ -125,9 +126,10 @@ def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
         if joined and not is_main_rank():
             help_along(joined[0].connection)
             return None
-        result = function(*arguments, **options)
-        tell(joined, None)
-        return result
+        try:
+            return function(*arguments, **options)
+        finally:
+            tell(joined, None)
 
     return call
 

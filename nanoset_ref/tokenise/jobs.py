@@ -12,6 +12,7 @@ limit, but took a second copy of the ids on disk, files that all nodes must see,
 
 import contextlib
 import dataclasses
+import logging
 import os
 import time
 from collections import Counter
@@ -24,22 +25,46 @@ from tqdm import tqdm
 
 from nanoset_ref.files import remove_leftovers
 from nanoset_ref.storage import BucketPath, located
-from nanoset_ref.text import InputError, TextSource
+from nanoset_ref.text import Document, InputError, TextSource
 from nanoset_ref.tokenise.backends import Encode
 from nanoset_ref.tokenise.encode import Encoder
 from nanoset_ref.tokenise.helpers import JobError, other_ranks, started_helpers, tell
 
+logger = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a job did: its target, documents and tokens written, documents left out by kind, the backend, seconds."""
+    """What a job did.
+
+    Args:
+        target: what was written.
+        documents, tokens: how many are in the files that were written.
+        skipped: documents left out, {kind: how many}.
+        special_documents: documents that hold special tokens as text, with special_tokens="keep".
+        special_tokens: which, {token: how often}.
+        backend: that encoded.
+        seconds: from the first block of text to the complete files. Before it libraries and the tokenizer are loaded.
+    """
 
     target: str
     documents: int
     tokens: int
     skipped: dict[str, int]
+    special_documents: int
+    special_tokens: dict[str, int]
     backend: str
     seconds: float
+
+    @property
+    def left_out_many(self) -> bool:
+        """Whether more documents were left out than a run may lose without a word."""
+        return too_many(sum(self.skipped.values()), self.documents)
+
+
+def too_many(skipped: int, documents: int) -> bool:
+    """Whether `skipped` documents are more than 1 % of those skipped and the `documents` written together."""
+    return 100 * skipped > skipped + documents
 
 
 def tokenise(
@@ -56,7 +81,8 @@ def tokenise(
     Args:
         source, encoder: the text, and what encodes it.
         sink: a TokenFileWriter, or another whose `write(ids, lengths)` takes documents in order: ids [sum(lengths)]
-            back to back, lengths int64 [documents], in tokens. Entered when nobody else writes `target`. An exception
+            back to back, lengths int64 [documents], in tokens; `num_documents` and `num_tokens` say in the end how
+            many are in what it wrote, and are what is reported. Entered when nobody else writes `target`. An exception
             leaves it by its `__exit__`, which is to leave no output behind.
         target: what the sink writes by `files.atomic_write_set`; its folder is made.
         num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
@@ -70,6 +96,7 @@ def tokenise(
     if num_workers < 1 or (num_workers > 1 and ranks):
         raise ValueError(f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}")
     encoder.warn_without_separator()
+    encoder.found.restart()
     start, hidden = time.monotonic(), None if progress is None else not progress
     with (
         _only_writer(located(target)),
@@ -79,37 +106,61 @@ def tokenise(
     ):
         tell(helpers + ranks, encoder.described)
         encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
-        found = _work(source, encoder, encoders, opened, bar)
-    return Counts(target=str(target), **found, backend=encoder.backend, seconds=time.monotonic() - start)
+        skipped = _work(source, encoder, encoders, opened, bar)
+    encoder.found.warn()
+    _warn_of_skipped(target, skipped, opened.num_documents)
+    return Counts(
+        target=str(target),
+        documents=opened.num_documents,
+        tokens=opened.num_tokens,
+        skipped=skipped,
+        special_documents=encoder.found.documents,
+        special_tokens=dict(encoder.found.tokens),
+        backend=encoder.backend,
+        seconds=time.monotonic() - start,
+    )
 
 
-def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any) -> dict[str, Any]:
-    """Read, encode and write all documents; returns how many there are, their tokens, and what was skipped."""
+def _work(source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any) -> dict[str, int]:
+    """Read, encode and write all documents; returns how many were skipped, by kind."""
     start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
     read = Counter(bytes=0, characters=0, encoded=0)
 
-    def texts() -> Iterator[str]:
+    def documents() -> Iterator[Document]:
         for block in source.blocks():
             read["bytes"] += block.num_bytes
             for document in block.documents():
                 read["characters"] += len(document.text)
-                yield document.text
+                yield document
             skipped.update(block.skipped)
 
     def advance(characters: int) -> None:  # inside a long document, too
         read["encoded"] += characters
         bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
 
-    with closing(encoder.stream(texts(), encoders, advance)) as batches:
+    with closing(encoder.stream(documents(), encoders, advance)) as batches:
         for ids, lengths in batches:
             sink.write(ids, lengths)
             done.update(documents=len(lengths), tokens=len(ids))
             rates = (count / (time.monotonic() - start) for count in done.values())
             bar.set_postfix_str("{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False)
     if not done["documents"]:
-        reasons = "; ".join(f"{number} skipped: {kind}" for kind, number in skipped.items())
-        raise InputError(f"the input holds no usable document ({reasons or 'every line is blank'})")
-    return {**done, "skipped": dict(skipped)}
+        reasons = _reasons(skipped) or "every line is blank"
+        raise InputError(f"the input holds no usable document ({reasons})")
+    return dict(skipped)
+
+
+def _warn_of_skipped(target: str | os.PathLike[str], skipped: dict[str, int], documents: int) -> None:
+    """Log a warning if more documents were left out than a run may lose without a word."""
+    number = sum(skipped.values())
+    if too_many(number, documents):
+        total = number + documents
+        what = f"{number:,} of {total:,} documents were left out, {number / total:.1%}"
+        logger.warning("%s: %s (%s)", target, what, _reasons(skipped))
+
+
+def _reasons(skipped: dict[str, int]) -> str:
+    return "; ".join(f"{number:,} skipped: {kind}" for kind, number in skipped.items())
 
 
 @contextlib.contextmanager

@@ -203,7 +203,7 @@ class TextSection(Section):
     Args:
         text: what `open_text` takes: a .jsonl or .parquet file, a folder, a glob, the name of a dataset; or a list.
         column, split, config: of `open_text`.
-        append_eod, add_special_tokens, shuffle_buffer: see `streaming.StreamOptions`.
+        append_eod, add_special_tokens, special_tokens, shuffle_buffer: see `streaming.StreamOptions`.
     """
 
     text: str | list[str]
@@ -212,6 +212,7 @@ class TextSection(Section):
     config: str | None = None
     append_eod: bool = False
     add_special_tokens: bool = False
+    special_tokens: Literal["keep", "split", "refuse"] = "keep"
     shuffle_buffer: int = Field(default=0, ge=0)
 
     def source(self) -> Any:

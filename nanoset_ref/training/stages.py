@@ -369,7 +369,7 @@ def stream_loader(config: Config, data: DataConfig, layout: ParallelLayout) -> T
         micro_batch_size=tokens.micro_batch_size,
         repeat=True,
         seed=data.seed,
-        **section.model_dump(include={"append_eod", "add_special_tokens", "shuffle_buffer"}),
+        **section.model_dump(include={"append_eod", "add_special_tokens", "special_tokens", "shuffle_buffer"}),
     )
     return TokenStreamDataLoader(
         stream,

@@ -70,6 +70,23 @@ def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsy
     assert [main(command.split()) for command in commands] == [2, 2, 2, 2, 0, 0]
 
 
+def test_more_than_one_percent_left_out_is_exit_code_3_and_so_it_is_when_nothing_is_left_to_do(
+    golden, tmp_path, capsys
+):
+    (tmp_path / "in/a").mkdir(parents=True)
+    (tmp_path / "in/a/x.jsonl").write_text('{"text": "good"}\n' * 97 + "{bad\n" * 3)
+    options = f"--tokenizer {golden}/tokenizer --eos-text </s> --on-error skip"
+    for _ in range(2):
+        assert main(f"tokenize --input-root {tmp_path}/in --out-root {tmp_path}/out {options}".split()) == 3
+        assert capsys.readouterr().out.endswith("more than 1 % of the documents were left out of a\n")
+
+
+def test_the_text_before_and_the_text_after_a_document_have_a_help_of_their_own(capsys):
+    assert main(["tokenize", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "put before each document" in said and "put after each document" in said
+
+
 def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
     def interrupted(input_root, out_root):
         raise KeyboardInterrupt

@@ -203,9 +203,29 @@ def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(
         tokenize(root, tmp_path / "out", TokenizeConfig(**options))
     assert not list((tmp_path / "out").rglob("train*"))
     found = tokenize(root, tmp_path / "out", TokenizeConfig(on_error="skip", **options))["a"]
-    assert found.settings["column"] == "content"
     [account] = found.conservation
     assert (account.documents, account.skipped_documents) == (2, 1)
+
+
+def test_files_with_other_column_names_lie_side_by_side_and_no_document_is_lost(tokenizer, tmp_path):
+    root = write_subsets(tmp_path / "in", {"a": ["one two"] * 100}, column="content")
+    (root / "a/y.jsonl").write_text('{"text": "three"}\n' * 5)
+    options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4, "on_error": "skip"}
+    [account] = tokenize(root, tmp_path / "out", TokenizeConfig(**options))["a"].conservation
+    assert (account.documents, account.skipped_documents) == (105, 0)
+    [account] = tokenize(root, tmp_path / "named", TokenizeConfig(column="content", **options))["a"].conservation
+    assert (account.documents, account.skipped_documents) == (100, 5)
+
+
+@pytest.mark.parametrize(("mode", "ends"), [("keep", 4), ("split", 3)])
+def test_special_tokens_of_documents_are_kept_and_counted_or_split(tokenizer, tmp_path, mode, ends):
+    root = write_subsets(tmp_path / "in", {"a": ["one </s> two", "</s>"[1:], "three"]})
+    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", format="tokens", special_tokens=mode)
+    [account] = tokenize(root, tmp_path / "out", config)["a"].conservation
+    assert (TokenFile(tmp_path / "out/a/train_input_ids.npy").tokens == 2).sum() == ends
+    assert (account.special_documents, account.special_tokens) == ((1, 1) if mode == "keep" else (0, 0))
+    with pytest.raises(InputError, match=r"a/x.jsonl:1: the document holds the special token '</s>'"):
+        tokenize(root, tmp_path / "no", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", special_tokens="refuse"))
 
 
 def test_subsets_are_the_folders_with_text_files(tmp_path):

@@ -73,6 +73,7 @@ def test_files_are_those_that_upstreams_tool_would_write(golden, tmp_path, corpu
     assert counts.documents == 200
     found = MMapIndexedDataset(tmp_path / "out" / "mine_text_document")
     assert (len(found), found.num_documents) == (199, 200)
+    assert counts.tokens == len(found.tokens)
 
 
 def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
@@ -102,6 +103,9 @@ def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     bad = tmp_path / "bad.json"
     bad.write_text('{"text": "a"}\n{"text": \n')
     assert f"{bad}:2" in fails(input=bad)
+    special = tmp_path / "special.json"
+    special.write_text('{"text": "a"}\n{"text": "a</s>"}\n')
+    assert f"{special}:2: the document holds the" in fails("--special-tokens", "refuse", input=special)
     empty = tmp_path / "empty.json"
     empty.write_text('{"text": ""}\n')
     assert "no document of the input holds any token" in fails(input=empty)

@@ -71,7 +71,14 @@ def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
     with pytest.raises(ValueError, match="pass header=False"):
         CSVAdapter(None, write(tmp_path, ""))
     with pytest.raises(ValueError, match="cannot be read"):
-        ready(CSVAdapter(None, write(tmp_path, "a,b\n" + "x" * 200_000 + ",2\n")))
+        ready(CSVAdapter(None, write(tmp_path, "a,b\n1\r2,3\n")))
+
+
+def test_a_csv_field_may_be_as_long_as_a_document(tmp_path):
+    before = csv.field_size_limit(131_072)  # where Python begins
+    path = write(tmp_path, "a,b\n" + "x" * 300_000 + ",2\n")
+    assert [len(row["a"]) for row in ready(CSVAdapter(None, path))] == [300_000]
+    csv.field_size_limit(before)
 
 
 def test_line_adapters_can_be_sent_to_other_processes(tmp_path):

@@ -22,7 +22,7 @@ from nanoset_ref.preprocess import preprocess
 from nanoset_ref.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, window_order
-from nanoset_ref.text import open_text
+from nanoset_ref.text import InputError, open_text
 from nanoset_ref.tokenise.encode import Encoder, TokenizerError
 from nanoset_ref.tokens import TokenFile
 
@@ -58,7 +58,7 @@ def encoded(monkeypatch):
 
     def noting(texts):
         for text in texts:
-            seen.append(text)
+            seen.append(text.text)
             yield text
 
     monkeypatch.setattr(Encoder, "stream", lambda encoder, texts: stream(encoder, noting(texts)))
@@ -302,6 +302,28 @@ def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
     assert "between documents" not in caplog.text
     with pytest.raises(FileNotFoundError):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
+
+
+def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(golden, tmp_path, caplog):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "a</s>b</s>"}\n{"text": "</s>two"}\n')
+
+    def stream(mode, **options):
+        return TokenStream(path, str(golden / "tokenizer"), 1, special_tokens=mode, **options)
+
+    def ends(mode):
+        rows = ids(stream(mode))
+        return [row[0] for row in [*rows, rows[-1][1:]]].count(2)
+
+    kept = ends("keep")
+    assert f"{path}:2: the document holds the special token '</s>', which is kept" in caplog.text
+    assert "documents that hold special tokens: 2 (3 x </s>); --special-tokens split" in caplog.text
+    caplog.clear()
+    assert kept - ends("split") == 3
+    ids(stream("keep", dp_rank=1, dp_size=2))  # rank 0 has said it
+    assert "special token" not in caplog.text
+    with pytest.raises(InputError, match=f"{path}:2: the document holds the special token '</s>'"):
+        ids(stream("refuse"))
 
 
 def test_foreign_and_damaged_states_are_refused(paths):
