@@ -159,6 +159,7 @@ class FolderOrder(NumberedOrder):
     """
 
     name = "folders"
+    endless = True
     repeats = True
 
     def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
@@ -168,8 +169,14 @@ class FolderOrder(NumberedOrder):
         weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
         super().__init__(lengths, weights, len(folders), folders.random_seed)
 
-    def _identity(self) -> dict[str, object]:
-        return {"order": self.name, "inner": self.folders.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the order over folders, and the lengths of their files, one after the other."""
+        return self.folders.identity | {"kind": self.name, "file_lengths": self.dataset_lengths.tolist()}
+
+    @property
+    def recipe(self) -> None:
+        """None: no option of `build_order` makes it."""
 
 
 class DatatroveNanoset(Nanoset):

@@ -127,12 +127,23 @@ class MMapIndexedDataset(Tokens):
         return ends[self.document_indices]
 
     @functools.cached_property
+    def idx_checksum(self) -> str:
+        """The content of .idx."""
+        return checksum(self.idx_path)
+
+    @property
+    def checksum(self) -> str | None:
+        """The seal, which is a checksum of both files."""
+        sealed = seal_path(self.path)
+        return str(read_json(sealed)) if sealed.exists() else None
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits: all of .idx, and of .bin 256 evenly spread pieces of 64 Ki ids (up to 16 Mi, all).
 
         The path is not in it.
         """
-        digest = xxhash.xxh3_128(checksum(self.idx_path).encode())
+        digest = xxhash.xxh3_128(self.idx_checksum.encode())
         for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
             digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).data)
         return digest.hexdigest()
@@ -182,8 +193,9 @@ class MMapIndexedDataset(Tokens):
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again, but need not read them for the fingerprint."""
-        known = {"fingerprint": self.fingerprint, "opened": self.opened}
+        """A worker process opens the files again, but need not read them for their checksums."""
+        read = {name: value for name, value in self.__dict__.items() if name in ("idx_checksum", "fingerprint")}
+        known = {**read, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
 
 

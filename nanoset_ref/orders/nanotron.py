@@ -12,6 +12,8 @@ weights, a dataset that is read less than once per epoch always shows the same f
 dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -45,7 +47,13 @@ class NanotronOrder(NumberedOrder):
     """
 
     name = "nanotron"
+    endless = True
     repeats = True
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As `Order.identity`: no weights are the lengths as weights."""
+        return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def _build(self) -> None:
         epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8

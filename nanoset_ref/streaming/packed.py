@@ -31,6 +31,8 @@ from nanoset_ref.streaming.resumable import State, at_least
 from nanoset_ref.text import Block, TextSource
 from nanoset_ref.tokenise.encode import Backend, Encoder
 
+ALGORITHM = 1  # version of rows and windows: raised, and named in CHANGELOG, whenever the same text gives others
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:

@@ -55,6 +55,17 @@ class Tokens(ABC):
     def facts(self) -> dict[str, Any]:
         return {}
 
+    @property
+    def checksum(self) -> str | None:
+        """The checksum of the ids that lies beside the file; None: nothing does."""
+        return self.facts.get("checksum")
+
+    @functools.cached_property
+    def documents_checksum(self) -> str | None:
+        """Of `document_offsets`, whatever the format of the file; None where boundaries are not known."""
+        offsets = self.document_offsets
+        return None if offsets is None else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(offsets, dtype="<i8").data)
+
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
