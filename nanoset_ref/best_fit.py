@@ -30,13 +30,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
 from nanoset_ref.files import PathLike
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
+from nanoset_ref.kernels import njit
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order
 from nanoset_ref.rows import Span, document_spans

@@ -21,8 +21,9 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nanoset_ref.kernels import njit
 
 Starts = NDArray[np.bool_]
 

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
+from nanoset_ref.kernels import njit
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum, read_json, seal
+from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.plans import OCTAVES, fingerprint_of, probe_positions
 
 Int64Array = NDArray[np.int64]

@@ -15,9 +15,9 @@ dataset of weight zero listed first is read once per epoch. ``order="stateless"`
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from nanoset_ref.files import physical_memory
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.random_state import shuffle
 

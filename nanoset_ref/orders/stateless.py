@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, sides, unpermute
 from nanoset_ref.orders.shares import build_tree, share_of
