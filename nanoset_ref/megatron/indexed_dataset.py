@@ -132,10 +132,13 @@ class MMapIndexedDataset(Tokens):
         return checksum(self.idx_path)
 
     @property
-    def checksum(self) -> str | None:
-        """The seal, which is a checksum of both files."""
-        sealed = seal_path(self.path)
-        return str(read_json(sealed)) if sealed.exists() else None
+    def seal_path(self) -> Path:
+        """As `Tokens.seal_path`; the writer of pairs leaves a seal there, too."""
+        return seal_path(self.path)
+
+    def content_checksum(self) -> str:
+        """Of both files."""
+        return seal(checksum(self.path), self.idx_path)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -150,10 +153,10 @@ class MMapIndexedDataset(Tokens):
 
     def check_content(self) -> bool:
         """As `Tokens.check_content`, where the pair has a seal."""
-        sealed = seal_path(self.path)
+        sealed = self.seal_path
         if not sealed.exists():
             return False
-        found = seal(checksum(self.path), self.idx_path)
+        found = self.content_checksum()
         changed = f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, or remove"
         require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
         return True
