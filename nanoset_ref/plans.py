@@ -138,12 +138,13 @@ def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
             if name in NOT_COMPARED or (name in WHERE_BOTH_HAVE_ONE and None in values):
                 continue
             yield from _differing(f"{part}.{name}".lstrip("."), *values)
-    elif part == "files" and isinstance(saved, list) and isinstance(now, list):
+    elif _is_list_of_dicts(saved) and _is_list_of_dicts(now):
         if len(saved) != len(now):
-            yield Difference("number of files", len(saved), len(now))
-        for number, files in enumerate(zip(saved, now, strict=False)):
-            names = list(dict.fromkeys(str(file.get("name")) for file in files if isinstance(file, dict)))
-            yield from _differing(f"files[{number}] ({', now '.join(names)})", *files)
+            yield Difference(f"number of {part}", len(saved), len(now))
+        for number, items in enumerate(zip(saved, now, strict=False)):
+            names = dict.fromkeys(str(item["name"]) for item in items if "name" in item)
+            told = f" ({', now '.join(names)})" if names else ""
+            yield from _differing(f"{part}[{number}]{told}", *items)
     elif saved != now:
         yield Difference(part, saved, now)
 
@@ -156,6 +157,10 @@ def _differing_probes(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[Di
         what = "file and sample" if of_pairs else "a hash of the tokens"
         count = f"{len(of_pairs or differing)} of {len(saved.keys() & now.keys())}"
         yield Difference(f"probes ({count} differ), {what} at position {position}", saved[position], now[position])
+
+
+def _is_list_of_dicts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _pair(probe: Any) -> Any:
