@@ -21,15 +21,15 @@ MEGABYTES := 3000
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-lab: .venv/installed-lab .venv/compiled corpus
+lab: .venv/installed-lab corpus
 	@$(BIN)/python -m jupyter trust notebooks/*.ipynb >/dev/null # so that the figures that move do so before they are run
 	cd notebooks && exec ../$(BIN)/python -m jupyter lab $(JUPYTER_FLAGS)
 
 # Two processes take one test file or notebook after another. In one process: PYTEST_FLAGS="-n 0".
-test: .venv/installed-test .venv/compiled corpus
+test: .venv/installed-test corpus
 	$(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile $(PYTEST_FLAGS)
 
-notebooks: .venv/installed-test .venv/compiled corpus
+notebooks: .venv/installed-test corpus
 	$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.timeout=120 $(NOTEBOOKS)
 
@@ -47,11 +47,6 @@ corpus: | .venv/installed-lab
 
 clean:
 	rm -rf .venv notebooks/data build docs/generated
-
-# numba keeps what it compiled until the file itself changes, even where that holds an inlined function of another one.
-.venv/compiled: $(wildcard nanoset_ref/*.py nanoset_ref/*/*.py) | .venv/installed-lab
-	@rm -f nanoset_ref/__pycache__/*.nb[ci] nanoset_ref/*/__pycache__/*.nb[ci]
-	@touch $@
 
 # The stamps make the second call quick: pip runs again only when what it was told has changed. `test` holds all of `lab`.
 .venv/installed-test: EXTRAS := lab,test

@@ -16,8 +16,8 @@ this file. Both run `benchmarks/measure_tree.py` of the new tree, on the same fi
 3. The result is the median over the rounds of the ratio within a round: 1.10 means the new tree is 10% faster. On a
    busy machine the ratio by processor time says more than the one by the wall clock.
 
-Each tree keeps what numba compiled in its own __pycache__. numba does not notice a change in a function that another
-file inlines, so remove `*.nbi` and `*.nbc` there after such a change.
+Each tree keeps what numba compiled in its own __pycache__, and compiles again when a source of a kernel changes (trees
+before 2026-12 do not notice a change in a function that another file inlines: remove `*.nbi` and `*.nbc` there).
 """
 
 from __future__ import annotations

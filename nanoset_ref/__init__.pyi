@@ -8,7 +8,6 @@ from .collator import to_device as to_device
 from .corpus import prepare_corpus as prepare_corpus
 from .dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset
 from .dataloader import NanosetDataLoader as NanosetDataLoader
-from .dataloader import PlanMismatch as PlanMismatch
 from .dataloader import build_nanoset_dataloader as build_nanoset_dataloader
 from .documents import DocumentOptions as DocumentOptions
 from .documents import loss_mask as loss_mask
@@ -24,6 +23,7 @@ from .orders import StatelessOrder as StatelessOrder
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute
 from .orders.permutation import unpermute as unpermute
+from .plans import PlanMismatch as PlanMismatch
 from .provenance import audit as audit
 from .provenance import when as when
 from .provenance import where as where

@@ -30,14 +30,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
 from nanoset_ref.files import PathLike
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
+from nanoset_ref.kernels import njit
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Order
 from nanoset_ref.rows import Span, document_spans
@@ -173,16 +172,16 @@ class PackedNanoset(Nanoset):
         super().__init__(dataset_paths, dataset_weights, length, count, random_seed, order=order)
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        documents = [np.ascontiguousarray(file.known_documents()) for file in self.files]
-        self._digests = [xxhash.xxh3_128_hexdigest(offsets.data) for offsets in documents]
+        for file in self.files:
+            file.known_documents()
         return [len(packing[0]) - 1 for packing in self.packings], [self.row_length] * len(self.files)
 
     @functools.cached_property
     def packings(self) -> list[Arrays]:
         """What `pack_documents` gives for each file, mapped from the cache."""
         packings = []
-        for file, digest in zip(self.files, self._digests, strict=True):
-            description = {"index": "best-fit", "documents": digest, "row_length": self.row_length}
+        for file in self.files:
+            description = {"index": "best-fit", "documents": file.documents_checksum, "row_length": self.row_length}
             build = functools.partial(pack_documents, file.known_documents(), self.row_length)
             packings.append(cached(self._path_to_cache, description, ("first", "begins", "sizes"), build))
         return packings
@@ -239,9 +238,9 @@ class PackedNanoset(Nanoset):
         rows: list[int] = np.unique(np.searchsorted(first, pieces, side="right") - 1).tolist()
         return rows
 
-    @property
-    def plan(self) -> dict[str, Any]:
-        plan = super().plan
-        for file, digest in zip(plan["files"], self._digests, strict=True):
-            file |= {"windows": "best-fit", "documents": digest}
-        return plan | {"pad_id": self.pad_id}
+    def _describe(self) -> dict[str, Any]:
+        described = super()._describe()
+        described["rows"] |= {"packing": "best-fit", "pad_id": self.pad_id}
+        for file, read in zip(described["files"], self.files, strict=True):
+            file |= {"windows": "best-fit", "documents": read.documents_checksum}
+        return described

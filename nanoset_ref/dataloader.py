@@ -7,6 +7,7 @@ training loop by everything the workers prefetch.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -26,14 +27,13 @@ from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM, DataCollat
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.files import unknown_key
 from nanoset_ref.orders.base import whole_number
-from nanoset_ref.rows import Rows, plan_identity
+from nanoset_ref.plans import Plan
+from nanoset_ref.plans import PlanMismatch as PlanMismatch
+from nanoset_ref.plans import check_plan as check_plan
+from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
 from nanoset_ref.schedule import Layout
 from nanoset_ref.storage import refuse_forks
-
-
-class PlanMismatch(ValueError):
-    """A state was saved under another plan: continuing would read other tokens than the run it belongs to."""
 
 
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
@@ -58,7 +58,8 @@ class NanosetDataLoader(DataLoader[Any]):
     Args:
         dataset: of len(batch_sampler.num_samples).
         batch_sampler: says which positions this rank reads.
-        plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared.
+        plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared. A
+            function gives it when it or a state is first asked for.
         read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
             keeps as many ready in this process.
         in_blocks: read the rows of many batches at once (the fast road, `nanoset_ref.blocks`), if `dataset` is Rows and
@@ -82,7 +83,7 @@ class NanosetDataLoader(DataLoader[Any]):
         self,
         dataset: Dataset[Any],
         batch_sampler: ResumableBatchSampler,
-        plan: dict[str, Any] | None = None,
+        plan: Plan | Callable[[], Plan] | None = None,
         *,
         read_ahead: int = 0,
         in_blocks: bool = True,
@@ -105,7 +106,7 @@ class NanosetDataLoader(DataLoader[Any]):
         if self.num_workers and isinstance(dataset, Rows):
             start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
             refuse_forks([file.path for file in dataset.files], start_method)
-        self.plan = plan
+        self._plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._in_blocks = in_blocks
@@ -160,6 +161,11 @@ class NanosetDataLoader(DataLoader[Any]):
         }
         return html_table(type(self).__name__, facts)
 
+    @property
+    def plan(self) -> Plan | None:
+        """The dataset's plan, a copy of its own."""
+        return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
+
     def state_dict(self) -> dict[str, Any]:
         """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
         return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
@@ -175,28 +181,9 @@ class NanosetDataLoader(DataLoader[Any]):
             ValueError: what is given is no state.
         """
         consumed = consumed_in(state)
-        check_plan(state.get("plan"), self.plan)
+        if state.get("plan") is not None:
+            check_plan(state["plan"], self.plan)
         self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
-
-
-def check_plan(saved: dict[str, Any] | None, current: dict[str, Any] | None) -> None:
-    """Raise PlanMismatch, listing every field that differs, unless the plans are equal or one of them is None.
-
-    A file that has a checksum may have another name. ValueError: what was saved is no plan.
-    """
-    if saved is None or current is None:
-        return
-    try:
-        old, new = plan_identity(saved), plan_identity(current)
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"a state holds the plan of a dataset or null; got {str(saved)[:200]}") from error
-    names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
-    if names:
-        differences = [f"  {name}: saved {saved.get(name)!r}, now {current.get(name)!r}\n" for name in names]
-        raise PlanMismatch(
-            "this state was saved under another plan, so position k would hold other tokens:\n"
-            f"{''.join(differences)}Continue with the saved plan, or begin a new run."
-        )
 
 
 def build_nanoset_dataloader(
@@ -266,13 +253,22 @@ def build_nanoset_dataloader(
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
-        dataset.plan,
+        functools.partial(_plan_of, dataset, getattr(collate_fn or collator, "needs_starts", False)),
         collate_fn=collate_fn if collate_fn and has_data else collator,
         num_workers=num_loading_workers if has_data else 0,
         worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
         read_ahead=read_ahead if has_data else 0,
         **options,
     )
+
+
+def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
+    """The plan of rows, with the checksums of the document boundaries where masks or position ids read them."""
+    plan = rows.plan
+    if reads_documents:
+        for described, file in zip(plan["files"], rows.files, strict=True):
+            described["documents"] = file.documents_checksum
+    return plan
 
 
 def _document_options(documents: DocumentOptions | None, rows: Rows, collate_fn: Any) -> DocumentOptions | None:

@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
 
 from nanoset_ref.files import physical_memory
 from nanoset_ref.gather import open_files, widen
+from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with two workers 128 read less, as their memory leaves the processor's cache

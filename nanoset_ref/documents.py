@@ -21,10 +21,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import refuses_unknown
+from nanoset_ref.kernels import njit
 
 Starts = NDArray[np.bool_]
 

@@ -37,10 +37,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.storage import BucketIds, fetch
 from nanoset_ref.tokens import Tokens
 

@@ -20,7 +20,7 @@ from nanoset_ref.files import PathLike, listed
 from nanoset_ref.gather import BucketGatherer, Gatherer
 from nanoset_ref.orders import Order, build_order
 from nanoset_ref.orders.base import whole_number
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, described, document_spans
 from nanoset_ref.storage import BucketPath
 from nanoset_ref.tokens import Tokens, open_tokens
 
@@ -80,7 +80,6 @@ class Nanoset(Rows):
         self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
-        self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
         self.dataset_lengths, strides = self._cut(disjoint)
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
@@ -156,7 +155,7 @@ class Nanoset(Rows):
 
     def origin(self, position: int) -> Origin:
         source, sample = self.order[position]
-        return Origin(source, sample, position // self.order.samples_per_epoch)
+        return Origin(source, sample, self.order.epoch_of(position))
 
     def spans(self, position: int) -> list[Span]:
         source, sample = self.order[position]
@@ -256,26 +255,21 @@ class Nanoset(Rows):
 
     # ---- identity
 
-    @property
-    def plan(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
+        cuts = ["disjoint" if stride > self.sequence_length else "overlapping" for stride in self.strides]
         return {
-            "files": [
-                {
-                    "name": file.path.name,
-                    "dtype": file.dtype.name,
-                    "num_tokens": file.num_tokens,
-                    "windows": "disjoint" if stride > self.sequence_length else "overlapping",
-                    "checksum": file.facts.get("checksum"),
-                }
-                for file, stride in zip(self.files, self.strides, strict=True)
-            ],
-            "dataset_weights": self._given_weights,
-            "sequence_length": self.sequence_length,
-            "random_seed": self.random_seed,
-            "order": self.order.name,
-            "order_options": self.order.options,
-            "order_fingerprint": self.order.fingerprint,
+            "order": self.order.identity,
+            "rows": {"sequence_length": self.sequence_length, "row_length": self.row_length},
+            "files": [described(file) | {"windows": cut} for file, cut in zip(self.files, cuts, strict=True)],
+            "recipe": self.order.recipe,
         }
+
+    @property
+    def _first_position(self) -> int:
+        return self.order.first_position
+
+    def _witnesses(self) -> list[int]:
+        return self.order.witnesses
 
     def __repr__(self) -> str:
         names = ", ".join(file.path.name for file in self.files[:3]) + (", ..." if len(self.files) > 3 else "")

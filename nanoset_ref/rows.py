@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from nanoset_ref.documents import Starts
-from nanoset_ref.orders.base import counted_from_0, fingerprint_of
+from nanoset_ref.orders.base import counted_from_0
+from nanoset_ref.plans import VERSION, compared, fingerprint_of, probe_positions
 from nanoset_ref.tokens import Tokens
 
 
@@ -118,10 +121,9 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
     @abstractmethod
     def files(self) -> Sequence[Tokens]: ...
 
-    @property
     @abstractmethod
-    def plan(self) -> dict[str, Any]:
-        """What decides which tokens stand at position k, as JSON: equal plans agree on every sample."""
+    def _describe(self) -> dict[str, Any]:
+        """The plan (see `plans`) without version and probes: what is known without reading tokens."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -210,18 +212,59 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         return SampleBlock(self.read(indices), functools.partial(self.starts, indices))
 
     @property
+    def plan(self) -> dict[str, Any]:
+        """What decides the tokens at every position, as JSON (see `nanoset_ref.plans`): a copy of its own.
+
+        The first access reads the rows at the probes, in one call of `read`.
+        """
+        plan: dict[str, Any] = json.loads(self._plan)
+        return plan
+
+    @functools.cached_property
+    def _plan(self) -> str:
+        positions = probe_positions(self._first_position, len(self))
+        origins = [self.origin(position) for position in positions]
+        hashes = _hashes(self.read(np.array(positions, dtype=np.int64)))
+        probes = {
+            str(position): [origin.source, origin.sample, digest]
+            for position, origin, digest in zip(positions, origins, hashes, strict=True)
+        }
+        return json.dumps({"version": VERSION, **self._describe(), "probes": probes})
+
+    @property
+    def _first_position(self) -> int:
+        """The first position that can be read."""
+        return 0
+
+    def _witnesses(self) -> list[int]:
+        """Positions that `_fill` can read, the same ones for all rows of one plan, however long they are."""
+        return probe_positions(0, len(self))
+
+    @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of the plan."""
-        return fingerprint_of(plan_identity(self.plan))
+        """32 hexadecimal digits: equal for rows whose plans agree and whose files have the same
+        checksums beside them, whatever the number of rows.
+        """
+        positions = np.array(self._witnesses(), dtype=np.int64)
+        rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
+        self._fill(positions, rows)
+        return fingerprint_of([VERSION, compared(self._describe()), _hashes(rows)])
 
 
-def plan_identity(plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan without the names of files that have a checksum: such files may be renamed."""
-    files = [
-        {key: value for key, value in file.items() if key != "name" or not file.get("checksum")}
-        for file in plan.get("files", ())
-    ]
-    return plan | {"files": files}
+def described(file: Tokens) -> dict[str, Any]:
+    """A file, as a plan has it (see `plans`)."""
+    return {
+        "name": file.path.name,
+        "num_tokens": file.num_tokens,
+        "dtype": file.dtype.name,
+        "checksum": file.checksum,
+        "known_by": "probes" if file.checksum is None else "content",
+    }
+
+
+def _hashes(rows: NDArray[Any]) -> list[str]:
+    """A hash of the ids of each row, whatever their dtype."""
+    return [xxhash.xxh3_64_hexdigest(row.data) for row in np.ascontiguousarray(rows, dtype="<i8")]
 
 
 def document_spans(file: Tokens, first: int, last: int) -> list[Span]:

@@ -6,7 +6,7 @@ from test_nanoset import write_range
 
 from nanoset_ref.formats import DatatroveNanoset
 from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import StatelessOrder
+from nanoset_ref.orders import IdentityOrder, NanotronOrder, SkippingOrder, StatelessOrder
 from nanoset_ref.provenance import Stretch, audit
 from nanoset_ref.provenance import auditing as module
 from nanoset_ref.provenance.auditing import shortened
@@ -37,6 +37,18 @@ def test_a_sound_run_passes(paths, layout, order):
     assert report.ok, str(report)
     assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
     assert str(report).endswith("every law holds")
+
+
+@pytest.mark.parametrize("order", [IdentityOrder, NanotronOrder])
+def test_a_run_that_skips_keeps_the_laws_of_the_order_that_it_skips_in(paths, order):
+    """An identity order promises no shares, and neither do its rests."""
+    whole = order([100, 40], None, 280, 3)
+    skipping = SkippingOrder(whole, [(0, 8), (130, 150)])
+    assert skipping.keeps_shares == whole.keeps_shares
+    dataset = Nanoset(paths, None, 4, len(skipping), order=skipping)
+    report = audit([Stretch("run", dataset, Schedule(dp_size=2, micro_batch_size=2), 40)])
+    assert report.ok, str(report)
+    assert [dataset.origin(k).epoch for k in (0, 121, 122, 251)] == [0, 0, 1, 1]
 
 
 def test_a_dataset_that_is_too_short_is_found(paths):

@@ -211,8 +211,9 @@ def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_pa
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:  # the same ids, other documents
         writer.write(np.arange(sum(LENGTHS["a"])), LENGTHS["a"][::-1])
     others = [packed(paths, pad_id=1), packed([tmp_path / "a.npy", paths[1]]), packed(paths, random_seed=1)]
-    for other, field in zip(others, ["pad_id", "files", "random_seed"], strict=True):
-        with pytest.raises(PlanMismatch, match=f"  {field}: saved"):
+    parts = ["rows.pad_id", r"files\[0\] \(a.npy\).documents", "order.random_seed"]
+    for other, part in zip(others, parts, strict=True):
+        with pytest.raises(PlanMismatch, match=f"  {part}: saved"):
             build_nanoset_dataloader(other, micro_batch_size=1).load_state_dict(state)
     assert len({rows.fingerprint for rows in [packed(paths), *others]}) == 4
     with pytest.raises(ValueError, match=r"where samples follow each other in a file; a.npy is packed by best fit"):

@@ -21,8 +21,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
 # Each room of the core imports only rooms that stand before it.
 CORE = """
-cache storage files launcher command index_cache tokens text tokenise preprocess orders documents rows gather direct
-nanoset best_fit schedule samplers collator ahead blocks dataloader
+kernels cache storage files launcher command index_cache plans tokens text tokenise preprocess orders documents rows
+gather direct nanoset best_fit schedule samplers collator ahead blocks dataloader
 """.split()
 # Each annex imports the core and the annexes named here.
 ANNEXES = {

@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import os
 import pickle
 import struct
 from collections import defaultdict
@@ -106,6 +107,50 @@ def test_a_file_of_numbers_may_have_a_header_and_any_width(numbers, tmp_path):
         order = build_order(str(tmp_path / "with_header.npy"), LENGTHS, None, 13)
         assert [order[k] for k in range(13)] == [raw[k] for k in range(13)]
         assert pickle.loads(pickle.dumps(order))[5] == raw[5]
+
+
+def test_numbers_of_either_byte_order_are_read(numbers, tmp_path):
+    order, given = numbers
+    for dtype in (">u4", ">i8", "<u2"):
+        np.save(tmp_path / "order.npy", np.array(given, dtype=dtype))
+        other = build_order(str(tmp_path / "order.npy"), LENGTHS, None, 13)
+        assert np.array_equal(other[:], order[:])
+        assert other.positions(*order[3]).tolist() == order.positions(*order[3]).tolist()
+        assert other.fingerprint == order.fingerprint
+
+
+@pytest.mark.parametrize("number", [15, 10**6, 2**32 - 1])
+def test_an_order_file_overwritten_in_place_never_names_what_is_no_instance(numbers, tmp_path, number):
+    order, given = numbers
+    whole = order[:]
+    with open(tmp_path / "global_indices.npy", "r+b") as file:
+        np.array([*given[:7], number, *given[8:]], dtype=np.uint32).tofile(file)
+    assert np.array_equal(order[:7], np.array(whole)[:, :7])
+    for positions in (7, slice(0, 13), np.array([7])):
+        with pytest.raises(ValueError, match=f"names instance {number:,}, these files have 15 in all"):
+            order[positions]
+
+
+@pytest.mark.parametrize("name", ["pipe.npy", "folder.npy", "/dev/zero"])
+def test_an_order_is_read_from_a_regular_file_only(tmp_path, name):
+    """From a pipe or a device one would wait for ever."""
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ValueError, match="is not a regular file"):
+        PublishedOrder(LENGTHS, None, 3, path=tmp_path / name)
+
+
+def test_an_empty_order_file_is_named(tmp_path):
+    np.save(tmp_path / "header.npy", np.empty(0, dtype=np.uint32))
+    for name, content in (("empty.npy", b""), ("odd.npy", bytes(7))):
+        (tmp_path / name).write_bytes(content)
+    for name, message in (
+        ("header.npy", r"header.npy must hold instance numbers \[n\], got uint32 \[0\]"),
+        ("empty.npy", "empty.npy must hold instance numbers .* it has 0 bytes"),
+        ("odd.npy", "odd.npy must hold instance numbers .* it has 7 bytes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PublishedOrder(LENGTHS, None, 0, path=tmp_path / name)
 
 
 def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):

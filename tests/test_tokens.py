@@ -3,14 +3,25 @@
 import dataclasses
 import json
 import os
+import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanoset_ref import Nanoset, Schedule, when
+from nanoset_ref.files import checksum
 from nanoset_ref.formats import verify
-from nanoset_ref.tokens import DOCUMENTS, MANIFEST, TokenFile, TokenFileError, TokenFileWriter, token_dtype_for
+from nanoset_ref.tokens import (
+    DOCUMENTS,
+    MANIFEST,
+    TokenFile,
+    TokenFileError,
+    TokenFileWriter,
+    reader,
+    token_dtype_for,
+)
 
 
 def write(path, documents=((0, 1, 2), (), (3, 4)), dtype="uint16", **options):
@@ -36,7 +47,8 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     said = {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "tokenizer": "gpt2", "vocab_size": 50}
     said |= {"eos_token_id": 4, "appended_eod": False, "added_special_tokens": True, "windows": "overlapping"}
     found = json.loads(path.with_suffix(MANIFEST).read_text())
-    assert found == dataclasses.asdict(file.manifest) == found | said | {"row_length": None, "format_version": 1}
+    assert found | {"sources": None} == dataclasses.asdict(file.manifest)
+    assert found == found | said | {"row_length": None, "format_version": 1}
     assert verify(path) == "5 tokens in 3 documents, ids below 50, checksum as in the manifest"
     assert repr(file).endswith("a_input_ids.npy', uint16, 5 tokens, 3 documents)")
     offsets = np.load(path.with_suffix(DOCUMENTS), allow_pickle=False)
@@ -189,3 +201,52 @@ def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
     with pytest.raises(FileExistsError, match=r"corpus\.json is not a manifest .* one would replace it"):
         write(tmp_path / "corpus.npy", overwrite=overwrite)
     assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
+
+
+@pytest.mark.parametrize("offsets", [[0, -5, 7, 13], [0, 9, 7, 13]])
+def test_boundaries_that_decrease_are_refused_wherever_they_are_read(path, offsets):
+    """Opening reads none of them."""
+    write(path, [range(4), range(4), range(5)])
+    np.save(path.with_suffix(DOCUMENTS), np.array(offsets, dtype=np.int64))
+    rows = Nanoset(path, None, 4, 3, order="identity")
+    assert rows[0]["input_ids"].tolist() == [0, 1, 2, 3, 0]
+    reads = [
+        lambda: rows.starts(np.arange(1)),
+        lambda: rows.spans(0),
+        lambda: when(rows, Schedule(), 1),
+        lambda: rows.files[0].content_hash(),
+        lambda: rows.files[0].documents_checksum,
+        lambda: pickle.loads(pickle.dumps(rows)).spans(0),
+    ]
+    for read in reads:
+        with pytest.raises(TokenFileError, match="document boundaries must not decrease"):
+            read()
+
+
+def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
+    rows = Nanoset(write(path, [range(4), range(5)]), None, 4, 2)
+    assert len(rows.spans(0) + rows.spans(1)) == 3
+    travelled = pickle.loads(pickle.dumps(rows))
+    monkeypatch.setattr(reader, "_ascend", lambda offsets: pytest.fail("checked again"))
+    assert travelled.spans(1) == rows.spans(1)
+
+
+def test_what_is_no_regular_file_is_no_token_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npy")
+    for path in (tmp_path / "pipe.npy", tmp_path):
+        with pytest.raises((TokenFileError, ValueError), match="is not a regular file"):
+            TokenFile(path)
+
+
+def test_a_seal_keeps_the_checksum_of_a_file_that_holds_none(path):
+    """Only where it is asked for, and beside the file."""
+    np.arange(20, dtype=np.uint16).tofile(path)
+    file = TokenFile(path)
+    assert file.checksum is None and not file.check_content()
+    file.keep_seal()
+    assert sorted(it.name for it in path.parent.iterdir()) == [path.name, f"{path.name}.seal"]
+    assert TokenFile(path).checksum == checksum(path) and TokenFile(path).check_content()
+    assert Nanoset(path, None, 4, 2).plan["files"][0]["known_by"] == "content"
+    np.arange(1, 21, dtype=np.uint16).tofile(path)
+    with pytest.raises(TokenFileError, match="the content has changed"):
+        TokenFile(path).check_content()

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numba import njit
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -35,6 +34,7 @@ from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
 from nanoset_ref.files import PathLike, listed, lock, require_regular, written_together
 from nanoset_ref.formats.conversion import WRITERS
+from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')

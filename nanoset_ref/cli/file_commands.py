@@ -81,17 +81,23 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
         figure.savefig(image, format="png")
 
 
-def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = None, unsaid: Unsaid) -> bool:
+def verify_files(
+    *files: str, vocab_size: Annotated[int, at_least(1)] | None = None, seal: bool = False, unsaid: Unsaid
+) -> bool:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
         vocab_size: ids must be below it, where the file does not say it.
+        seal: write the checksum of each file that has none, and of which the rest holds, beside it (a .seal file).
     """
     results = []
     for file in without_companions(files):
         try:
-            ok, detail = True, verify(unsaid.open(file), vocab_size, unsaid.eos_token_id)
+            tokens = unsaid.open(file)
+            ok, detail = True, verify(tokens, vocab_size, unsaid.eos_token_id)
+            if seal:
+                tokens.keep_seal()
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})

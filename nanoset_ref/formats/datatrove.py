@@ -86,13 +86,23 @@ class DatatroveFile(Tokens):
 
     def check_content(self) -> bool:
         """Compare the set with the seal that `convert` adds to its .metadata, behind what datatrove writes there."""
-        text, _, found = self._said.rpartition("\n")
-        if self._said.count("\n") < 3 and "xxh3_128:" not in self._said:
-            return False
+        if not self._is_sealed:
+            return super().check_content()
         self.known_documents()
+        text, _, found = self._said.rpartition("\n")
         if found != seal(text, self.path, self.index):
             raise TokenFileError(f"{self.path}, its index or its metadata has changed since they were written")
         return True
+
+    @property
+    def _is_sealed(self) -> bool:
+        """Whether `convert` wrote the .metadata."""
+        return self._said.count("\n") >= 3 or "xxh3_128:" in self._said
+
+    @property
+    def checksum(self) -> str | None:
+        """As `Tokens.checksum`; the seal in .metadata speaks for all three files."""
+        return self._said.rpartition("\n")[2] if self._is_sealed else super().checksum
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
         """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
@@ -161,6 +171,7 @@ class FolderOrder(NumberedOrder):
     """
 
     name = "folders"
+    endless = True
     repeats = True
 
     def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
@@ -170,8 +181,14 @@ class FolderOrder(NumberedOrder):
         weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
         super().__init__(lengths, weights, len(folders), folders.random_seed)
 
-    def _identity(self) -> dict[str, object]:
-        return {"order": self.name, "inner": self.folders.fingerprint, "file_lengths": self.dataset_lengths.tolist()}
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the order over folders, and the lengths of their files, one after the other."""
+        return self.folders.identity | {"kind": self.name, "file_lengths": self.dataset_lengths.tolist()}
+
+    @property
+    def recipe(self) -> None:
+        """None: no option of `build_order` makes it."""
 
 
 class DatatroveNanoset(Nanoset):

@@ -18,20 +18,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.documents import Starts
 from nanoset_ref.gather import copy_pieces
 from nanoset_ref.index_cache import Arrays, cached
+from nanoset_ref.kernels import njit
 from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
 from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise, refuse_too_many
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, document_spans
+from nanoset_ref.rows import Origin, Rows, SourceUse, Span, described, document_spans
 
 Positions = NDArray[np.int64]
 Route = tuple[int, Positions, Positions]
 BLOCK = 1 << 20  # positions that are scanned at once
+ALGORITHM = 1  # version of the mappings and the blend, as `Order.algorithm`
 logger = logging.getLogger(__name__)
 
 
@@ -225,7 +226,8 @@ class MegatronNanoset(PartRows):
         extra = self.row_length - self.sequence_length
         self.padded = self.epochs.num_samples * self.sequence_length + extra > stream
         names = "document_index", "sample_index", "shuffle_index"
-        arrays = cached(config.path_to_cache, {"index": "mappings", **self.plan}, names, self._build_index)
+        depends_on = {"index": "mappings", "idx": corpus.idx_checksum, **self._order, "pad_id": config.pad_id}
+        arrays = cached(config.path_to_cache, depends_on, names, self._build_index)
         self.document_index, self.sample_index, self.shuffle_index = arrays
         self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
 
@@ -238,13 +240,21 @@ class MegatronNanoset(PartRows):
         return [(0, np.arange(len(positions)), positions)]
 
     @property
-    def plan(self) -> dict[str, Any]:
-        fields = "sequence_length", "add_extra_token_to_sequence", "random_seed", "pad_id"
+    def _order(self) -> dict[str, Any]:
+        """What the mappings are a function of, beside the .idx."""
+        fields = "sequence_length", "add_extra_token_to_sequence", "random_seed"
         return {
-            "corpus": self.corpus.fingerprint,
             "sequences": [self.first, self.stop],
             **{name: getattr(self.config, name) for name in fields},
             **dataclasses.asdict(self.epochs),
+        }
+
+    def _describe(self) -> dict[str, Any]:
+        corpus = self.corpus
+        return {
+            "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
+            "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
+            "files": [described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}],
         }
 
     def __repr__(self) -> str:
@@ -312,9 +322,14 @@ class BlendedNanoset(PartRows):
             places = np.flatnonzero(sources == source)
             yield source, places, samples[places]
 
-    @property
-    def plan(self) -> dict[str, Any]:
-        return {"datasets": [dataset.plan for dataset in self.datasets], "weights": self.shares, "size": self.size}
+    def _describe(self) -> dict[str, Any]:
+        parts = [part._describe() for part in self.datasets]
+        blended = {"kind": "blend", "algorithm": ALGORITHM, "weights": list(self.shares), "size": self.size}
+        return {
+            "order": {**blended, "parts": [part["order"] for part in parts]},
+            "rows": {"parts": [part["rows"] for part in parts]},
+            "files": [file for part in parts for file in part["files"]],
+        }
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.4f}" for share in normalise(self.shares))

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numba import njit
 from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum, read_json, seal
+from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -127,22 +127,36 @@ class MMapIndexedDataset(Tokens):
         return ends[self.document_indices]
 
     @functools.cached_property
+    def idx_checksum(self) -> str:
+        """The content of .idx."""
+        return checksum(self.idx_path)
+
+    @property
+    def seal_path(self) -> Path:
+        """As `Tokens.seal_path`; the writer of pairs leaves a seal there, too."""
+        return seal_path(self.path)
+
+    def content_checksum(self) -> str:
+        """Of both files."""
+        return seal(checksum(self.path), self.idx_path)
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits: all of .idx, and of .bin 256 evenly spread pieces of 64 Ki ids (up to 16 Mi, all).
 
         The path is not in it.
         """
-        digest = xxhash.xxh3_128(checksum(self.idx_path).encode())
+        digest = xxhash.xxh3_128(self.idx_checksum.encode())
         for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
             digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).data)
         return digest.hexdigest()
 
     def check_content(self) -> bool:
         """As `Tokens.check_content`, where the pair has a seal."""
-        sealed = seal_path(self.path)
+        sealed = self.seal_path
         if not sealed.exists():
             return False
-        found = seal(checksum(self.path), self.idx_path)
+        found = self.content_checksum()
         changed = f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, or remove"
         require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
         return True
@@ -182,8 +196,9 @@ class MMapIndexedDataset(Tokens):
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again, but need not read them for the fingerprint."""
-        known = {"fingerprint": self.fingerprint, "opened": self.opened}
+        """A worker process opens the files again, but need not read them for their checksums."""
+        read = {name: value for name, value in self.__dict__.items() if name in ("idx_checksum", "fingerprint")}
+        known = {**read, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
 
 

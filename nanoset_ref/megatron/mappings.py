@@ -28,9 +28,9 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.nanotron import furthest_behind
 from nanoset_ref.orders.random_state import shuffle
 

@@ -10,16 +10,16 @@ Samples are also numbered through all datasets, one dataset after the other. Suc
                          instance    0     1     2     3     4
 """
 
-import hashlib
-import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nanoset_ref.kernels import njit
+from nanoset_ref.plans import OCTAVES, fingerprint_of, probe_positions
 
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
@@ -42,6 +42,10 @@ class Order(ABC):
         dataset_weights: float64, one per dataset, summing to one.
         samples_per_epoch: sum of the lengths.
         firsts: int64, the instance that each dataset begins with.
+        algorithm: version of the algorithm, from 1: raised, and named in CHANGELOG, whenever the same
+            arguments give other pairs. Plans of another version do not agree.
+        first_position: the position that it begins at; 0, unless it goes on from a ledger.
+        endless: whether `lookup` answers for every position, beyond num_samples too, as a longer order would.
         options: keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones.
         keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance. An
             order that does not takes no weights.
@@ -55,6 +59,9 @@ class Order(ABC):
     """
 
     name: str
+    algorithm: int = 1
+    first_position: int = 0
+    endless = False
     options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
     keeps_shares = True
     repeats = False
@@ -78,6 +85,7 @@ class Order(ABC):
         if not 0 <= self.random_seed < 2**32:
             raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
+        self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
         if self.weighted and not self.keeps_shares:
             raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
@@ -100,19 +108,45 @@ class Order(ABC):
         """How often each dataset is read in positions [0, until)."""
         return np.array([readings.sum() for readings in self.readings(0, until)], dtype=np.int64)
 
-    def _identity(self) -> dict[str, object]:
-        """All that the pairs depend on, `num_samples` left out: what the fingerprint is made of."""
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that the pairs are a function of, as JSON, and nothing else: equal for two orders that
+        agree wherever both are defined. The number of samples is no part of it.
+        """
         return {
-            "order": self.name,
+            "kind": self.name,
+            "algorithm": self.algorithm,
             "dataset_lengths": self.dataset_lengths.tolist(),
-            "dataset_weights": [weight.hex() for weight in self.dataset_weights.tolist()] if self.weighted else None,
+            "dataset_weights": self.dataset_weights.tolist() if self.weighted else None,
             "random_seed": self.random_seed,
         }
 
     @property
+    def recipe(self) -> dict[str, Any] | None:
+        """The arguments of `build_order` that make this order again, as JSON; None: it takes an object."""
+        return {
+            "name": self.name,
+            "dataset_weights": self._given_weights,
+            "random_seed": self.random_seed,
+            "options": self.options,
+        }
+
+    @property
     def fingerprint(self) -> str:
-        """32 hex digits, equal for two orders that agree wherever both are defined (runs of different length do)."""
-        return fingerprint_of(self._identity())
+        """32 hexadecimal digits of the identity and of the pairs at the witnesses: equal for two
+        orders that agree wherever both are defined (runs of different length do).
+        """
+        datasets, samples = self.lookup(np.array(self.witnesses, dtype=np.int64))
+        return fingerprint_of([self.identity, datasets.tolist(), samples.tolist()])
+
+    @property
+    def witnesses(self) -> list[int]:
+        """Positions that every order of the same identity can look up, whatever its number of
+        samples; an order that is not endless has none.
+        """
+        if not self.endless:
+            return []
+        return probe_positions(self.first_position, self.first_position + 2**OCTAVES)
 
     def __len__(self) -> int:
         return self.num_samples
@@ -146,6 +180,10 @@ class Order(ABC):
 
     def _end(self, until: int | None) -> int:
         return self.num_samples if until is None else max(min(operator.index(until), self.num_samples), 0)
+
+    def epoch_of(self, position: int) -> int:
+        """The epoch that a position lies in, from 0."""
+        return position // self.samples_per_epoch
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
         """For each dataset the different samples read in positions [0, until), and readings of the one read most."""
@@ -256,11 +294,6 @@ def counted_from_0(positions: Any, length: int) -> Int64Array:
     if outside.size:
         raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
     return given + length * (given < 0)
-
-
-def fingerprint_of(facts: dict[str, Any]) -> str:
-    """32 hex digits of what can be written as JSON."""
-    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:

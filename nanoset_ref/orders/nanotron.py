@@ -12,10 +12,12 @@ weights, a dataset that is read less than once per epoch always shows the same f
 dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
 """
 
+from typing import Any
+
 import numpy as np
-from numba import njit
 
 from nanoset_ref.files import physical_memory
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.random_state import shuffle
 
@@ -45,7 +47,13 @@ class NanotronOrder(NumberedOrder):
     """
 
     name = "nanotron"
+    endless = True
     repeats = True
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As `Order.identity`: no weights are the lengths as weights."""
+        return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def _build(self) -> None:
         epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8

@@ -9,7 +9,9 @@ through again, except for n below 64: a smaller square than 8 x 8 shuffles badly
 import math
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from nanoset_ref.kernels import njit
 
 ROUNDS = 6
 MIN_SIDE = 8

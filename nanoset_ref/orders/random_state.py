@@ -12,8 +12,9 @@ A permutation that is drawn first and applied afterwards would need the memory a
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nanoset_ref.kernels import njit
 
 WORDS = 624  # the state of MT19937, and how many draws one twist gives
 LONGEST = 2**32  # longer arrays need two words per draw

@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from nanoset_ref.kernels import njit
 
 
 class ShareTree(NamedTuple):

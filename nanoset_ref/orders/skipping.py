@@ -6,6 +6,7 @@ A lookup costs a binary search in the ranges.
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,14 +43,36 @@ class SkippingOrder(Order):
         self._shifts = np.append(0, np.cumsum(skipped))  # how much further a stretch lies there than here: 0 2
         super().__init__(order.dataset_lengths, None, int(kept.sum()), order.random_seed)
         self.name, self.dataset_weights, self.weighted = order.name, order.dataset_weights, order.weighted
+        self.keeps_shares, self.endless = order.keeps_shares, order.endless
 
     def original(self, positions: Int64Array) -> Int64Array:
         """Positions in the order that ranges were taken from."""
         begins = self._kept[:, 0] - self._shifts
         return positions + self._shifts[np.searchsorted(begins, positions, side="right") - 1]
 
-    def _identity(self) -> dict[str, object]:
-        return {"order": self.order.fingerprint, "skipped": self.ranges}
+    @property
+    def first_position(self) -> int:  # type: ignore[override]
+        first = self.order.first_position
+        return first - sum(min(stop, first) - min(begin, first) for begin, stop in self.ranges)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The order's, and the ranges, of which neighbours are one; without a range it is the order's."""
+        skipped: list[list[int]] = []
+        for first, stop in self.ranges:
+            if skipped and skipped[-1][1] == first:
+                skipped[-1][1] = stop
+            else:
+                skipped.append([first, stop])
+        inner = self.order.identity
+        return inner | {"skipped": [*inner.get("skipped", []), skipped]} if skipped else inner
+
+    @property
+    def recipe(self) -> None:
+        """None: the ranges are no option of `build_order`."""
+
+    def epoch_of(self, position: int) -> int:
+        return self.order.epoch_of(int(self.original(np.array(position))))
 
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.order.lookup(self.original(positions))
@@ -60,5 +83,9 @@ class SkippingOrder(Order):
         return (found - self._shifts[stretch])[found < self._kept[stretch, 1]]
 
     def _counts(self, until: int) -> Int64Array:
-        end, counts = int(self.original(np.array(until))), self.order.counts
-        return counts(end) - sum(counts(stop) - counts(first) for first, stop in self.ranges if first < end)
+        end, begin = int(self.original(np.array(until))), self.order.first_position
+        counts = self.order.counts(end)
+        for first, stop in self.ranges:
+            if begin < stop and first < end:
+                counts -= self.order.counts(stop) - self.order.counts(max(first, begin))
+        return counts

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, sides, unpermute
 from nanoset_ref.orders.shares import build_tree, share_of
@@ -59,6 +59,7 @@ class StatelessOrder(Order):
     """
 
     name = "stateless"
+    endless = True
 
     def __init__(
         self,
@@ -95,8 +96,9 @@ class StatelessOrder(Order):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
         self.first_position = start.position
         self._key = np.uint64(derive(self.random_seed, 0))
+        if start.position or any(start.reads):
+            self.options = {"start": {"position": int(start.position), "reads": [int(read) for read in start.reads]}}
         if start.position:
-            self.options = {"start": {"position": start.position, "reads": [*start.reads]}}
             self._key = np.uint64(derive(self._key, start.position))
         family = np.uint64(derive(self.random_seed, 1))
         self._keys = np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64)
@@ -113,8 +115,24 @@ class StatelessOrder(Order):
         """How far the run has read before position k."""
         return Ledger(k, tuple(self.counts(k).tolist()))
 
-    def _identity(self) -> dict[str, object]:
-        return super()._identity() | self.options
+    @property
+    def first_position(self) -> int:  # type: ignore[override]
+        return self.start.position
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As `Order.identity`: of the weights, the parts of the whole that they are rounded to, and
+        the items after which windows begin anew, which mean nothing where only one source is read.
+        """
+        parts = self._tree.parts[: self._tree.sources]
+        alone = np.count_nonzero(parts) == 1
+        shares = {
+            "parts": (parts // np.gcd.reduce(parts)).tolist(),
+            "windows_begin_anew_after": None if alone else self._epoch,
+        }
+        given = super().identity | shares | self.options
+        del given["dataset_weights"]
+        return given
 
     def lookup(self, positions: Int64Array) -> Pairs:
         self._check_start(positions.min(initial=self.num_samples))

@@ -16,8 +16,9 @@ to 1.6 %; neighbours are of one source less often than by chance, by 1 in 64, as
 """
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from nanoset_ref.kernels import njit
 from nanoset_ref.orders.permutation import derive
 from nanoset_ref.orders.shares import to_left
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
+from nanoset_ref.plans import VERSION, describe_differences
 
 MAX_EPOCHS = 1 << 16  # a damaged count would be followed for days
 Key = tuple[str, int]
@@ -67,18 +68,20 @@ class FileDifference:
 @dataclasses.dataclass(frozen=True)
 class Continuation:
     """The comparison, file by file. `exact`: every token would be read as often as by the saved plan, though perhaps
-    elsewhere in the order.
+    elsewhere in the order. `differences`: a line for each part in which the plans differ, as `PlanMismatch` has them.
     """
 
     consumed_train_samples: int
     until: int
     exact: bool
     files: Sequence[FileDifference]
+    differences: Sequence[str] = ()
 
     def __str__(self) -> str:
         at = f"{self.consumed_train_samples:,}"
+        parts = "".join(f"the plans differ in {line}\n" for line in self.differences)
         if self.exact:
-            return f"continuing at {at} reads the same tokens as the saved plan would, each as often"
+            return f"{parts}continuing at {at} reads the same tokens as the saved plan would, each as often"
         names = ("read before", "as saved", "new plan", "more", "of it again", "lost")
         lines = [
             f"from position {at} to {self.until:,}, in tokens, against going on as saved:",
@@ -87,7 +90,7 @@ class Continuation:
         for it in self.files:
             file, status, *figures = dataclasses.astuple(it)
             lines.append(f"  {file[-32:]:<32} {status:<8}" + "".join(f" {figure:>13,}" for figure in figures))
-        return "\n".join(lines)
+        return parts + "\n".join(lines)
 
 
 def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
@@ -101,9 +104,12 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         ValueError: the state holds no plan, or one whose order cannot be built again (an order object was given to the
             Nanoset).
     """
-    saved, new, consumed = _Plan(state.get("plan")), _Plan(dataset.plan), state["consumed_train_samples"]
-    sizes = dict(new.names.keys())
-    for content, tokens in saved.names:
+    consumed = state["consumed_train_samples"]
+    saved, new = _Plan(state.get("plan")), _Plan(dataset.plan)
+    apart = describe_differences(saved.plan, new.plan)
+    _match_files(saved, new, agree=not apart)
+    sizes = dict(new.keys)
+    for content, tokens in saved.keys:
         if content.startswith("xxh3_128:") and sizes.get(content, tokens) != tokens:
             raise ValueError(f"the saved plan counts {tokens} tokens in a file that holds {sizes[content]}: damaged")
     epoch = sum(saved.lengths)
@@ -125,7 +131,7 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         stretches = [known, expected, found, more, more[known > 0], np.maximum(expected - found, 0)]
         files.append(FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches]))
     exact = all(it.repeated == it.lost == 0 for it in files)
-    return Continuation(consumed, until, exact, files)
+    return Continuation(consumed, until, exact, files, apart)
 
 
 def ledger_of(state: Mapping[str, Any]) -> Ledger:
@@ -144,36 +150,69 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
 
 
 class _Plan:
-    """The files and samples of a plan. A file is known by its content, or else its name, and by its size."""
+    """The files and samples of a plan.
+
+    Attributes:
+        keys: of each file, what it is known by: its checksum, or else its name, and its size. names: by these.
+        strides: of each file, tokens from one sample to the next. lengths: samples in it.
+    """
 
     def __init__(self, plan: Mapping[str, Any] | None) -> None:
         if plan is None:
             raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
-        self._plan, length, files = plan, plan["sequence_length"], plan["files"]
+        if plan.get("version") != VERSION:
+            raise ValueError(f"the state holds a plan of version {plan.get('version')}, this package reads {VERSION}")
+        self.plan, length, files = dict(plan), plan["rows"]["sequence_length"], plan["files"]
         if packed := [file["name"] for file in files if file["windows"] == "best-fit"]:
             what = "plans are compared where samples follow each other in a file"
             raise ValueError(f"{what}; {packed[0]} is packed by best fit: go on with the saved plan")
-        self._keys = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
-        self.names = {key: file["name"] for key, file in zip(self._keys, files, strict=True)}
+        self.keys: list[Key] = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
         self.strides = [length + (file["windows"] == "disjoint") for file in files]
         self.lengths = [
-            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self._keys, self.strides, strict=True)
+            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self.keys, self.strides, strict=True)
         ]
+
+    @property
+    def names(self) -> dict[Key, str]:
+        return {key: file["name"] for key, file in zip(self.keys, self.plan["files"], strict=True)}
 
     def order(self, num_samples: int) -> tuple[Order, int]:
         """The order, built again, and the position at which it begins."""
-        plan = self._plan
-        arguments = plan["dataset_weights"], num_samples, plan["random_seed"]
-        order = build_order(plan["order"], self.lengths, *arguments, **plan["order_options"])
-        if order.fingerprint != plan["order_fingerprint"]:
+        recipe = self.plan["recipe"]
+        if recipe is None:
             raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
-        return order, order.start.position if isinstance(order, StatelessOrder) else 0
+        arguments = recipe["dataset_weights"], num_samples, recipe["random_seed"]
+        order = build_order(recipe["name"], self.lengths, *arguments, **recipe["options"])
+        probed = [(int(position), probe[:2]) for position, probe in self.plan["probes"].items()]
+        same = all(order[position] == tuple(pair) for position, pair in probed if position < num_samples)
+        if order.identity != self.plan["order"] or not same:
+            raise ValueError(
+                "the order cannot be built again from its plan: its algorithm or its file is another by now"
+            )
+        return order, order.first_position
 
     def spread(self, readings: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
         """How often each stretch of `unit` tokens of a file is read, if its samples are that often."""
         stretches = np.zeros(-(-key[1] // unit), dtype=np.int64)
-        for other, counts, stride in zip(self._keys, readings, self.strides, strict=True):
+        for other, counts, stride in zip(self.keys, readings, self.strides, strict=True):
             if other == key:
                 spread = np.repeat(counts, stride // unit)
                 stretches[: len(spread)] += spread
         return stretches
+
+
+def _match_files(saved: _Plan, new: _Plan, *, agree: bool) -> None:
+    """Give one key to what is one file in both plans: if these agree, files of one number, whatever their names; else
+    also files of one name and size where only one plan holds the checksum.
+    """
+    if agree:
+        saved.keys = new.keys
+        return
+    known = {
+        (file["name"], file["num_tokens"]): file["checksum"]
+        for plan in (saved, new)
+        for file in plan.plan["files"]
+        if file["checksum"]
+    }
+    for plan in (saved, new):
+        plan.keys = [(known.get(key, key[0]), key[1]) for key in plan.keys]

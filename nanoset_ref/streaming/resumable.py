@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 from torch.utils.data import get_worker_info
 
-from nanoset_ref.dataloader import check_plan
+from nanoset_ref.plans import VERSION, check_plan
 from nanoset_ref.schedule import Schedule
 
 MAX_WORKERS = 1024
@@ -39,7 +39,6 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     Attributes:
         schedule: how ranks share elements.
-        plan: what a state must agree with.
     """
 
     def __init__(
@@ -52,10 +51,14 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.micro_batch_size = micro_batch_size
         self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
         self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
-        self.plan: State = {}
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
         self._place: State = {}  # where the present `for` stands
         self._loaded: State = {}  # where the next `for` continues
+
+    @property
+    def plan(self) -> State:
+        """What a state must agree with, beside the layout; of elements that anything may make, nothing is known."""
+        return {"version": VERSION}
 
     def restart(self, epoch: int) -> None:
         """Let every worker begin `epoch` next."""
@@ -77,9 +80,16 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self._epochs[worker] = self._place["epoch"] + 1
         return self.read(self._place)
 
-    def state_dict(self) -> State:
-        """Where this process stands (with workers: this worker); JSON-serialisable, and the same on every rank."""
+    @property
+    def place(self) -> State:
+        """Where this process stands (with workers: this worker)."""
         return dict(self._loaded or self._place or self._next_place())
+
+    def state_dict(self) -> State:
+        """The place and the plan; JSON-serialisable, and the same on every rank."""
+        _, workers = worker_and_workers()
+        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
+        return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
         """Let the next `for` continue at a `state_dict`, with as many ranks and workers and the same micro-batch size.
@@ -90,13 +100,13 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
             PlanMismatch: the state belongs to another plan or layout.
             ValueError: not a state of such a dataset.
         """
-        self._loaded = check_state(state, self._next_place())
+        self._loaded = check_state(state, {**self._next_place(), "plan": self.state_dict()["plan"]})
+        del self._loaded["plan"]
 
     def _next_place(self) -> State:
         worker, workers = worker_and_workers()
         epoch = int(self._epochs[worker])
-        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
-        return {"epoch": epoch, **self.first_place(epoch, worker, workers), "plan": self.plan | layout}
+        return {"epoch": epoch, **self.first_place(epoch, worker, workers)}
 
 
 def check_state(state: Any, expected: State) -> State:

@@ -22,11 +22,12 @@ keeps a state per worker instead and needs as many ranks and workers as before.
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
+from functools import cached_property, partial
 from itertools import count
 from typing import Any
 
@@ -35,16 +36,18 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.files import PathLike, checksum
+from nanoset_ref.plans import VERSION
 from nanoset_ref.schedule import worker_item
-from nanoset_ref.streaming.packed import Cursor, StreamOptions, shuffled_rows
+from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
-from nanoset_ref.text import TextSource, open_text
-from nanoset_ref.tokenise.encode import Encoder, load_tokenizer
+from nanoset_ref.text import TextPart, TextSource, open_text
+from nanoset_ref.tokenise.encode import Backend, Encoder, load_tokenizer
 
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
-NOT_IN_PLAN = ("micro_batch_size", "backend")  # they change neither the ids nor their order
+# neither ids nor their order depend on the first two; the last two are seen in what the encoder says about itself
+NOT_IN_PLAN = ("micro_batch_size", "backend", "append_eod", "add_special_tokens")
 
 
 class TokenStream(Resumable):
@@ -81,14 +84,27 @@ class TokenStream(Resumable):
         super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
         self.source = text if isinstance(text, TextSource) else open_text(text)
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
-        vocabulary = sorted(self.tokenizer.get_vocab().items())
-        self.plan = {
-            "text": [[os.path.basename(part.path), part.num_bytes] for part in self.source.parts],
-            "column": self.source.column,
-            "tokenizer": xxhash.xxh3_64_hexdigest(repr(vocabulary).encode()),
-            **{name: value for name, value in dataclasses.asdict(self.options).items() if name not in NOT_IN_PLAN},
-        }
         self.seek()
+
+    @property
+    def plan(self) -> State:
+        """What decides the tokens at every position: the content of the text, the tokenizer as it encodes (see
+        `Encoder.identity`), and the options. The first access reads the whole text.
+        """
+        plan: State = json.loads(self._plan)
+        return plan
+
+    @cached_property
+    def _plan(self) -> str:
+        options = {name: value for name, value in asdict(self.options).items() if name not in NOT_IN_PLAN}
+        if self.options.shuffle_buffer < 2:
+            options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
+        if self.options.special_tokens == "refuse":
+            options |= {"special_tokens": "keep"}  # what is read at all is the same
+        files = [{"name": os.path.basename(part.path), "checksum": _content(part)} for part in self.source.parts]
+        encodes = self._encoder("hf").identity
+        plan = {"version": VERSION, "algorithm": ALGORITHM, "files": files, "column": self.source.column}
+        return json.dumps(plan | encodes | options)
 
     def seek(
         self,
@@ -120,8 +136,12 @@ class TokenStream(Resumable):
 
     def read(self, place: State) -> Iterator[Row]:
         begin = place["consumed_train_samples"] - place["epoch_began_at"]
-        encoder = self._encoder()
+        encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_workers()
+        if self.dp_rank == worker == 0:
+            encoder.warn_without_separator()
+        elif self.options.shards == 1:
+            encoder.found.quiet = True  # the first worker of rank 0 reads the same documents
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
@@ -144,23 +164,18 @@ class TokenStream(Resumable):
             place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
             yield {"input_ids": ids}
 
-    def _encoder(self) -> Encoder:
+    def _encoder(self, backend: Backend) -> Encoder:
         """An encoder of this process: a parent's threads do not survive a fork. A worker's has none."""
         if get_worker_info() is not None:
             os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
-        encoder = Encoder(
+        return Encoder(
             self.tokenizer,
-            backend=self.options.backend,
+            backend=backend,
             append_eod=self.options.append_eod,
             add_special_tokens=self.options.add_special_tokens,
             probe=self.source.beginning(),
             special_tokens=self.options.special_tokens,
         )
-        if self.dp_rank == worker_and_workers()[0] == 0:
-            encoder.warn_without_separator()
-        elif self.options.shards == 1:
-            encoder.found.quiet = True  # the first worker of rank 0 reads the same documents
-        return encoder
 
 
 class TokenStreamDataLoader(DataLoader[Any]):
@@ -191,13 +206,28 @@ class TokenStreamDataLoader(DataLoader[Any]):
             yield batch
         self._start = next_epoch(start)
 
+    @property
+    def plan(self) -> State:
+        """That of the stream."""
+        return self.stream.plan
+
+    @property
+    def cursors(self) -> State:
+        """Where each shard stands in the text: what `TokenStream.seek` takes."""
+        return dict(self._start["cursors"])
+
+    def seek(self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]) -> None:
+        """Let the next `for` begin at a count of the first epoch, as `TokenStream.seek`."""
+        self.stream.seek(consumed_train_samples=consumed_train_samples, cursors=cursors)
+        self._start = dict(self.stream.start)
+
     def state_dict(self) -> State:
         """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: good on every rank, JSON.
 
         consumed_train_samples counts the rows that all ranks together have had delivered, over all epochs, as a
         NanosetDataLoader's does.
         """
-        return {**self._start, "plan": self.stream.plan}
+        return {**self._start, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
         """Continue after what `state` counts, with any number of ranks and workers.
@@ -226,4 +256,16 @@ def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[
 
     A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
-    return collate_fn(rows), stream.state_dict()["cursors"]
+    return collate_fn(rows), stream.place["cursors"]
+
+
+def _content(part: TextPart) -> str:
+    """The checksum of a file of text, or of the texts of a dataset, each with its length."""
+    if os.path.isfile(part.path):
+        return checksum(part.path)
+    digest = xxhash.xxh3_128()
+    for block in part.kind(part):
+        for document in block.documents():
+            text = document.text.encode()
+            digest.update(len(text).to_bytes(8, "little") + text)
+    return f"xxh3_128:{digest.hexdigest()}"

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import orjson
+import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.text import Document, hub_problem
@@ -178,6 +180,18 @@ class Encoder:
             "appended_eod": self.suffix[-1:] == [self.eos_token_id],
             "added_special_tokens": self._adds_special_tokens,
         }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the ids of a text, as JSON: a hash of the whole definition of the tokenizer as far as it encodes
+        (model, normalizer, pre-tokenizer, added tokens), and the ids set before and after each document.
+        """
+        backend = self.tokenizer.backend_tokenizer
+        definition = orjson.loads(backend.to_str())
+        used = {name: definition.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        used["encode_special_tokens"] = getattr(backend, "encode_special_tokens", False)
+        digest = xxhash.xxh3_128_hexdigest(orjson.dumps(used, option=orjson.OPT_SORT_KEYS))
+        return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
 
     def warn_without_separator(self) -> None:
         """Log a warning if the documents will lie back to back with nothing between them."""

@@ -50,6 +50,7 @@ class Manifest:
         windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this module).
         row_length: for the last two, the tokens per row (sequence_length + 1) the file was cut to; else None.
         format_version: 1.
+        sources: checksum of the file of labels (`<stem>.sources.npz`), None without one.
         seal: checksum of the other fields and of the file of document boundaries, None in manifests of older files.
     """
 
@@ -65,6 +66,7 @@ class Manifest:
     windows: Windows = "overlapping"
     row_length: int | None = None
     format_version: int = FORMAT_VERSION
+    sources: str | None = None
     seal: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class Manifest:
     def sealed(self, documents: PathLike) -> bytes:
         """The manifest as JSON, sealed together with the file of document boundaries."""
         fields = dataclasses.asdict(self) | {"seal": None}
+        if self.sources is None:
+            del fields["sources"]
         fields["seal"] = seal(json.dumps(fields), documents)
         return json.dumps(fields, indent=1).encode() + b"\n"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, require_regular
+from nanoset_ref.files import PathLike, checksum, require_regular
 from nanoset_ref.storage import BucketPath, copied, located
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, TOKEN_DTYPES, Manifest, TokenFileError
 from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
@@ -46,8 +46,11 @@ class TokenFile(Tokens):
         beside = path.with_suffix(MANIFEST)
         super().__init__(path, beside, path.with_suffix(DOCUMENTS))
         if not self.path.is_file():
+            if self.path.exists():
+                require_regular(self.path)
             raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
         self.eos_token_id = eos_token_id
+        self._ascending = False
         self.manifest = Manifest.read(beside) if self.opened[beside] else None
         given = None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         if self.manifest is None:
@@ -90,6 +93,10 @@ class TokenFile(Tokens):
             raise TokenFileError(f"{path} is missing or holds no document boundaries ({error})") from error
         if offsets.dtype != np.int64 or offsets.shape != shape or (offsets[0], offsets[-1]) != (0, self.num_tokens):
             raise TokenFileError(f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}: of another file?")
+        if not self._ascending:  # known in a worker process, which was given this file unchanged
+            self._ascending = _ascend(offsets)
+        if not self._ascending:
+            raise TokenFileError(f"{path}: the document boundaries must not decrease; write the file again")
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
@@ -119,8 +126,14 @@ class TokenFile(Tokens):
         return np.unique(np.concatenate([[0], *ends, [self.num_tokens]]))
 
     def check_content(self) -> bool:
-        """As `Tokens.check_content`; the manifest's seal speaks for the document boundaries and for itself."""
+        """As `Tokens.check_content`; the manifest's seal speaks for the document boundaries and for itself, and its
+        `sources` for the labels.
+        """
         recorded = super().check_content()
+        if self.manifest is not None and self.manifest.sources is not None:
+            kept = self.path.with_suffix(SOURCES)
+            if not kept.is_file() or checksum(kept) != self.manifest.sources:
+                raise TokenFileError(f"{kept} is missing or has changed since it was written; copy it again")
         if self.manifest is not None and self.manifest.seal is not None:
             self.known_documents()
             beside, documents = map(self.path.with_suffix, (MANIFEST, DOCUMENTS))
@@ -131,6 +144,12 @@ class TokenFile(Tokens):
     def __repr__(self) -> str:
         documents = "" if self.manifest is None else f", {self.manifest.num_documents:,} documents"
         return f"TokenFile({str(self.path)!r}, {self.dtype.name}, {self.num_tokens:,} tokens{documents})"
+
+
+def _ascend(offsets: NDArray[np.int64]) -> bool:
+    """Whether no offset [n] is below the one before it; a block at a time, as they are mapped."""
+    blocks = (offsets[first : first + BLOCK_IDS + 1] for first in range(0, len(offsets), BLOCK_IDS))
+    return all(bool(np.all(block[1:] >= block[:-1])) for block in blocks)
 
 
 def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> Tokens:
@@ -164,8 +183,9 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """The paths without those that a glob also names: the boundaries of token files, the .idx and .seal of a .bin."""
+    """The paths without those that a glob also names: the boundaries of token files, the .idx of a .bin, and seals."""
     companions = {path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")}
     pairs = [path.removesuffix(".bin") for path in paths if path.endswith(".bin")]
     companions |= {prefix + end for prefix in pairs for end in (".idx", ".seal")}
+    companions |= {f"{path}.seal" for path in paths}
     return [path for path in paths if path not in companions]

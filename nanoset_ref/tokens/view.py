@@ -6,15 +6,17 @@ changed since, whoever maps it or receives the object in another process gets an
 """
 
 import functools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, checksum
+from nanoset_ref.files import PathLike, atomic_write, checksum, read_json
 from nanoset_ref.storage import BucketIds, BucketPath, identity, located
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
@@ -54,6 +56,35 @@ class Tokens(ABC):
     @property
     def facts(self) -> dict[str, Any]:
         return {}
+
+    @property
+    def seal_path(self) -> Path:
+        """Where `keep_seal` keeps the checksum of a file that another tool wrote."""
+        return located(f"{self.path}.seal")
+
+    @property
+    def checksum(self) -> str | None:
+        """The checksum of the content that lies beside the file, in its set or as a seal; None: none does."""
+        recorded: str | None = self.facts.get("checksum")
+        if recorded is None and self.seal_path.is_file():
+            recorded = str(read_json(self.seal_path))
+        return recorded
+
+    def content_checksum(self) -> str:
+        """What `checksum` must be: of the whole content, as it is now."""
+        return checksum(self.path)
+
+    def keep_seal(self) -> None:
+        """Write the checksum of the content beside the file, unless one lies there."""
+        if self.checksum is None:
+            with atomic_write(self.seal_path, "w") as file:
+                json.dump(self.content_checksum(), file)
+
+    @functools.cached_property
+    def documents_checksum(self) -> str | None:
+        """Of `document_offsets`, whatever the format of the file; None where boundaries are not known."""
+        offsets = self.document_offsets
+        return None if offsets is None else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(offsets, dtype="<i8").data)
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
@@ -125,8 +156,6 @@ class Tokens(ABC):
         """
         offsets = self.known_documents()
         lengths = np.diff(offsets)
-        if np.any(lengths < 0):
-            raise TokenFileError(f"{self.path}: the document boundaries must not decrease; write the file again")
         documents = np.arange(len(lengths)) if chosen is None else chosen
         blocks = np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS  # lengths 2 1 3 1, 3 at once: 0 0 1 2
         for part in np.split(documents, np.flatnonzero(np.diff(blocks)) + 1) if len(documents) else ():
@@ -142,8 +171,8 @@ class Tokens(ABC):
         Raises:
             TokenFileError: they differ.
         """
-        recorded = self.facts.get("checksum")
-        if recorded not in (None, checksum(self.path)):
+        recorded = self.checksum
+        if recorded is not None and recorded != self.content_checksum():
             raise TokenFileError(f"{self.path}: the content has changed since its manifest was written; copy it again")
         return recorded is not None
 

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.files import PathLike, atomic_write, atomic_write_set
+from nanoset_ref.files import PathLike, atomic_write, atomic_write_set, checksum
 from nanoset_ref.storage import located
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
 
@@ -127,3 +127,5 @@ class TokenFileWriter:
         """
         with atomic_write(self.path.with_suffix(SOURCES)) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers, checksum=np.array(self._manifest().checksum))
+            file.flush()
+            self._description["sources"] = checksum(file.name)

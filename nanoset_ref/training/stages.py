@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from nanoset_ref.collator import Batch, DataCollatorForCLM
-from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader, check_plan
+from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder
+from nanoset_ref.plans import PlanMismatch, check_plan
 from nanoset_ref.rows import Rows
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
@@ -270,12 +271,13 @@ class StagedLoader:
         positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
-        record.cursors = self._loader.state_dict().get("cursors", {})
+        record.cursors = getattr(self._loader, "cursors", {})
         self.step = number
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
         """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON-serialisable, good on all ranks."""
+        self._write_plan()
         stages = [record.model_dump() for record in self.records]
         return {"step": self.step, "consumed_train_samples": self.consumed_train_samples, "stages": stages}
 
@@ -309,6 +311,7 @@ class StagedLoader:
 
     def _begin(self, stage: Stage) -> None:
         """A stage begins at 0, or after the stage it continues, whose files and weights must be as they were."""
+        self._write_plan()
         continued = None
         if stage.before:
             record = self.records[stage.before.number]
@@ -316,6 +319,11 @@ class StagedLoader:
             self._agree(record, continued.plan)
         self.records.append(stage.begin(continued))
         self._batches = self._open()
+
+    def _write_plan(self) -> None:
+        """Let the record of the stage under way hold its plan: the first state asks for it, or else the next stage."""
+        if self._loader is not None and self.records[-1].plan is None:
+            self.records[-1].plan = self._loader.plan
 
     def _agree(self, record: StageRecord, plan: dict[str, Any]) -> None:
         """PlanMismatch if a stage began with another plan."""
@@ -331,6 +339,7 @@ class StagedLoader:
         schedule = self.config.schedule(record.position, self.step + 1)
         if isinstance(stage.data.dataset, TextSection):
             loader: Any = stream_loader(self.config, stage.data, layout)
+            loader.seek(record.position, record.cursors)
         else:
             loader = build_nanoset_dataloader(
                 stage.open(schedule.positions(stage.steps[-1]).stop, record),
@@ -339,15 +348,14 @@ class StagedLoader:
                 dp_size=layout.dp_size,
                 output_pp_rank=layout.output_pp_rank,
                 current_pp_rank=layout.pp_rank,
+                consumed_train_samples=record.position,
                 num_loading_workers=stage.data.num_loading_workers,
                 read_ahead=stage.data.read_ahead,
                 seed=self.config.general.seed,
                 pin_memory=torch.cuda.is_available(),
             )
-        state = loader.state_dict()
-        self._agree(record, state["plan"])
-        saved = {"consumed_train_samples": record.position, "cursors": record.cursors}
-        loader.load_state_dict(state | {name: saved[name] for name in saved.keys() & state})
+        if record.plan is not None:
+            self._agree(record, loader.plan)
         self._loader = loader
         return iter(loader)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
 from nanoset_ref.chunks.chunk_rows import format_row, read_row
+from nanoset_ref.formats import verify
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import where
@@ -120,6 +121,13 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
     assert {it.sample: it.labels for it in origins} == {0: ("web",), 1: ("books",), 2: ("web",), 3: ()}
     sources = tmp_path / "x_input_ids.sources.npz"
     content = sources.read_bytes()
+    assert verify(path).endswith("checksum as in the manifest")
+    for damage in (content[:-9], bytes([content[0] ^ 1]) + content[1:], None):
+        sources.unlink(missing_ok=True)
+        if damage is not None:
+            sources.write_bytes(damage)
+        with pytest.raises(TokenFileError, match="sources.npz is missing or has changed"):
+            verify(path)
     sources.write_bytes(content[:-9])
     with pytest.raises(TokenFileError, match="sources.npz is damaged"):
         TokenFile(path).source_of(0)

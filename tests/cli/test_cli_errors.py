@@ -40,7 +40,7 @@ from nanoset_ref.schedule import Schedule
             "audit --data raw.npy --sequence-length 4 --state list.json",
             "cannot be compared with this run (AttributeError",
         ),
-        ("audit --data raw.npy --sequence-length 4 --state half.json", "KeyError: 'sequence_length'"),
+        ("audit --data raw.npy --sequence-length 4 --state half.json", "a plan of version None, this package"),
         ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("verify m.bin --png", "unrecognized arguments: --png; see nanoset-ref verify --help"),

@@ -42,6 +42,21 @@ def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
     assert TokenFile(tmp_path / "c.npy").manifest == original.manifest
 
 
+def test_verify_seals_what_holds_no_checksum_if_asked(run, ask, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "a.bin")
+    (tmp_path / "a.seal").unlink()
+    (tmp_path / "raw.npy").write_bytes(ids_of(corpus).read_bytes())
+    names = [tmp_path / "a.bin", tmp_path / "raw.npy"]
+    said = ("--eos-token-id", TokenFile(ids_of(corpus)).manifest.eos_token_id)
+    for options, sealed in (((), []), (("--seal",), ["a.seal", "raw.npy.seal"])):
+        assert run("verify", *names, *said, *options)[0] == 0
+        assert sorted(path.name for path in tmp_path.glob("*.seal")) == sealed
+    assert len(ask("verify", *sorted(tmp_path.iterdir()), *said)) == 2
+    (tmp_path / "raw.npy").write_bytes(ids_of(corpus).read_bytes()[::-1])
+    code, text, _ = run("verify", *names, *said)
+    assert code == 1 and [line.split()[0] for line in text.splitlines()] == ["ok", "BROKEN"]
+
+
 def test_merge_and_split(ask, corpus, tmp_path):
     ask("merge", ids_of(corpus), ids_of(corpus, "programs"), tmp_path / "both.npy")
     both = TokenFile(tmp_path / "both.npy").manifest.num_documents

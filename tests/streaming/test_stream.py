@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+from copy import deepcopy
 
 import datasets
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from stream_parts import TOKENIZER, TokenStream, ids, number_tokenizer, read_resumed, write_text
+from tokenizers import decoders, normalizers, pre_tokenizers
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
@@ -324,6 +326,49 @@ def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(go
     assert "special token" not in caplog.text
     with pytest.raises(InputError, match=f"{path}:2: the document holds the special token '</s>'"):
         ids(stream("refuse"))
+
+
+def changed(tokenizer, **parts):
+    """A copy whose backend has other parts."""
+    copy = deepcopy(tokenizer)
+    for name, part in parts.items():
+        setattr(copy.backend_tokenizer, name, part)
+    return copy
+
+
+def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(tmp_path):
+    """Neither a vocabulary nor a size tells them apart; a name, and what no id depends on, does not matter."""
+    [path] = write_text(tmp_path, [5, 6, 7])
+    moved, other = tmp_path / "moved.jsonl", tmp_path / "other" / path.name
+    moved.write_bytes(path.read_bytes())
+    other.parent.mkdir()
+    other.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    state = TokenStreamDataLoader(TokenStream(path, TOKENIZER, 4)).state_dict()
+    same = [
+        TokenStream(moved, changed(TOKENIZER, decoder=decoders.ByteLevel()), 4, seed=99),
+        TokenStream(path, TOKENIZER, 4, micro_batch_size=3, shuffle_buffer=1),
+    ]
+    for stream in same:
+        TokenStreamDataLoader(stream).load_state_dict(state)
+    others = [
+        (r"files\[0\] .*checksum", TokenStream(other, TOKENIZER, 4)),
+        ("tokenizer", TokenStream(path, changed(TOKENIZER, normalizer=normalizers.Lowercase()), 4)),
+        ("tokenizer", TokenStream(path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4)),
+        ("suffix", TokenStream(path, TOKENIZER, 4, append_eod=False)),
+        ("shuffle_buffer", TokenStream(path, TOKENIZER, 4, shuffle_buffer=2)),
+    ]
+    for part, stream in others:
+        with pytest.raises(PlanMismatch, match=f"  {part}: saved"):
+            TokenStreamDataLoader(stream).load_state_dict(state)
+
+
+def test_a_text_is_read_for_its_checksum_when_a_state_is_asked_for(paths, monkeypatch):
+    calls = []
+    monkeypatch.setattr("nanoset_ref.streaming.stream.checksum", lambda path: calls.append(path) or "a checksum")
+    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4))
+    assert len(list(itertools.islice(loader, 3))) == 3 and calls == []
+    assert loader.state_dict() == loader.state_dict()
+    assert calls == [str(path) for path in paths]
 
 
 def test_foreign_and_damaged_states_are_refused(paths):
