@@ -75,7 +75,7 @@ class Collator(ABC):
         """
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if not isinstance(examples, SampleBlock):
+        if not (isinstance(examples, SampleBlock) and examples.intact):
             if len(examples) == 0:
                 raise ValueError("a batch holds at least one sample, got none")
             for keys in map(list, examples):

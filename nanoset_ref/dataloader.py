@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.ahead import ahead
 from nanoset_ref.blocks import BlockRoad
-from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM, DataCollatorWithLabels
+from nanoset_ref.collator import Collator, DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.rows import Rows, plan_identity
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed

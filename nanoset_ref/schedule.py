@@ -139,7 +139,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool):
+    if number is None or isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r:.200}")
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
