@@ -1,26 +1,31 @@
 """The fast road: blocks of many batches, instead of single ones, travel from those who read to the training loop.
 
 Reading a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing
-out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
+out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 8 MiB, see
 `batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered. The
 first blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
 
-    1. `BlockSampler` (main process) takes the positions of the next batches together, with the number of a free slot
-    2. `BlockReader` (worker or main process) fills that slot and answers with its number
-    3. `BlockRoad` (main process) shows the slot as a tensor, without a copy, and the collator cuts it
+    1. `BlockSampler` (main process) takes the positions of the next batches together, and the next slot for them
+    2. `BlockReader` (worker or main process) reads their rows into that slot
+    3. `BlockRoad` (main process) copies what a worker has put into shared memory, and the collator cuts the rows
 
-A slot is free when nothing refers to it any more: neither the loader, nor a batch, nor whatever was made from a batch
-without copying. Reference counts tell us, so users need no rule, and a batch never changes under its owner. Who keeps
-every batch gets fresh memory for each block.
+Slots are used in turn. What is handed out are copies, of which each field has its own: a batch belongs to its receiver.
+Copies of the whole block for each field would cost more than the reading, so they are lazy (`lazy_copy`): torch copies
+when somebody writes first, the receiver into a field or the loader into the slot. Training on a device only reads, and
+a slot that nobody has copies of is filled again where it lies.
 
-It costs the slots: one block for every read under way, and three that are being delivered. Blocks out of a bucket, or
-past the page cache, are up to four times as large, since each of them waits for the slowest of its answers.
+Two threads must not be the first to write into one lazy copy at the same moment. So the copies of a block are real ones
+if the process has a thread beside the loader's own when the block is delivered.
+
+Blocks out of a bucket, or past the page cache, are up to twice as large, since each of them waits for the slowest
+of its answers.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
-import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -30,66 +35,36 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nanoset_ref.ahead import ahead
-from nanoset_ref.collator import Batch, Collator
+from nanoset_ref.collator import Batch, Collator, Copy, outside_inference_mode
 from nanoset_ref.documents import Starts
 from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 8 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all slots of usual size together: in containers shared memory often ends at 64 MiB
 
 
 class Request(NamedTuple):
-    """What the sampler asks a reader for: the rows at `positions`, in `slot`, or in fresh memory if it is None."""
+    """What the sampler asks a reader for: the rows at `positions`, in `slot`."""
 
     positions: NDArray[np.int64]
-    slot: int | None
+    slot: int
 
 
 class FilledSlot(NamedTuple):
-    """What a reader answers: how many rows it put into `slot`, or else the `rows`; `starts` if they are needed."""
+    """What a reader answers: how many rows it put into `slot`; `starts` if they are needed."""
 
     num_rows: int
-    slot: int | None
-    rows: torch.Tensor | None = None
+    slot: int
     starts: torch.Tensor | None = None
 
 
-class Slots:
-    """Memory for `count` blocks, each of `shape` and `dtype`, used again and again.
-
-    Args:
-        shared: whether other processes fill it.
-
-    Attributes:
-        tensors: the slots, for those who fill them; a process that they are sent to gets the same memory.
-        requested: slots that somebody fills.
-    """
-
-    def __init__(self, count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool) -> None:
-        kind = torch.from_numpy(np.empty(0, dtype)).dtype
+def slots(count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False) -> list[torch.Tensor]:
+    """Memory for `count` blocks, each of `shape` and `dtype`; `shared`: with worker processes that it is sent to."""
+    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    with outside_inference_mode():
         tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]
-        self.tensors = [tensor.share_memory_() if shared else tensor for tensor in tensors]
-        self._arrays = [tensor.numpy() for tensor in tensors]
-        self._unused = [sys.getrefcount(self._arrays[slot]) for slot in range(count)]
-        self.requested: set[int] = set()
-
-    def request(self) -> int | None:
-        """A slot that nobody uses, requested from now on; None if there is none."""
-        for slot, unused in enumerate(self._unused):
-            if slot not in self.requested and sys.getrefcount(self._arrays[slot]) == unused:
-                self.requested.add(slot)
-                return slot
-        return None
-
-    def rows(self, block: FilledSlot) -> torch.Tensor:
-        """[num_rows, row_length]: a view of the block's slot, which is free again when all that was made from it is
-        gone.
-        """
-        if block.slot is None:
-            return block.rows  # type: ignore[return-value]
-        self.requested.discard(block.slot)
-        return torch.from_numpy(self._arrays[block.slot][: block.num_rows])
+    return [tensor.share_memory_() for tensor in tensors] if shared else tensors
 
 
 class BlockSampler(Sampler[Request]):
@@ -98,38 +73,40 @@ class BlockSampler(Sampler[Request]):
     Args:
         batch_sampler: says which positions those are; its count goes on as if its batches were taken one by one.
         batches_per_block: batches in every block but the first and the last ones of an epoch.
-        slots: where the blocks go.
+        num_slots: slots that the blocks go to in turn.
     """
 
-    def __init__(self, batch_sampler: ResumableBatchSampler, batches_per_block: int, slots: Slots) -> None:
-        self.batch_sampler, self.batches_per_block, self.slots = batch_sampler, batches_per_block, slots
+    def __init__(self, batch_sampler: ResumableBatchSampler, batches_per_block: int, num_slots: int = 1) -> None:
+        self.batch_sampler = batch_sampler
+        self.batches_per_block = batches_per_block
+        self._slots = itertools.cycle(range(num_slots))
 
     def __iter__(self) -> Iterator[Request]:
-        self.slots.requested.clear()  # this runs with the first request, when torch has stopped an earlier iteration
         sampler, batches = self.batch_sampler, 1
         end = sampler.rest_of_epoch(sampler.consumed_train_samples).end
         while len(positions := sampler.take(min(batches, self.batches_per_block))):
             batches *= 2
-            yield Request(positions.ravel(), self.slots.request())
+            yield Request(positions.ravel(), next(self._slots))
             if sampler.consumed_train_samples == end:
                 return
         for batch in sampler:  # what the end of the epoch leaves, as `tail` has it: one batch or none
-            yield Request(np.array(batch), self.slots.request())
+            yield Request(np.array(batch), next(self._slots))
 
 
 class BlockReader(Dataset[FilledSlot]):
     """The dataset as torch's DataLoader sees it: a `Request` for index, a `FilledSlot` for item."""
 
     def __init__(self, dataset: Rows, slots: Sequence[torch.Tensor], *, needs_starts: bool = False) -> None:
-        self.dataset, self.slots, self.needs_starts = dataset, slots, needs_starts
+        self.dataset = dataset
+        self.slots = slots
+        self.needs_starts = needs_starts
 
     def __getitem__(self, request: Request) -> FilledSlot:
         positions, slot = request
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
-        if slot is None:
-            return FilledSlot(len(positions), None, torch.from_numpy(self.dataset.read(positions)), starts)
+        # .numpy() moves the slot to other memory if somebody has a lazy copy of it
         self.dataset.read(positions, out=self.slots[slot][: len(positions)].numpy())
-        return FilledSlot(len(positions), slot, None, starts)
+        return FilledSlot(len(positions), slot, starts)
 
 
 class BlockRoad:
@@ -157,13 +134,21 @@ class BlockRoad:
         collator.check(dataset.row_length)
         self.collator, self.read_ahead, self.pin_memory = collator, read_ahead, pin_memory
         self.micro_batch_size = batch_sampler.micro_batch_size
-        under_way = num_workers * (options.get("prefetch_factor") or 2) + read_ahead
+        under_way = num_workers * (options.get("prefetch_factor") or 2)
+        in_this_process = read_ahead + 3  # one is being filled, one is cut, and its last batch may still be held
+        num_slots = under_way + in_this_process
         batch_bytes = self.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(batch_bytes, under_way + 3, dataset.block_factor, shared=num_workers > 0)
+        batches = batches_per_block(batch_bytes, num_slots, dataset.block_factor, shared=num_workers > 0)
         shape = batches * self.micro_batch_size, dataset.row_length
-        self._slots = Slots(under_way + 3, shape, dataset.row_dtype, shared=num_workers > 0)
-        self._requests = BlockSampler(batch_sampler, batches, self._slots)
-        self._reader = BlockReader(dataset, self._slots.tensors, needs_starts=collator.needs_starts)
+        self._slots = slots(in_this_process, shape, dataset.row_dtype)
+        self._copies: Iterator[torch.Tensor] | None = None
+        if num_workers > 0:
+            self._copies = itertools.cycle(self._slots)
+            # torch asks for another block before it delivers one
+            self._slots = slots(under_way + 1, shape, dataset.row_dtype, shared=True)
+        self._own_threads = 1 + num_workers + bool(read_ahead)  # torch feeds each worker by a thread
+        self._requests = BlockSampler(batch_sampler, batches, len(self._slots))
+        self._reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
         self._workers: Iterable[FilledSlot] | None = None
         if num_workers > 0:
             workers: dict[str, Any] = {"sampler": self._requests, "num_workers": num_workers, **options}
@@ -176,14 +161,29 @@ class BlockRoad:
         if self.read_ahead:
             blocks = ahead(blocks, self.read_ahead)
         for rows, starts in blocks:
-            yield from self.collator.split(rows, self.micro_batch_size, starts)
+            yield from self.collator.split(rows, self.micro_batch_size, starts, self._copy())
 
     def _arrived(self, block: FilledSlot) -> tuple[torch.Tensor, Starts | None]:
-        """With `pin_memory` one copy of the whole block, into torch's cache of pinned memory."""
-        rows = self._slots.rows(block)
-        if self.pin_memory and torch.accelerator.is_available():
-            rows = rows.pin_memory()
+        """The rows of a block, which are handed out as copies only, and where documents begin in them."""
+        rows = self._slots[block.slot][: block.num_rows]
+        if self._copies is not None:
+            rows = next(self._copies)[: block.num_rows].copy_(rows)
         return rows, None if block.starts is None else block.starts.numpy()
+
+    def _copy(self) -> Copy:
+        """How the fields of a block get memory of their own; with `pin_memory`, in torch's cache of pinned memory."""
+        if self.pin_memory and torch.accelerator.is_available():
+            return torch.Tensor.pin_memory
+        alone = threading.active_count() <= self._own_threads
+        return lazy_copy if alone else torch.clone
+
+
+def lazy_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that takes up memory as soon as it or the original is written to; a real one where torch has no such."""
+    try:
+        return tensor._lazy_clone()  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):
+        return tensor.clone()
 
 
 def batches_per_block(batch_bytes: int, num_slots: int = 1, block_factor: int = 1, *, shared: bool = False) -> int:

@@ -1,8 +1,9 @@
 """From rows to what one pipeline rank needs of a batch.
 
-A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Both are views of one
-buffer: rows that arrive as a `SampleBlock` are not copied, many batches that arrive as one block are cut by `split`,
-and `to_device` moves the buffer below both views once.
+A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Each of them is a view
+of its own copy of the rows, and each mask has its own memory: a batch belongs to its receiver, who may write into any
+field without changing another field or another batch. Many batches that arrive as one block are copied together and cut
+by `split`.
 
 `Collator` is the engine: it takes samples or blocks, checks them, and cuts them. A subclass is a dialect, which names
 the fields of a batch: `DataCollatorForCLM` here (Nanotron's), `MegatronCollator` in `nanoset_ref.megatron`.
@@ -10,9 +11,12 @@ the fields of a batch: `DataCollatorForCLM` here (Nanotron's), `MegatronCollator
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,7 @@ class TensorPointer:
 
 
 Batch = dict[str, Any]
+Copy = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Collator(ABC):
@@ -53,14 +58,24 @@ class Collator(ABC):
     needs_starts = False
 
     @abstractmethod
-    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
-        """Cut a block of rows, integers [n, row_length], into batches of `batch_size`, the last one maybe shorter.
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
+        """Cut a block of rows into batches of `batch_size`, the last one maybe shorter.
 
-        `starts`, bool [n, row_length], says where documents begin, for a dialect that `needs_starts`.
+        Args:
+            rows: integers [n, row_length]. They are read, and are not handed out.
+            batch_size: rows per batch.
+            starts: bool [n, row_length], where documents begin, for a dialect that `needs_starts`.
+            copy: makes what is handed out: a tensor of equal values that may be written to.
         """
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if not isinstance(examples, SampleBlock):
+        if not (isinstance(examples, SampleBlock) and examples.intact):
             if len(examples) == 0:
                 raise ValueError("a batch holds at least one sample, got none")
             for keys in map(list, examples):
@@ -99,8 +114,7 @@ class DataCollatorForCLM(Collator):
         label_mask  bool [B, S]     on the output rank, all True unless documents.eod_mask_loss
 
     with position_ids on the input rank, attention_mask, cu_seqlens and max_seqlen on both, where `documents` asks for
-    them, and a TensorPointer to the rank that has it for everything else. input_ids and label_ids share memory; the
-    masks are one constant that batches of a shape share, so clone a mask before writing into it (see `shared`).
+    them, and a TensorPointer to the rank that has it for everything else. Every field may be written to.
 
     Raises:
         ValueError: as `Collator`; sequence_length below 1; data on a rank that takes none.
@@ -133,32 +147,48 @@ class DataCollatorForCLM(Collator):
             )
         return dict(self._pointers)
 
-    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
-        """As `Collator.split`, for ranks that take data. All batches are views of the block.
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
+        """As `Collator.split`, for ranks that take data.
 
         A pad of -1, which Megatron's rows may end in, is no id that a model could look up: it becomes 0.
         """
         if starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        feeds, judges = self.current_pp_rank == self.input_pp_rank, self.current_pp_rank == self.output_pp_rank
-        # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
-        inputs, labels = rows[:, :-1].unsafe_split(batch_size), rows[:, 1:].unsafe_split(batch_size)
-        mask = None
-        for k, (input_ids, label_ids) in enumerate(zip(inputs, labels, strict=True)):
-            batch = dict(self._pointers)
-            if mask is None or mask._version > 0 or k == len(inputs) - 1:
-                mask = shared(input_ids.shape, torch.bool, rows.device)
-            if feeds:
-                batch["input_ids"] = input_ids
-                batch["input_mask"] = mask
-            if judges:
-                batch["label_ids"] = label_ids
-                batch["label_mask"] = mask
+        ids = rows.numpy()  # before `copy`: a view of rows that have lazy copies would be a real copy
+        with outside_inference_mode():
+            columns = self._columns(rows, batch_size, copy)
+        for number, (input_ids, input_mask, label_ids, label_mask) in enumerate(zip(*columns)):  # noqa: B905
+            batch: Batch = {
+                "input_ids": input_ids,
+                "input_mask": input_mask,
+                "label_ids": label_ids,
+                "label_mask": label_mask,
+            }
             if self.documents is not None:
-                mine = slice(k * batch_size, k * batch_size + len(input_ids))
-                fields = self.documents.fields(rows[mine].numpy(), None if starts is None else starts[mine])
-                batch.update(self._on_this_rank(fields))
+                mine = slice(number * batch_size, (number + 1) * batch_size)
+                fields = self.documents.fields(ids[mine], None if starts is None else starts[mine])
+                batch = self._pointers | batch | self._on_this_rank(fields)
             yield batch
+
+    def _columns(self, rows: torch.Tensor, batch_size: int, copy: Copy) -> list[Iterable[Any]]:
+        """input_ids, input_mask, label_ids and label_mask, each of all batches; pointers without end if not here."""
+        mask = all_true(len(rows), self.sequence_length)
+        columns: list[Iterable[Any]] = []
+        sides = (self.input_pp_rank, slice(None, -1)), (self.output_pp_rank, slice(1, None))
+        for pp_rank, tokens in sides:
+            if pp_rank == self.current_pp_rank:
+                # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
+                columns.append(copy(rows)[:, tokens].unsafe_split(batch_size))
+                columns.append(copy(mask).unsafe_split(batch_size))
+            else:
+                columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
+        return columns
 
     def _on_this_rank(self, fields: dict[str, Any]) -> Batch:
         """Fields about documents as tensors: position_ids for who has inputs, label_mask for who has labels."""
@@ -173,16 +203,25 @@ class DataCollatorWithLabels(Collator):
     Args:
         sequence_length: S, in tokens.
 
-    Returns a dict of `input_ids` and `labels`, the same int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
+    Returns a dict of `input_ids` and `labels`, equal int64 [B, S + 1]: of S + 1 tokens, the model predicts S.
     """
 
     def __init__(self, sequence_length: int) -> None:
         self.row_length = sequence_length + 1
 
-    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
         """As `Collator.split`."""
-        for ids in rows.long().split(batch_size):
-            yield {"input_ids": ids, "labels": ids}
+        ids = rows.long()
+        inputs = copy(ids).unsafe_split(batch_size)
+        labels = copy(ids).unsafe_split(batch_size)
+        for input_ids, label_ids in zip(inputs, labels, strict=True):
+            yield {"input_ids": input_ids, "labels": label_ids}
 
 
 def as_tensors(fields: dict[str, Any]) -> Batch:
@@ -190,52 +229,42 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
     return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in fields.items()}
 
 
-_SHARED: dict[tuple[Any, ...], torch.Tensor] = {}
+@functools.lru_cache(maxsize=32)
+def all_true(rows: int, columns: int) -> torch.Tensor:
+    """bool [rows, columns], True everywhere: the original of masks. Hand out copies of it."""
+    with outside_inference_mode():
+        return torch.ones((rows, columns), dtype=torch.bool)
 
 
-def shared(shape: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
-    """The tensor `torch.ones(shape, dtype=dtype, device=device)`, one for all who only read it.
-
-    A new mask for every batch would be a third of all bytes that reading a batch writes. If somebody has written into
-    the shared one (torch counts writes), it stays with those who have it and the next caller gets a new one.
-    """
-    key = tuple(shape), dtype, torch.device(device)
-    tensor = _SHARED.get(key)
-    if tensor is None or tensor._version > 0:
-        with torch.inference_mode(False):  # a tensor born in inference mode could not be used for training later
-            tensor = _SHARED[key] = torch.ones(shape, dtype=dtype, device=device)
-    return tensor
+def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
+    """What is made in here may be written to and trained on, even if a batch is asked for in inference mode."""
+    # torch's own context takes 10 microseconds
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
 
 
 def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
-    """The batch on a device, moved as what it was read as: one block [B, S + 1].
+    """The batch on a device, with input_ids and label_ids moved as the blocks [B, S + 1] that they were read as.
 
-    1. input_ids and label_ids of a DataCollatorForCLM are views of a block; it is found below them and moved once
-    2. both are cut again there, as views
-    3. masks that are still the shared constant are not moved: the device has its own
-
-    Moving the views would cost two copies on the host first, because they are not contiguous, and then twice the
-    transfer. Anything else in the batch is moved by itself.
+    They are views of S columns, which are not contiguous: moving them as they are would cost a copy on the host first.
+    Anything else in the batch is moved by itself.
 
     Args:
         batch: of DataCollatorForCLM, with or without either side.
         device: where to.
         non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
     """
-    device = torch.device(device)
     moved: Batch = {}
-    blocks: dict[int, torch.Tensor] = {}
     for name, value in batch.items():
         if not isinstance(value, torch.Tensor):
             moved[name] = value
-        elif value is _SHARED.get((tuple(value.shape), value.dtype, value.device)) and value._version == 0:
-            moved[name] = shared(value.shape, value.dtype, device)
-        elif (block := _block_below(value, shift := int(name == "label_ids"))) is not None:
-            if block.data_ptr() not in blocks:
-                blocks[block.data_ptr()] = block.to(device, non_blocking=non_blocking)
-            moved[name] = blocks[block.data_ptr()][:, 1:] if shift else blocks[block.data_ptr()][:, :-1]
-        else:
+            continue
+        first = int(name == "label_ids")
+        block = _block_below(value, first)
+        if block is None:
             moved[name] = value.to(device, non_blocking=non_blocking)
+        else:
+            columns = slice(first, first + value.shape[1])
+            moved[name] = block.to(device, non_blocking=non_blocking)[:, columns]
     return moved
 
 

@@ -85,6 +85,10 @@ class Nanoset(Rows):
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
         self.train_split_num_samples = whole_number(train_split_num_samples, "train_split_num_samples")
+        if self.train_split_num_samples >= 2**63:
+            raise ValueError(
+                f"positions are int64: train_split_num_samples must be below 2**63, got {train_split_num_samples}"
+            )
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)

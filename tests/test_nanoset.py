@@ -228,3 +228,13 @@ def test_a_number_that_is_none_is_named(tmp_path, options, message):
     given = {"sequence_length": 4, "train_split_num_samples": 5} | options
     with pytest.raises(ValueError, match=message):
         Nanoset(write_range(tmp_path / "a.npy", 41), None, **given)
+
+
+def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path):
+    path = write_range(tmp_path / "a.npy", 100)
+    for k in (2**70, -(2**70)):
+        with pytest.raises(IndexError, match="outside a sequence of 9 samples"):
+            Nanoset(path, None, 4, 9)[k]
+    for order in ("nanotron", "stateless", "identity"):
+        with pytest.raises(ValueError, match="train_split_num_samples must be below"):
+            Nanoset(path, None, 4, 2**100, order=order)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from nanoset_ref.collator import Batch, Collator, as_tensors, shared
+from nanoset_ref.collator import Batch, Collator, Copy, as_tensors
 from nanoset_ref.documents import Starts, attention_mask
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
@@ -29,14 +29,13 @@ class MegatronCollator(Collator):
 
     Called with B samples {"input_ids": [row_length]} (or a SampleBlock); returns a dict of
 
-        tokens, labels   int64 [B, S], labels being the next tokens; both are views of one buffer
+        tokens, labels   int64 [B, S], labels being the next tokens
         loss_mask        float32 [B, S], 0 where the label is a pad or (eod_mask_loss) the token an EOD
         position_ids     int64 [B, S]
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
 
-    Where nothing is masked or reset, batches of a shape share one loss_mask, and the rows of a batch one row of
-    position_ids: clone them before writing into them.
+    Every field may be written to.
 
     Raises:
         ValueError: as `Collator`.
@@ -51,14 +50,22 @@ class MegatronCollator(Collator):
         self._positions = torch.arange(config.sequence_length)
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
-    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
-        """As `Collator.split`; documents are found by their EOD."""
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
+        """As `Collator.split`; documents are found by their EOD. Every batch is made anew, so nothing is copied."""
         config = self.config
-        for part in rows.split(batch_size):
+        ids = rows.numpy()
+        for first in range(0, len(ids), batch_size):
+            part = ids[first : first + batch_size]
             # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
             text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
             text[:, -1] = config.pad_id
-            text[:, : config.row_length] = part.numpy()
+            text[:, : config.row_length] = part
             # 2. documents, pads, and the labels that count
             fields = self._documents.fields(text) if self._documents.names else {}
             padded = text == config.pad_id
@@ -68,9 +75,12 @@ class MegatronCollator(Collator):
             if padded.any():
                 np.putmask(text, padded, 0)
             # 3. what Megatron always delivers
-            loss_mask = shared(counted.shape, torch.float32, "cpu") if counted.all() else counted.astype(np.float32)
-            batch: Batch = {"tokens": text[:, :-1], "labels": text[:, 1:], "loss_mask": loss_mask}
-            batch["position_ids"] = self._positions.expand(counted.shape)
+            batch: Batch = {
+                "tokens": text[:, :-1].copy(),
+                "labels": text[:, 1:],
+                "loss_mask": counted.astype(np.float32),
+                "position_ids": self._positions.repeat(len(part), 1),
+            }
             if config.create_attention_mask and not config.reset_attention_mask:
                 batch["attention_mask"] = attention_mask(np.zeros_like(counted))
             yield as_tensors(batch | fields)

@@ -65,7 +65,6 @@ class Order(ABC):
     options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
     keeps_shares = True
     repeats = False
-    first_position = 0
 
     def __init__(
         self,

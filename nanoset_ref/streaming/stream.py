@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
 from itertools import count
@@ -36,6 +36,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from nanoset_ref.dataloader import OneIterationLoader
 from nanoset_ref.files import PathLike, checksum
 from nanoset_ref.plans import VERSION
 from nanoset_ref.schedule import worker_item
@@ -178,7 +179,7 @@ class TokenStream(Resumable):
         )
 
 
-class TokenStreamDataLoader(DataLoader[Any]):
+class TokenStreamDataLoader(OneIterationLoader):
     """The batches of a TokenStream, whole ones only.
 
     Args:
@@ -188,6 +189,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
             they would keep their place when an epoch begins.
 
     Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
+    One at a time: a new one goes on after what has been delivered, and ends the one before.
     """
 
     def __init__(
@@ -197,10 +199,10 @@ class TokenStreamDataLoader(DataLoader[Any]):
         super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
         self.stream, self._start = stream, dict(stream.start)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def batches(self) -> Generator[Any, None, None]:
         start = self._start
         self.stream.seek(**start)
-        for batch, cursors in super().__iter__():
+        for batch, cursors in DataLoader.__iter__(self):
             start["consumed_train_samples"] += self.stream.schedule.micro_step_size
             start["cursors"] = start["cursors"] | cursors
             yield batch
@@ -230,14 +232,16 @@ class TokenStreamDataLoader(DataLoader[Any]):
         return {**self._start, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue after what `state` counts, with any number of ranks and workers.
+        """Continue after what `state` counts, with any number of ranks and workers. An iteration under way ends.
 
         Raises:
             PlanMismatch: the state of another text, tokenizer or order.
             ValueError: not a state of such a loader.
         """
-        self._start = check_state(state, self.state_dict())
-        del self._start["plan"]
+        start = check_state(state, self.state_dict())
+        del start["plan"]
+        self.end_iteration()
+        self._start = start
 
 
 def next_epoch(start: State) -> State:
