@@ -213,7 +213,7 @@ def read_json(path: PathLike) -> Any:
         FileNotFoundError: no such file.
         ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
     """
-    if require_regular(path).st_size > MAX_JSON_BYTES:
+    if require_regular(path) > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
         return json.loads(located(path).read_bytes().decode())
@@ -226,12 +226,20 @@ def listed(given: Any, *single: type) -> list[Any]:
     return [given] if isinstance(given, (str, os.PathLike, *single)) else list(given)
 
 
-def require_regular(path: PathLike) -> os.stat_result:
-    """The status of a regular file; ValueError for a pipe, whose reader would wait, or a device without an end."""
-    status = located(path).stat()
+def require_regular(path: PathLike) -> int:
+    """The bytes of a regular file or an object: the door through which whatever is read goes.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a folder, a pipe, whose reader would wait, or a device without an end.
+    """
+    place: Any = located(path)
+    if isinstance(place, BucketPath):
+        return place.version().size
+    status = place.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{path} is not a regular file; copy what it holds into one")
-    return status
+    return int(status.st_size)
 
 
 def checksum(path: PathLike) -> str:

@@ -59,7 +59,8 @@ class Tokens(ABC):
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
         if isinstance(self.path, BucketPath):
-            ids: Any = BucketIds(self.path, self.opened[self.path], self.dtype)
+            version: Any = self.opened[self.path]
+            ids: Any = BucketIds(self.path, version, self.dtype)
             return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped
