@@ -127,7 +127,7 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
             last = last.replace(waiting)
         os.replace(temporary, target)
     os.replace(last, end)
-    for folder in {target.parent for _, target in lasts}:
+    for folder in {target.parent for parts in sets for _, target in parts}:
         sync_folder(folder)
 
 
@@ -267,6 +267,33 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def physical_memory(root: PathLike = "/") -> int:
+    """Bytes of memory that this process may use: of the machine, or less where its control groups (a container, a job
+    of a batch system) are limited.
+
+    Args:
+        root: the folder in which proc and sys are found.
+    """
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in _memory_groups(Path(root, "proc/self/cgroup")):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            for folder in (group, *group.parents):
+                with contextlib.suppress(OSError, ValueError):  # "max": no limit
+                    limits.append(int(Path(root, "sys/fs/cgroup", folder, name).read_text()))
+    return min(limits)
+
+
+def _memory_groups(path: Path) -> list[Path]:
+    """The control groups that limit the memory of this process, below sys/fs/cgroup: of v2, and of v1."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:  # another system
+        return []
+    groups = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            groups.append(Path(group.strip("/")))
+        elif "memory" in controllers.split(","):
+            groups.append(Path("memory", group.strip("/")))
+    return groups
