@@ -7,11 +7,11 @@ file.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import secrets
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import xxhash
 
-from nanoset_ref.storage import BucketPath, located, pieces, written_to_bucket
+from nanoset_ref.storage import BucketPath, identity, located, pieces, written_to_bucket
 from nanoset_ref.storage import PathLike as PathLike
 
 MAX_JSON_BYTES = 1 << 26
@@ -227,19 +227,16 @@ def listed(given: Any, *single: type) -> list[Any]:
 
 
 def require_regular(path: PathLike) -> int:
-    """The bytes of a regular file or an object: the door through which whatever is read goes.
+    """The bytes of a regular file or an object: the door for all that is read.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a folder, a pipe, whose reader would wait, or a device without an end.
+        ValueError: as `storage.identity`.
     """
-    place: Any = located(path)
-    if isinstance(place, BucketPath):
-        return place.version().size
-    status = place.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is not a regular file; copy what it holds into one")
-    return int(status.st_size)
+    found = identity(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
+    return int(found[0])
 
 
 def checksum(path: PathLike) -> str:

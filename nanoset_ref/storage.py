@@ -35,6 +35,7 @@ import logging
 import os
 import random
 import re
+import stat
 import tempfile
 import threading
 import time
@@ -371,6 +372,7 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
     never a reason to use a file again in another run. Of an object it is its `Version`.
 
     Raises:
+        ValueError: a folder, a pipe, whose reader would wait, or a device without an end.
         StorageError: the server of an object tells no versions, and that was not allowed.
     """
     place: Any = located(path)
@@ -380,6 +382,8 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
         status = place.stat()
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{place} is not a regular file; copy what it holds into one")
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

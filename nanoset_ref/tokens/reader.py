@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, require_regular
-from nanoset_ref.storage import BucketPath, copied, located, readable
+from nanoset_ref.storage import BucketPath, copied, identity, located, readable
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, TOKEN_DTYPES, Manifest, TokenFileError
 from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
 
@@ -49,7 +49,6 @@ class TokenFile(Tokens):
         super().__init__(path, *companions)
         if self.opened[self.path] is None:
             raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
-        require_regular(path)
         self.eos_token_id = eos_token_id
         beside = path.with_suffix(MANIFEST)
         self.manifest = Manifest.read(beside) if self.opened.get(beside) else None
@@ -106,7 +105,7 @@ class TokenFile(Tokens):
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """What `TokenFileWriter.keep_sources` was given; None if there is nothing, or it belongs to other ids."""
         kept = self.path.with_suffix(SOURCES)
-        if not kept.is_file():
+        if identity(kept) is None:
             return None
         try:
             with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:

@@ -51,6 +51,12 @@ class Tokens(ABC):
             if identity(part) != before:
                 raise TokenFileError(f"{part} was replaced or changed after it was opened; build the dataset again")
 
+    def check_length(self) -> None:
+        """TokenFileError if the ids are fewer than when they were opened: reading beyond them ends the process."""
+        found, before = identity(self.path), self.opened[self.path]
+        if found is not None and before is not None and found[0] < before[0]:
+            raise TokenFileError(f"{self.path} was cut short after it was opened; build the dataset again")
+
     @property
     def facts(self) -> dict[str, Any]:
         return {}
