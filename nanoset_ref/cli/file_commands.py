@@ -82,17 +82,23 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
         figure.savefig(image, format="png")
 
 
-def verify_files(*files: str, vocab_size: Annotated[int, at_least(1)] | None = None, unsaid: Unsaid) -> bool:
+def verify_files(
+    *files: str, vocab_size: Annotated[int, at_least(1)] | None = None, seal: bool = False, unsaid: Unsaid
+) -> bool:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
         vocab_size: ids must be below it, where the file does not say it.
+        seal: write a checksum beside each .bin/.idx pair that has none and is found right, for later calls to compare.
     """
     results = []
     for file in without_companions(files):
         try:
-            ok, detail = True, verify(unsaid.open(file), vocab_size, unsaid.eos_token_id)
+            opened = unsaid.open(file)
+            ok, detail = True, verify(opened, vocab_size, unsaid.eos_token_id)
+            if seal and isinstance(opened, MMapIndexedDataset) and opened.make_seal():
+                detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})

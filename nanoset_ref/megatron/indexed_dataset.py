@@ -17,6 +17,9 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 """
 
 import functools
+import json
+import logging
+import multiprocessing
 import os
 import struct
 import weakref
@@ -28,13 +31,16 @@ import xxhash
 from numba import njit
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, checksum, read_json, seal
+from nanoset_ref.files import PathLike, atomic_write_set, checksum, read_json, seal
+from nanoset_ref.launcher import is_main_rank
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
 DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()]  # of codes 1, 2, ...
 PIECE = 1 << 16  # ids
+_said: list[Path] = []  # the pair that was named as one without a seal
+logger = logging.getLogger(__name__)
 
 
 def require(holds: Any, message: str) -> None:
@@ -77,6 +83,8 @@ class MMapIndexedDataset(Tokens):
             raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
         super().__init__(self.path, self.idx_path)
         self._read_index()
+        if not seal_path(self.path).exists():
+            _say_unsealed(self.path)
         if not mmap:
             self._descriptor = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
@@ -147,6 +155,16 @@ class MMapIndexedDataset(Tokens):
         require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
         return True
 
+    def make_seal(self) -> bool:
+        """Keep a checksum of the pair as it is now, if it has none; whether one was made."""
+        sealed = seal_path(self.path)
+        if sealed.exists():
+            return False
+        content = json.dumps(seal(checksum(self.path), self.idx_path))
+        with atomic_write_set([sealed], mode="w") as (file,):
+            file.write(content)
+        return True
+
     def __len__(self) -> int:
         return len(self.sequence_lengths)
 
@@ -185,6 +203,17 @@ class MMapIndexedDataset(Tokens):
         """A worker process opens the files again, but need not read them for the fingerprint."""
         known = {"fingerprint": self.fingerprint, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
+
+
+def _say_unsealed(path: Path) -> None:
+    """Say of the first pair that it has no seal: once in a run, not in its workers and not by each of its ranks."""
+    if not _said and is_main_rank() and multiprocessing.parent_process() is None:
+        _said.append(path)
+        logger.warning(
+            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since they "
+            "were written; nanoset-ref verify --seal keeps a checksum of them as they are",
+            path,
+        )
 
 
 @njit(cache=True, nogil=True)
