@@ -18,11 +18,12 @@ The public names stand in `__init__.pyi` and are imported when they are asked fo
 loads torch.
 """
 
+import re
 import sys
 
 if sys.argv and (
     sys.argv[0].rpartition("/")[2] == "nanoset-ref"
-    or (sys.argv[0] == "-m" and "-m nanoset_ref" in " ".join(sys.orig_argv))  # Python still looks for the module
+    or (sys.argv[0] == "-m" and re.search(r" -m ?nanoset_ref(\.| |$)", " ".join(sys.orig_argv)))  # being looked for
 ):
     # a command of this package, no trainer that imports it, starts and imports for seconds
     from nanoset_ref.launcher import begin_command

@@ -215,6 +215,8 @@ class PackedNanoset(Nanoset):
                 tokens = np.frombuffer(b"".join(parts), file.dtype)
                 ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
                 pieces[:, 1:3] -= (pieces[:, 2] - ends)[:, None]  # of what was fetched, not of the file
+            else:
+                file.check_length()
             copy_pieces(tokens, pieces, out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:

@@ -16,11 +16,13 @@ prototype of this gave 97,000, as every row wakes a thread; io_uring would do as
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import platform
 import sys
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,16 +30,19 @@ from numba import types
 from numpy.typing import NDArray
 
 from nanoset_ref.files import physical_memory
-from nanoset_ref.gather import open_files, widen
+from nanoset_ref.gather import cut_short, open_files, widen
 from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with two workers 128 read less, as their memory leaves the processor's cache
 ROOM, HUGE_PAGE = 8 << 20, 1 << 21  # bytes for them (long rows are fewer), and bytes
 BLOCK = 1 << 12  # bytes: places and sizes of direct reads are multiples of it
-SYSTEM_CALLS = {"x86_64": (206, 209, 208), "aarch64": (0, 2, 4)}  # io_setup, io_submit, io_getevents
+KEPT = 4  # queues that a process keeps: threads that read side by side make more, and give them back
+# io_setup, io_submit, io_getevents, io_destroy
+SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 
 _idle: list[tuple[int, NDArray[np.uint8]]] = []  # queues of this process, with the memory that they read into
+_gatherers: weakref.WeakSet[DirectGatherer] = weakref.WeakSet()  # when the last is gone, so are the queues
 os.register_at_fork(after_in_child=_idle.clear)  # a queue belongs to one process
 
 
@@ -58,8 +63,10 @@ class DirectGatherer:
         # some file systems open such files, and then do not read them
         os.preadv(int(self._descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        self._calls = SYSTEM_CALLS[platform.machine()]
-        _idle.append(self._queue())
+        with _queue():  # an error now, not in the midst of a run
+            pass
+        _gatherers.add(self)
+        weakref.finalize(self, _destroy_unused)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectGatherer, (self._files,)
@@ -70,24 +77,49 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        context, memory = _idle.pop() if _idle else self._queue()
         begins, sizes = starts * self._itemsizes[datasets], out.shape[1] * self._itemsizes[datasets]
         # the most a row touches; whole pages, so that a fork while the disk writes into them does no harm
         step = -(-(int(sizes.max(initial=1)) + BLOCK) // mmap.PAGESIZE) * mmap.PAGESIZE
-        if len(memory) < step:
-            memory = _huge_pages(step)
-        places = memory[: min(DEPTH, len(memory) // step) * step].reshape(-1, step)
-        failed = _gather(self._calls, context, places, self._descriptors[datasets], begins, sizes, out)
-        _idle.append((context, memory))
+        with _queue(step) as (context, memory):
+            places = memory[: min(DEPTH, len(memory) // step) * step].reshape(-1, step)
+            calls = SYSTEM_CALLS[platform.machine()]
+            failed = _gather(calls, context, places, self._descriptors[datasets], begins, sizes, out)
         if failed >= 0:
-            place = f"{self._files[datasets[failed]].path}, tokens from {starts[failed]:,} on"
-            raise OSError(f"{place}: the file was cut short after it was opened, or the disk fails")
+            raise cut_short(self._files[datasets[failed]], int(starts[failed]))
 
-    def _queue(self) -> tuple[int, NDArray[np.uint8]]:
-        context = np.zeros(1, dtype=np.int64)
-        if _set_up(self._calls[0], context) < 0:
-            raise OSError("the system has no more queues for asynchronous reads: raise fs.aio-max-nr (sysctl)")
-        return int(context[0]), _huge_pages(ROOM)
+
+@contextlib.contextmanager
+def _queue(least: int = 0) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """A queue of this process, and at least so many bytes that it reads into; it goes back to the others."""
+    context, memory = _idle.pop() if _idle else (_set_up(), _huge_pages(ROOM))
+    if len(memory) < least:
+        memory = _huge_pages(least)
+    yield context, memory
+    _idle.append((context, memory))
+    while len(_idle) > KEPT:
+        _destroy(_idle.pop()[0])
+
+
+def _set_up() -> int:
+    """A new queue."""
+    context = ctypes.c_ulong(0)
+    if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(context)) < 0:
+        raise OSError("the system has no more queues for asynchronous reads: raise fs.aio-max-nr (sysctl)")
+    return context.value
+
+
+def _destroy(context: int) -> None:
+    _system_call(3, ctypes.c_ulong(context))
+
+
+def _destroy_unused() -> None:
+    """Give the queues back to the system, if nobody reads directly any more."""
+    while _idle and not list(_gatherers):  # a list has only those that live; a length has the dying one as well
+        _destroy(_idle.pop()[0])
+
+
+def _system_call(which: int, *arguments: Any) -> int:
+    return int(ctypes.CDLL(None).syscall(ctypes.c_long(SYSTEM_CALLS[platform.machine()][which]), *arguments))
 
 
 def _huge_pages(size: int) -> NDArray[np.uint8]:
@@ -122,11 +154,6 @@ def direct_gatherer(files: Sequence[Tokens]) -> DirectGatherer | None:
 
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
-
-
-@njit(cache=True)
-def _set_up(call, context):
-    return _syscall(call, DEPTH, np.int64(context.ctypes.data), 0, 0, 0)
 
 
 @njit(cache=True, nogil=True)

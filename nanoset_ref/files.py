@@ -17,7 +17,6 @@ import os
 import reprlib
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -26,7 +25,7 @@ from typing import IO, Any, TypeVar
 
 import xxhash
 
-from nanoset_ref.storage import BucketPath, located, pieces, written_to_bucket
+from nanoset_ref.storage import BucketPath, identity, located, pieces, written_to_bucket
 from nanoset_ref.storage import PathLike as PathLike
 
 MAX_JSON_BYTES = 1 << 26
@@ -134,7 +133,7 @@ def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
             last = last.replace(waiting)
         os.replace(temporary, target)
     os.replace(last, end)
-    for folder in {target.parent for _, target in lasts}:
+    for folder in {target.parent for parts in sets for _, target in parts}:
         sync_folder(folder)
 
 
@@ -235,7 +234,7 @@ def read_json(path: PathLike) -> Any:
         FileNotFoundError: no such file.
         ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
     """
-    if require_regular(path).st_size > MAX_JSON_BYTES:
+    if require_regular(path) > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
         return json.loads(located(path).read_bytes().decode())
@@ -248,12 +247,17 @@ def listed(given: Any, *single: type) -> list[Any]:
     return [given] if isinstance(given, (str, os.PathLike, *single)) else list(given)
 
 
-def require_regular(path: PathLike) -> os.stat_result:
-    """The status of a regular file; ValueError for a pipe, whose reader would wait, or a device without an end."""
-    status = located(path).stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is not a regular file; copy what it holds into one")
-    return status
+def require_regular(path: PathLike) -> int:
+    """The bytes of a regular file or an object: the door for all that is read.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: as `storage.identity`.
+    """
+    found = identity(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
+    return int(found[0])
 
 
 def checksum(path: PathLike) -> str:
@@ -281,9 +285,36 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def physical_memory(root: PathLike = "/") -> int:
+    """Bytes of memory that this process may use: of the machine, or less where its control groups (a container, a job
+    of a batch system) are limited.
+
+    Args:
+        root: the folder in which proc and sys are found.
+    """
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in _memory_groups(Path(root, "proc/self/cgroup")):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            for folder in (group, *group.parents):
+                with contextlib.suppress(OSError, ValueError):  # "max": no limit
+                    limits.append(int(Path(root, "sys/fs/cgroup", folder, name).read_text()))
+    return min(limits)
+
+
+def _memory_groups(path: Path) -> list[Path]:
+    """The control groups that limit the memory of this process, below sys/fs/cgroup: of v2, and of v1."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:  # another system
+        return []
+    groups = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            groups.append(Path(group.strip("/")))
+        elif "memory" in controllers.split(","):
+            groups.append(Path("memory", group.strip("/")))
+    return groups
 
 
 # ---- options: classes of them, and what is wrong with those that were given

@@ -21,7 +21,10 @@ Only one of the two ways was slower in both directions: the mapping alone takes 
 pread alone five times as long where nothing is. NumPy slices cost a microsecond each, and mapping a file anew for every
 sample, as Nanotron does, is 85-90% of its time.
 
-Files are immutable while they are open: truncating one under a mapping ends the process with SIGBUS.
+Files are immutable while they are open. One that was cut short all the same is an error: in each call, the length of
+every file that it touches is asked for before the first row is read. What remains is a file that is cut short in the
+microseconds between that and the copying, and the array `TokenFile.tokens`, which is mapped as a whole: to read beyond
+the end of a mapped file ends the process with SIGBUS.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows that are told apart: 64 GiB
 WINDOW = 1 << 16  # bytes that a page fault maps
+LAST = np.iinfo(np.int64).max
 AHEAD = 64  # rows that a disk is asked for side by side
 THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
@@ -87,10 +91,15 @@ class Gatherer:
     def __call__(self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
         """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
 
-        The caller answers for the bounds: they follow from the file's number of samples and are not checked again here.
+        The caller answers for the bounds within the file as it was opened: they follow from its number of samples.
+
+        Raises:
+            OSError: a row lies behind the end that a file has now.
         """
         files = self._descriptors, self._addresses, self._itemsizes, self._first_windows, self._visited
-        _gather(files, datasets, starts, AHEAD if self._waited else 0, out)
+        failed = _gather(files, datasets, starts, AHEAD if self._waited else 0, out)
+        if failed >= 0:
+            raise cut_short(self._files[datasets[failed]], int(starts[failed]))
         blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
         self._waited, self._blocks_read = blocks_read != self._blocks_read, blocks_read
 
@@ -119,6 +128,13 @@ class BucketGatherer:
                 out[chosen] = [ids[start : start + out.shape[1]] for start in starts[chosen]]
         for (ids, _, _), row, data in zip(extents, rows, fetch(extents), strict=True):
             out[row] = np.frombuffer(data, ids.dtype)
+
+
+def cut_short(file: Tokens, start: int) -> OSError:
+    """The error for a row that begins at token `start` and cannot be read."""
+    return OSError(
+        f"{file.path}, tokens from {start:,} on: the file was cut short after it was opened, or the disk fails"
+    )
 
 
 def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[int]:
@@ -183,14 +199,24 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 _pread = types.ExternalFunction("pread", types.intp(types.intc, types.voidptr, types.uintp, types.int64))
 
+_lseek = types.ExternalFunction("lseek", types.int64(types.intc, types.int64, types.intc))
+
 _madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uintp, types.intc))
 
 
 @njit(cache=True, nogil=True)
 def _gather(files, datasets, starts, early, out):
+    """Fill `out` [rows, length] from tokens starts[row] on of files[datasets[row]]; returns -1, or the first row that
+    lies behind the end of its file, where it stops.
+
+    Args:
+        files: per file its descriptor, the address of its mapping, bytes of an id and its first window; and `visited`.
+        early: rows that the kernel is told of in advance; 0: none.
+    """
     descriptors, addresses, itemsizes, first_windows, visited = files
     rows, length = out.shape
     scratch = np.empty(length, dtype=np.uint16)
+    ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes of the files as they are now, of those in use
     _announce(addresses, itemsizes, datasets[:early], starts[:early], length)
     for row in range(rows):
         if early:
@@ -202,8 +228,14 @@ def _gather(files, datasets, starts, early, out):
                 _prefetch(address + np.uint64(64 * line))
         dataset = datasets[row]
         begin, size = starts[row] * itemsizes[dataset], length * itemsizes[dataset]
+        if ends[dataset] < 0:
+            end = _lseek(descriptors[dataset], 0, os.SEEK_END)
+            ends[dataset] = end if end >= 0 else LAST  # where nothing is known, the mapping is trusted
+        if begin + size > ends[dataset]:
+            return row
         window = (first_windows[dataset] + begin // WINDOW) % len(visited)
-        new, visited[window] = visited[window] == 0, 1
+        new = visited[window] == 0
+        visited[window] = 1
         if itemsizes[dataset] == 2:
             if new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
                 widen(scratch, out[row])
@@ -211,6 +243,7 @@ def _gather(files, datasets, starts, early, out):
                 widen(carray(_pointer(addresses[dataset] + np.uint64(begin)), length, np.uint16), out[row])
         elif not new or _pread(descriptors[dataset], out[row].ctypes, size, begin) != size:
             widen(carray(_pointer(addresses[dataset] + np.uint64(begin)), length, np.int32), out[row])
+    return -1
 
 
 @njit(cache=True, nogil=True)

@@ -16,6 +16,8 @@ keys on the path, so that it reuses the indexes of a corpus that was replaced, o
 
 import contextlib
 import json
+import os
+import stat
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,13 +55,19 @@ def cached(
         OSError: there is no such entry yet, and the folder cannot be written.
 
     Warns:
-        IndexCacheWarning: an entry was damaged and is built again.
+        IndexCacheWarning: an entry was damaged and is built again; or what lies in its place is no file, stays there,
+            and the arrays are built in memory.
     """
     if folder is None:
         return build()
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
     entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
     paths = [entry.with_suffix(f".{name}.npy") for name in names]
+    foreign = [path for path in (*paths, entry) if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)]
+    if foreign:
+        left = f"{foreign[0]} is no file of an index: it is left unchanged, and the index is built in memory"
+        warnings.warn(left, IndexCacheWarning, stacklevel=2)
+        return build()
 
     def load() -> Arrays | None:
         """Map the entry; None if there is none, or, with a warning, if it is damaged."""
@@ -78,7 +86,10 @@ def cached(
     with contextlib.ExitStack() as stack:
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            turn = stack.enter_context(open(entry.with_name("index.lock"), "ab"))
+            turn_file = entry.with_name("index.lock")
+            if turn_file.exists() and not turn_file.is_file():
+                raise FileExistsError(f"{turn_file} is no regular file")
+            turn = stack.enter_context(open(turn_file, "ab"))
         except OSError as error:
             raise OSError(f"cannot write the index cache {folder}: name another folder, or none ({error})") from error
         lock(turn, wait=True)

@@ -154,6 +154,8 @@ def _files(name: str) -> list[str] | None:
         if any((path / saved).is_file() for saved in SAVED):
             return None
         files = list(map(str, text_files(path)))
+    elif path.exists():
+        raise InputError(f"{name} is neither a regular file nor a folder; copy what it holds into a file")
     elif glob.has_magic(name):
         files = sorted(file for file in glob.glob(name, recursive=True) if os.path.isfile(file))
     elif name.endswith(SUFFIXES) or name.startswith((".", "/", "~")) or name.count("/") > 1:

@@ -27,6 +27,11 @@ class BucketServer(threading.Thread):
         log: "METHOD path" of every request, and bytes sent in `sent`.
         most: requests that waited for their answers at once.
         denied: "METHOD path" of what answers 403.
+        conditional: whether conditions (If-Match, If-Unmodified-Since) are looked at.
+        told: which of "ETag" and "Last-Modified" an answer has.
+        answered: the ETag of the answers to GET, if it is not that of the object.
+        signed: "METHOD path?query" of what alone is answered, if there is any.
+        conditions: of each GET, what If-Match or If-Unmodified-Since says, or None.
     """
 
     def __init__(self, latency=0.0):
@@ -34,7 +39,15 @@ class BucketServer(threading.Thread):
         self.objects, self.parts, self.faults, self.log = {}, {}, [], []
         self.latency, self.sent, self.denied, self.ready = latency, 0, set(), threading.Event()
         self.waiting = self.most = 0
+        self.reset()
         self.loop = asyncio.new_event_loop()
+
+    def reset(self):
+        """Without faults."""
+        self.faults.clear()
+        self.denied.clear()
+        self.latency, self.conditional, self.told, self.answered = 0.0, True, {"ETag", "Last-Modified"}, None
+        self.signed, self.conditions = set(), []
 
     def run(self):
         server = self.loop.run_until_complete(self.loop.create_server(lambda: Connection(self), "127.0.0.1", 0))
@@ -64,10 +77,19 @@ class BucketServer(threading.Thread):
         fault = self.faults.pop(0) if self.faults and method == "GET" else None
         if isinstance(fault, int):
             return (fault, "", b"<Error><Code>SlowDown</Code></Error>"), None
+        if self.signed and f"{method} {target}" not in self.signed:
+            return (403, "", b""), fault
         if path not in self.objects:
             return (404, "", b"<Error><Code>NoSuchKey</Code></Error>"), fault
         content, etag = self.objects[path]
-        known = f"ETag: {etag}\r\nLast-Modified: {DATE}\r\n"
+        if method == "GET":
+            etag = self.answered or etag
+            self.conditions.append(headers.get("if-match") or headers.get("if-unmodified-since"))
+        wanted, since = headers.get("if-match", etag), headers.get("if-unmodified-since", DATE)
+        if self.conditional and (wanted != etag or since != DATE):
+            return (412, "", b""), fault
+        known = {"ETag": etag, "Last-Modified": DATE}
+        known = "".join(f"{name}: {value}\r\n" for name, value in known.items() if name in self.told)
         if "range" not in headers or fault == "whole":
             return (200, known, content), fault
         first, last = headers["range"].removeprefix("bytes=").split("-")

@@ -1,6 +1,7 @@
 """Best-fit packing: the rows of plain.py, every token once, masks that know padding, resume as everywhere."""
 
 import itertools
+import os
 import pickle
 
 import numpy as np
@@ -264,3 +265,14 @@ def test_it_says_what_it_is_and_an_audit_holds(paths):
     assert repr(rows).startswith("PackedNanoset(2 files: a.npy, b.npy; sequence_length=7, 40 samples, ")
     report = audit([Stretch(name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20)])
     assert report.ok, str(report)
+
+
+def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        for length in [3000] * 20:
+            writer.write_document(np.arange(length))
+    rows = PackedNanoset([tmp_path / "a.npy"], None, 3000, 20, pad_id=PAD)
+    rows.read(np.arange(1))
+    os.truncate(tmp_path / "a.npy", 4096)
+    with pytest.raises(ValueError, match=r"a.npy was cut short after it was opened"):
+        rows.read(np.arange(20))

@@ -1,8 +1,11 @@
 """Rows read past the page cache: those of slices, in any process, and clear errors."""
 
+import gc
+import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,7 +114,36 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(f
 
 def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     gather = DirectGatherer(files)
-    direct._idle.clear()
-    monkeypatch.setattr(direct, "_set_up", lambda *_: -1)
+    monkeypatch.setattr(direct, "_idle", [])
+    monkeypatch.setattr(direct, "_system_call", lambda *_: -1)
     with pytest.raises(OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"):
         reads_the_first(gather, files, np.zeros(1, np.int64), 4)
+
+
+def queues():
+    """Those that the system has for this process: each is in its memory."""
+    return Path("/proc/self/maps").read_text().count("[aio]")
+
+
+def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(files):
+    gc.collect()
+    before, alive = queues(), []
+    for _ in range(60):
+        alive.append(DirectGatherer(files))
+        assert reads_the_first(alive[-1], files, np.arange(9), 10)
+        assert queues() <= before + 1
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive))
+    assert before < queues() <= before + direct.KEPT
+    alive.clear()
+    gc.collect()
+    assert queues() == 0
+
+
+def test_a_process_that_is_forked_leaves_the_queues_of_its_parent_alone(files):
+    gather = DirectGatherer(files)
+    assert reads_the_first(gather, files, np.arange(9), 10)
+    child = multiprocessing.get_context("fork").Process(target=reads_the_first, args=(gather, files, np.arange(9), 10))
+    child.start()
+    child.join()
+    assert child.exitcode == 0 and reads_the_first(gather, files, np.arange(9), 10)

@@ -2,15 +2,28 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 
 import pytest
 
+from nanoset_ref import files
 from nanoset_ref.chunks import TokenizeConfig
 from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.files import atomic_write, atomic_write_set, checksum, remove_leftovers, written_together
+from nanoset_ref.files import (
+    atomic_write,
+    atomic_write_set,
+    checksum,
+    physical_memory,
+    remove_leftovers,
+    require_regular,
+    written_together,
+)
+from nanoset_ref.formats import convert
 from nanoset_ref.megatron import NanosetConfig
 from nanoset_ref.schedule import Schedule
 from nanoset_ref.streaming.packed import StreamOptions
+from nanoset_ref.tokens import TokenFile, TokenFileWriter, open_tokens
 from nanoset_ref.training.parallel import ParallelLayout
 
 
@@ -119,3 +132,75 @@ def test_what_pydantic_finds_in_options_is_said_in_words_of_the_package():
     with pytest.raises(ValueError, match="^concat_tokens: should be a valid integer, .*got 'x'$") as caught:
         TokenizeConfig(tokenizer="t", concat_tokens="x")
     assert type(caught.value) is ValueError and caught.value.__suppress_context__
+
+
+def test_the_folders_of_all_parts_of_a_set_survive_a_power_cut(tmp_path, monkeypatch):
+    synced, folders = [], [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    with atomic_write_set([folder / "part" for folder in folders]):
+        pass
+    assert sorted(synced) == folders
+
+
+GROUPS = {
+    "v2": ("0::/job/task", {"job/memory.max": "7000", "job/task/memory.max": "max"}, 7000),
+    "v2 in a container": ("0::/", {"memory.max": "5000"}, 5000),
+    "v1": ("9:pids:/x\n4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000"}, 6000),
+    "v1 in a container": ("4:memory:/not/seen/here", {"memory/memory.limit_in_bytes": "4000"}, 4000),
+    "no limit": ("0::/job", {"job/memory.max": "max"}, None),
+    "v1 without a limit": ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
+    "damaged": ("0::/job", {"job/memory.max": ""}, None),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_memory_is_what_the_control_groups_of_the_process_allow(tmp_path, name):
+    said, limits, expected = GROUPS[name]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"{said}\n")
+    for path, limit in limits.items():
+        (tmp_path / "sys/fs/cgroup" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/fs/cgroup" / path).write_text(f"{limit}\n")
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert physical_memory(tmp_path) == (expected or machine)
+    assert physical_memory(tmp_path / "nowhere") == machine >= physical_memory()
+
+
+IN_PLACE = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}
+
+
+@pytest.mark.parametrize("kind", IN_PLACE)
+@pytest.mark.parametrize("end", [".npy", ".json", ".documents.npy", ".sources.npz", ".bin", ".idx", ".ds", ".ds.index"])
+def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(tmp_path, kind, end):
+    def read(path):
+        file = open_tokens(path)
+        return len(file.tokens), len(file.known_documents()), file.source_of(0)
+
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        writer.write_document([1, 2, 3])
+        writer.keep_sources(["x"], [0])
+    for other in ("bin", "ds"):
+        convert([TokenFile(tmp_path / "a.npy")], tmp_path / f"a.{other}")
+    opened = tmp_path / f"a{'.npy' if end in ('.json', '.documents.npy', '.sources.npz') else end[:4].rstrip('.')}"
+    (tmp_path / f"a{end}").unlink()
+    IN_PLACE[kind](tmp_path / f"a{end}")
+    with pytest.raises((ValueError, OSError), match=f"a{end}"):
+        read(opened)
+    with pytest.raises(ValueError, match="is not a regular file"):
+        require_regular(tmp_path / f"a{end}")
+
+
+def test_a_module_whose_name_only_begins_as_ours_is_no_command_of_ours(tmp_path):
+    """`python -m nanoset_ref_x` keeps its own handler of Ctrl-C; `python -m nanoset_ref.corpus` has ours."""
+    said = "import sys, nanoset_ref\nprint('nanoset_ref.launcher' in sys.modules)\n"
+    for name in ("nanoset_ref_x", "nanoset_refs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(said)
+        (tmp_path / name / "__main__.py").write_text("")
+        paths = os.pathsep.join([str(tmp_path), os.getcwd()])
+        done = subprocess.run(
+            [sys.executable, "-m", name], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+        )
+        assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

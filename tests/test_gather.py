@@ -91,6 +91,20 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("dtype", ["<u2", "<i4"])
+def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(tmp_path, dtype, seen):
+    """Rows that are new, and rows that are mapped already."""
+    files = token_files(tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype))
+    gather = Gatherer(files)
+    if seen:
+        rows_of(gather, [0] * 100, range(0, 190_000, 1900), 10)
+    os.truncate(files[0].path, 8192)
+    with pytest.raises(OSError, match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened"):
+        rows_of(gather, [1, 0, 0], [5, 7, 190_000], 10)
+    assert rows_of(gather, [0, 1], [7, 90], 10) == [[*range(7, 17)], [*range(90, 100)]]
+
+
 def test_nothing_stays_open(tmp_path):
     """Neither descriptors nor mappings outlive their owner."""
     gc.collect()  # what earlier tests left
@@ -112,7 +126,7 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, mon
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
     blocks_read, early = iter([0, 8, 16, 16, 16]), []
     monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)))
-    monkeypatch.setattr("nanoset_ref.gather._gather", lambda *arguments: early.append(arguments[-2]))
+    monkeypatch.setattr("nanoset_ref.gather._gather", lambda *arguments: early.append(arguments[-2]) or -1)
     gather._blocks_read = 0
     for _ in range(5):
         rows_of(gather, [0], [1023], 10)
@@ -128,6 +142,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch.setattr(kernels, "_prefetch", lambda address: None)
     monkeypatch.setattr(kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice))))
     monkeypatch.setattr(kernels, "_pread", lambda *asked: read.append(len(announced)) or asked[2])
+    monkeypatch.setattr(kernels, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
     files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
     _gather.py_func(files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))

@@ -7,13 +7,17 @@ import json
 import multiprocessing
 import os
 import sys
+import urllib.parse
 import urllib.request
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from bucket_server import BucketServer
+from hypothesis import given
+from hypothesis import strategies as st
 from run_config import run_tree
 
 from nanoset_ref import storage
@@ -48,9 +52,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def bucket(server, folder, monkeypatch):
     """The URL of a bucket with the files of `folder`, on a server without faults."""
-    server.faults.clear()
-    server.denied.clear()
-    server.latency = 0.0
+    server.reset()
     variables = {"AWS_ENDPOINT_URL": os.environ.get("NANOSET_TEST_S3", f"http://127.0.0.1:{server.port}")}
     variables |= dict.fromkeys(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "test")
     for name, value in {**variables, "AWS_REGION": "us-east-1", "NANOSET_REF_TIMEOUT": "3"}.items():
@@ -124,17 +126,204 @@ def test_a_server_with_faults_is_asked_again_and_given_up(bucket, folder, server
     assert np.array_equal(rows.read(positions), expected)
     assert not server.faults
     server.faults += [fault] * 100_000
-    with pytest.raises(OSError, match=r"^http.*a.npy: the server is not there, fails or falls silent") as error:
+    why = "the server cuts its answers short" if fault in ("cut", "half") else "the server is not there, fails or falls"
+    with pytest.raises(OSError, match=f"^http.*a.npy: {why}") as error:
         rows.read(positions[:1])
     assert "\n" not in str(error.value)
     server.faults.clear()
 
 
-def test_an_answer_that_is_too_short_is_no_row(bucket, server):
-    rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
-    server.faults += ["short"]
-    with pytest.raises(storage.StorageError, match="sends fewer bytes than asked for"):
+def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):
+    rows, expected = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), dataset(folder, "a").read(np.arange(9))
+    server.faults += ["short"] * 3
+    assert np.array_equal(rows.read(np.arange(9)), expected)
+    server.faults += ["short"] * 100_000
+    with pytest.raises(storage.StorageError, match="a.npy: the server cuts its answers short"):
         rows.read(np.arange(1))
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", 503])
+def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_log_says_that_it_waits(
+    bucket, server, monkeypatch, caplog, fault
+):
+    rows, now = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), [0.0]
+    monkeypatch.setattr(storage.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(storage.time, "monotonic", lambda: now[0])
+    server.faults += [fault] * 100_000
+    with pytest.raises(storage.StorageError):
+        rows.read(np.arange(1))
+    assert 1 < now[0] <= 3
+    assert caplog.text.count("it is asked again for up to 3 s") == 1
+
+
+def test_a_server_without_ranges_is_called_so(bucket, server):
+    rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
+    server.faults += ["whole"] * 100
+    with pytest.raises(storage.StorageError, match="a.npy: the server knows no ranges"):
+        rows.read(np.arange(1))
+
+
+def test_a_panic_of_the_library_is_an_error_like_any_other(bucket, monkeypatch):
+    rows, PanicException = dataset(bucket, "a"), type("PanicException", (BaseException,), {})
+
+    def panics(*_, **__):
+        raise PanicException("range end index 100 out of range")
+
+    monkeypatch.setattr(storage, "_obstore", lambda what: panics)
+    monkeypatch.setenv("NANOSET_REF_TIMEOUT", "0.2")
+    with pytest.raises(storage.StorageError, match="a.npy: .*range end index 100"):
+        rows.read(np.arange(1))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "http"])
+@pytest.mark.parametrize("conditional", [True, False])
+def test_bytes_of_another_version_are_no_row_whichever_request_they_answer(bucket, server, scheme, conditional):
+    place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
+    server.conditional = conditional
+    rows, several = dataset(place, "a"), np.arange(0, N, 7)
+    server.answered = '"another"'  # to GET alone: HEAD still says what it said when the object was opened
+    for positions in (several, several[:1]):
+        with pytest.raises(storage.StorageError, match="a.npy was replaced after it was opened"):
+            rows.read(positions)
+    server.answered = None
+    assert len(rows.read(several)) == len(several), "the object that was opened is there again"
+
+
+@pytest.mark.parametrize("told", [{"ETag", "Last-Modified"}, {"Last-Modified"}])
+@pytest.mark.parametrize("conditional", [True, False])
+def test_every_range_is_asked_for_of_the_version_that_was_opened_and_nothing_else_is_asked(
+    bucket, folder, server, told, conditional
+):
+    server.told, server.conditional = told, conditional
+    rows, positions = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), np.arange(0, N, 7)
+    assert np.array_equal(rows.read(positions), dataset(folder, "a").read(positions))
+    server.log.clear(), server.conditions.clear()
+    rows.read(positions)
+    assert {line.split()[0] for line in server.log} == {"GET"}
+    expected = server.objects["/tokens/a.npy"][1] if "ETag" in told else "Wed, 21 Oct 2026 07:28:00 GMT"
+    assert set(server.conditions) == {expected}
+
+
+@pytest.mark.parametrize("way", ["argument", "environment"])
+def test_a_server_that_tells_no_versions_is_read_only_if_that_is_allowed_and_then_nothing_is_kept(
+    bucket, folder, server, tmp_path, monkeypatch, way
+):
+    server.told = set()
+    url, positions = f"http://127.0.0.1:{server.port}/tokens/a.npy", np.arange(9)
+    with pytest.raises(
+        storage.StorageError, match=r"a.npy: its server tells neither .*allow_unversioned=True.* or NANO"
+    ):
+        open_tokens(url)
+    monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path))
+    if way == "environment":
+        monkeypatch.setenv("NANOSET_REF_ALLOW_UNVERSIONED", "1")
+    for _ in range(2):
+        rows = Nanoset([open_tokens(url, allow_unversioned=way == "argument")], None, S, N)
+        assert np.array_equal(rows.read(positions), dataset(folder, "a").read(positions))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, caplog):
+    hidden = ("password", "signature", "somebody")
+
+    def says_nothing(text):
+        assert text and not [word for word in hidden if word in str(text)]
+
+    place = f"http://somebody:password@127.0.0.1:{server.port}/tokens"
+    query = "?X-Signature=signature"
+    monkeypatch.setenv("NANOSET_REF_TIMEOUT", "0.3")
+    rows = Nanoset([f"{place}/a.npy{query}"], None, S, N)
+    rows.read(np.arange(9))
+    loader = loader_of(rows)
+    for shown in (
+        rows,
+        rows.files[0],
+        rows.files[0].path,
+        rows.plan,
+        rows.summary(),
+        loader.state_dict(),
+        rows.usage(0, 9),
+    ):
+        says_nothing(repr(shown))
+    for name, fault in (("none.npy", None), ("a.npy", 500), ("a.npy", 403), ("a.npy", "cut"), ("a.npy", "whole")):
+        server.faults += [fault] * 1000 if fault else []
+        with pytest.raises(OSError, match="http://127.0.0.1:") as error:
+            open_tokens(f"{place}/{name}{query}", "uint16")
+        server.faults.clear()
+        says_nothing(error.value)
+        assert error.value.__cause__ is None and error.value.__context__ is None
+    with pytest.raises(OSError, match="the server is not there") as error:
+        open_tokens(f"http://somebody:password@127.0.0.1:9/a.npy{query}")
+    says_nothing(error.value), says_nothing(caplog.text)
+
+
+def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder, server):
+    url = f"http://127.0.0.1:{server.port}/tokens/raw.npy?sig=1%2F2"
+    server.signed = {"GET /tokens/raw.npy?sig=1%2F2"}
+    with pytest.raises(storage.StorageError, match=r"raw.json\?...: access is denied: a signed query opens one object"):
+        open_tokens(url)
+    rows = Nanoset([open_tokens(url, "uint16")], None, S, N)
+    assert np.array_equal(rows.read(np.arange(9)), dataset(folder, ["raw"]).read(np.arange(9)))
+    url = url.replace("raw", "a")
+    server.signed = {f"GET /tokens/a{end}?sig=1%2F2" for end in (".npy", ".json", ".documents.npy", ".sources.npz")}
+    signed, local = open_tokens(url), open_tokens(folder / "a.npy")
+    assert signed.facts == local.facts and np.array_equal(signed.document_offsets, local.document_offsets)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://tokens", "s3://tokens names no object"),
+        ("s3://tokens//a.npy", "keys with '//'.* cannot be read"),
+        ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
+        ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
+        ("http://host/b%2Fa.npy", "keys with .*%2F cannot be read"),
+        ("hf://tokens/a.npy", "hf:// is not read here, only s3://, gs://, gcs://, az://, http://, https://"),
+        ("r2://tokens/a.npy", "r2:// is not read here"),
+        (Path("s3://tokens/a.npy"), "s3:/tokens/a.npy: give a URL as a string"),
+    ],
+)
+def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(bucket, server, url, words):
+    with pytest.raises(storage.StorageError, match=words):
+        open_tokens(url)
+    assert not server.log, "nothing else was asked for in its place"
+
+
+def test_schemes_have_other_spellings_and_keys_keep_their_characters(bucket, folder, server):
+    assert (storage.BucketPath("gcs://b/a").root, storage.BucketPath("gcs://b/a").key) == ("gs://b", "a")
+    assert open_tokens("S3://tokens/a.npy").num_tokens == open_tokens(folder / "a.npy").num_tokens
+    for key in ("a b?c#d%20e.npy", "ö+&=.npy"):
+        server.keep(f"/tokens/{key}", (folder / "raw.npy").read_bytes())
+        assert open_tokens(f"s3://tokens/{key}").path.name == key
+        quoted = f"http://127.0.0.1:{server.port}/tokens/{urllib.parse.quote(key)}"
+        assert open_tokens(quoted).path.name == key
+
+
+INDEXES = st.one_of(
+    st.integers(-12, 12),
+    st.slices(10),
+    st.builds(slice, *[st.none() | st.integers(-13, 13)] * 2, st.none() | st.integers(1, 4) | st.integers(-4, -1)),
+    st.lists(st.integers(-11, 11), max_size=5),
+    st.lists(st.integers(-10, 9), min_size=4, max_size=4).map(lambda it: np.array(it, np.int16).reshape(2, 2)),
+    st.lists(st.booleans(), min_size=10, max_size=10).map(np.array),
+    st.sampled_from([np.uint64(3), np.int8(-1), 1.0, "1", [0.5]]),
+)
+
+
+@given(INDEXES)
+def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
+    ids = np.arange(100, 110, dtype="<u2")
+    far = storage.BucketIds(storage.BucketPath("s3://b/k"), storage.Version(ids.nbytes, '"e"'), ids.dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "fetch", lambda extents: [ids.tobytes()[begin:end] for _, begin, end in extents])
+        try:
+            expected = ids[index]
+        except IndexError:
+            with pytest.raises(IndexError):
+                far[index]
+            return
+        found = far[index]
+        assert np.array_equal(found, expected) and np.shape(found) == np.shape(expected)
 
 
 def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
@@ -174,7 +363,6 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
         ("https://nowhere.invalid/a.npy", "URL: the server is not there"),
         ("az://container/a.npy", "URL: "),
         ("s3://tokens/a.bin", "URL: of a bucket .npy token files are read; nanoset-ref convert makes one"),
-        ("s3://tokens", "no token file at s3:/tokens"),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],
 )
@@ -225,8 +413,8 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
         with pytest.raises(storage.StorageError, match="new_input_ids.json: access is denied"):
             run(f"{bucket}/deep/new", overwrite=True)
         assert "/tokens/deep/new_input_ids.npy" not in server.objects, "an old last part beside new ones"
-        server.denied.add("PUT /tokens/deep/other_input_ids.trial")
-        with pytest.raises(storage.StorageError, match="other_input_ids.trial: access is denied"):
+        server.denied.add("PUT /tokens/deep/other_input_ids.nanoset_ref-trial")
+        with pytest.raises(storage.StorageError, match="other_input_ids.nanoset_ref-trial: access is denied"):
             run(f"{bucket}/deep/other")
 
 

@@ -6,7 +6,7 @@ the last. A run that finds it incomplete knows what to go on with; a run with ot
 in one folder. The files themselves are complete or absent, so this is all the state there is.
 """
 
-import shutil
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -17,6 +17,12 @@ from nanoset_ref.files import PathLike, atomic_write, checksum
 
 NAME = "manifest.json"
 ROWS = "train.jsonl"  # the rows of a subset
+OUR_NAMES = re.compile(  # of the files that commands write into a folder
+    r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
+    r"|train/train_\d+\.jsonl|(valid|leftover)/.+\.jsonl"  # a mix
+    r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
+    r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # what a killed writer left
+)
 OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # one of them is in every manifest of ours
 
 
@@ -140,17 +146,29 @@ def complete(folder: Path, settings: dict[str, Any], outputs: Sequence[str], ove
 def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts) -> ChunkManifest:
     """Make `folder` ready for a run that `complete` lets go on, and return its manifest.
 
-    What an unfinished run of the same settings has written is complete and stays; all else is removed first.
+    What an unfinished run of the same settings has written is complete and stays; what others wrote is removed first.
+
+    Raises:
+        ManifestError: something lies there that none of them wrote, and nothing is removed.
     """
     found = ChunkManifest.read(folder)
     if found and found.settings == settings and not found.complete:
         return found
+    old = [path for path in _below(_existing(folder, outputs)) if not path.is_dir() or path.is_symlink()]
+    for path in old:
+        if path.is_symlink() or not OUR_NAMES.fullmatch(path.relative_to(folder).as_posix()):
+            raise ManifestError(f"{path} is not known to be written by this command, and stays: move it away")
     folder.mkdir(parents=True, exist_ok=True)
     manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
     manifest.write(folder)  # killed from here on, the next run does this again
-    for path in _existing(folder, outputs):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in old:
+        path.unlink()
     return manifest.model_copy(update={"settings": settings}).write(folder)
+
+
+def _below(paths: Iterable[Path]) -> list[Path]:
+    """The paths and all that lies in those of them that are folders."""
+    return [found for path in paths for found in (path, *path.rglob("*"))]
 
 
 def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:

@@ -32,7 +32,16 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
-from nanoset_ref.files import PathLike, listed, lock, require_regular, written_together
+from nanoset_ref.files import (
+    PathLike,
+    atomic_write,
+    checksum,
+    listed,
+    lock,
+    read_json,
+    require_regular,
+    written_together,
+)
 from nanoset_ref.formats.conversion import WRITERS
 from nanoset_ref.kernels import njit
 from nanoset_ref.tokens import TokenFile, token_dtype_for
@@ -211,19 +220,34 @@ def count_rows(path: Path) -> int:
 def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     """The token file of a chunk, converted when it is first asked for, into `token_files` beside the chunks.
 
-    Processes that ask for it at once wait for the one that writes it: it is made once for all ranks and runs.
+    Beside it lies a record of what it was made of. It is made again when the content of the chunk, what its manifest
+    says, or `vocab_size` is another than in the record; time stamps say nothing. Processes that ask for it at once wait
+    for the one that writes it: it is made once for all ranks and runs.
 
     Raises:
         ValueError: as `chunks_to_tokens`.
+        FileExistsError: a file lies in its place that was not made of a chunk.
     """
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     target.parent.mkdir(exist_ok=True)
-    with open(target.with_suffix(".lock"), "w") as file:
+    record = target.with_suffix(".made_of")
+    facts = [manifest.facts.model_dump() for manifest in above([path]).values()]
+    made_of = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
+    with open(target.with_suffix(".lock"), "a") as file:
         lock(file, wait=True)  # without locks some write it twice, each completely
-        is_new = target.exists() and target.stat().st_mtime_ns > path.stat().st_mtime_ns
-        if not is_new or TokenFile(target).manifest is None:
+        found = read_json(record) if record.exists() else None
+        if found is None and target.exists():
+            raise FileExistsError(f"{target} was not made of {path.name} and is left unchanged; move it away")
+        if not target.exists() or found != made_of | {"tokens": TokenFile(target).facts.get("checksum")}:
+            _write_json(record, made_of)  # whatever is written from here on is ours
             chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
+            _write_json(record, made_of | {"tokens": TokenFile(target).facts.get("checksum")})
         return TokenFile(target)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with atomic_write(path, "w") as file:
+        json.dump(value, file)
 
 
 # ---- rows

@@ -31,7 +31,7 @@ from pydantic.dataclasses import dataclass
 from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
-from nanoset_ref.files import PathLike, atomic_write, refuses_unknown
+from nanoset_ref.files import PathLike, atomic_write, checksum, refuses_unknown
 from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
 from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -176,7 +176,7 @@ class _Subset:
         settings = {  # all that the output depends on
             "command": "tokenize",
             "subset": self.name,
-            "files": [[file.name, file.stat().st_size] for file in self.files],
+            "files": [[file.name, checksum(file)] for file in self.files],
             **dataclasses.asdict(dataclasses.replace(config, backend="auto")),
             "carried_in": self.carried,
         }

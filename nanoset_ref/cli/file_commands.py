@@ -95,9 +95,10 @@ def verify_files(
     for file in without_companions(files):
         try:
             tokens = unsaid.open(file)
-            ok, detail = True, verify(tokens, vocab_size, unsaid.eos_token_id)
-            if seal:
-                tokens.keep_seal()
+            ok = True
+            detail = verify(tokens, vocab_size, unsaid.eos_token_id)
+            if seal and tokens.keep_seal():
+                detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})

@@ -33,6 +33,7 @@ from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
+from nanoset_ref.storage import identity
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, Tokens, Windows
 
 logger = logging.getLogger(__name__)
@@ -53,12 +54,12 @@ class DatatroveFile(Tokens):
     """
 
     def __init__(self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None) -> None:
-        if not Path(path).is_file():
+        if identity(path) is None:
             raise FileNotFoundError(f"no .ds file at {path}; datatrove's DocumentTokenizer writes them")
         self.index, self.metadata = index_and_metadata(path)
         super().__init__(path, self.index, self.metadata)
         self.windows = windows
-        found = self.metadata.is_file()
+        found = self.opened[self.metadata] is not None
         self._said = self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
         tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
@@ -76,7 +77,7 @@ class DatatroveFile(Tokens):
     @cached_property
     def document_offsets(self) -> Int64Array | None:
         """int64 [documents + 1], from the index; None without one."""
-        if not self.index.is_file():
+        if self.opened[self.index] is None:
             return None
         self.check_unchanged()
         offsets = np.append(0, np.fromfile(self.index, dtype="<i8"))

@@ -17,6 +17,8 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 """
 
 import functools
+import logging
+import multiprocessing
 import os
 import struct
 import weakref
@@ -29,12 +31,15 @@ from numpy.typing import NDArray
 
 from nanoset_ref.files import PathLike, checksum, read_json, seal
 from nanoset_ref.kernels import njit
+from nanoset_ref.launcher import is_main_rank
 from nanoset_ref.tokens import TokenFileError, Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
 DTYPES = [np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()]  # of codes 1, 2, ...
 PIECE = 1 << 16  # ids
+_said: list[Path] = []  # the pair that was named as one without a seal
+logger = logging.getLogger(__name__)
 
 
 def require(holds: Any, message: str) -> None:
@@ -77,6 +82,8 @@ class MMapIndexedDataset(Tokens):
             raise FileNotFoundError(f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}")
         super().__init__(self.path, self.idx_path)
         self._read_index()
+        if not seal_path(self.path).exists():
+            _say_unsealed(self.path)
         if not mmap:
             self._descriptor = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
@@ -200,6 +207,17 @@ class MMapIndexedDataset(Tokens):
         read = {name: value for name, value in self.__dict__.items() if name in ("idx_checksum", "fingerprint")}
         known = {**read, "opened": self.opened}
         return MMapIndexedDataset, (self.path_prefix, self.mmap), known
+
+
+def _say_unsealed(path: Path) -> None:
+    """Say of the first pair that it has no seal: once in a run, not in its workers and not by each of its ranks."""
+    if not _said and is_main_rank() and multiprocessing.parent_process() is None:
+        _said.append(path)
+        logger.warning(
+            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since "
+            "they were written; nanoset-ref verify --seal keeps a checksum of them as they are",
+            path,
+        )
 
 
 @njit(cache=True, nogil=True)

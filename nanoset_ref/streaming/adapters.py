@@ -69,7 +69,7 @@ class FileMap:
     """
 
     def __init__(self, path: PathLike, opened: Any = None) -> None:
-        self.path, size = os.fspath(path), require_regular(path).st_size
+        self.path, size = os.fspath(path), require_regular(path)
         self.opened = identity(path)
         with open(self.path, "rb") as file:
             # an empty file cannot be mapped

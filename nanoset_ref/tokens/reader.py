@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.files import PathLike, checksum, require_regular
-from nanoset_ref.storage import BucketPath, copied, located
+from nanoset_ref.storage import BucketPath, copied, identity, located, readable
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, TOKEN_DTYPES, Manifest, TokenFileError
 from nanoset_ref.tokens.view import BLOCK_IDS, Tokens
 
@@ -43,15 +43,16 @@ class TokenFile(Tokens):
 
     def __init__(self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> None:
         path = located(path)
-        beside = path.with_suffix(MANIFEST)
-        super().__init__(path, beside, path.with_suffix(DOCUMENTS))
-        if not self.path.is_file():
-            if self.path.exists():
-                require_regular(self.path)
+        companions = [path.with_suffix(MANIFEST), path.with_suffix(DOCUMENTS)]
+        if token_dtype is not None:  # then a signed query that opens the token file alone is enough
+            companions = [part for part in companions if readable(part)]
+        super().__init__(path, *companions)
+        if self.opened[self.path] is None:
             raise FileNotFoundError(f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy")
         self.eos_token_id = eos_token_id
         self._ascending = False
-        self.manifest = Manifest.read(beside) if self.opened[beside] else None
+        beside = path.with_suffix(MANIFEST)
+        self.manifest = Manifest.read(beside) if self.opened.get(beside) else None
         given = None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
         if self.manifest is None:
             name = given or "uint16"
@@ -109,7 +110,7 @@ class TokenFile(Tokens):
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """What `TokenFileWriter.keep_sources` was given; None if there is nothing, or it belongs to other ids."""
         kept = self.path.with_suffix(SOURCES)
-        if not kept.is_file():
+        if identity(kept) is None:
             return None
         try:
             with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
@@ -152,18 +153,27 @@ def _ascend(offsets: NDArray[np.int64]) -> bool:
     return all(bool(np.all(block[1:] >= block[:-1])) for block in blocks)
 
 
-def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None) -> Tokens:
+def open_tokens(
+    path: PathLike,
+    token_dtype: DTypeLike | None = None,
+    eos_token_id: int | None = None,
+    *,
+    allow_unversioned: bool = False,
+) -> Tokens:
     """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix) or a .ds file.
 
     Args:
         path: the file, or the URL of a .npy token file (see `nanoset_ref.storage`).
         token_dtype: of a .npy or .ds file that does not say it itself.
         eos_token_id: documents end with this id, in a .npy file without a manifest.
+        allow_unversioned: read also from a server that tells no versions of its objects, where nobody would notice a
+            replaced one.
 
     Raises:
         FileNotFoundError, TokenFileError: as the format's reader.
+        StorageError: a URL that cannot be read (see `nanoset_ref.storage`).
     """
-    path = located(path)
+    path = located(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     if isinstance(path, BucketPath) and path.suffix in (".bin", ".idx", ".ds"):
         raise TokenFileError(f"{path}: of a bucket .npy token files are read; nanoset-ref convert makes one")
@@ -171,7 +181,7 @@ def open_tokens(path: PathLike, token_dtype: DTypeLike | None = None, eos_token_
         file: Tokens = resolve_name(DATATROVE)(path, token_size=dtype and dtype.itemsize)
         return file
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if Path(f"{prefix}.idx").is_file():
+    if not isinstance(path, BucketPath) and Path(f"{prefix}.idx").exists():
         pair: Any = resolve_name(MEGATRON)(prefix)
         if dtype not in (None, pair.dtype):
             raise TokenFileError(f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}")

@@ -53,6 +53,12 @@ class Tokens(ABC):
             if identity(part) != before:
                 raise TokenFileError(f"{part} was replaced or changed after it was opened; build the dataset again")
 
+    def check_length(self) -> None:
+        """TokenFileError if the ids are fewer than when they were opened: reading beyond them ends the process."""
+        found, before = identity(self.path), self.opened[self.path]
+        if found is not None and before is not None and found[0] < before[0]:
+            raise TokenFileError(f"{self.path} was cut short after it was opened; build the dataset again")
+
     @property
     def facts(self) -> dict[str, Any]:
         return {}
@@ -74,11 +80,13 @@ class Tokens(ABC):
         """What `checksum` must be: of the whole content, as it is now."""
         return checksum(self.path)
 
-    def keep_seal(self) -> None:
-        """Write the checksum of the content beside the file, unless one lies there."""
-        if self.checksum is None:
-            with atomic_write(self.seal_path, "w") as file:
-                json.dump(self.content_checksum(), file)
+    def keep_seal(self) -> bool:
+        """Write the checksum of the content beside the file, unless one lies there; whether one was written."""
+        if self.checksum is not None:
+            return False
+        with atomic_write(self.seal_path, "w") as file:
+            json.dump(self.content_checksum(), file)
+        return True
 
     @functools.cached_property
     def documents_checksum(self) -> str | None:
@@ -90,7 +98,8 @@ class Tokens(ABC):
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
         if isinstance(self.path, BucketPath):
-            ids: Any = BucketIds(self.path, self.opened[self.path], self.dtype)
+            version: Any = self.opened[self.path]
+            ids: Any = BucketIds(self.path, version, self.dtype)
             return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped

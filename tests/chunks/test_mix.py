@@ -150,6 +150,21 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, 
     assert sorted(read_mix(tmp_path / "out")) == ["train/train_0.jsonl", "train/train_1.jsonl", "valid/a.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "name", ["train/thesis.tex", "train/deep/train_0.jsonl", "valid/notes.txt", "train/link.jsonl"]
+)
+def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten(tmp_path, name):
+    write_subset(tmp_path / "in", "a", 40)
+    mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
+    foreign = tmp_path / "out" / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.symlink_to(tmp_path / "in/a/train.jsonl") if "link" in name else foreign.write_text("mine")
+    before = read_mix(tmp_path / "out"), foreign.read_text()
+    with pytest.raises(ManifestError, match=f"{name} is not known to be written by this command, and stays"):
+        mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
+    assert (read_mix(tmp_path / "out"), foreign.read_text()) == before
+
+
 def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     write_subset(tmp_path / "in", "a", 4)
     (tmp_path / "in/blank").mkdir()

@@ -1,6 +1,7 @@
 """Rows: written, read, validated, and converted to what both kinds of dataset read."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
-from nanoset_ref.chunks.chunk_rows import format_row, read_row
+from nanoset_ref.chunks.chunk_rows import chunk_tokens, format_row, read_row
 from nanoset_ref.formats import verify
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
@@ -136,6 +137,44 @@ def test_labels_are_kept_from_chunks_to_where(tmp_path):
     assert TokenFile(path).source_of(3) == "web"
     sources.write_bytes(content)
     assert TokenFile(path).source_of(3) is None
+
+
+def rewrite(path, rows, mtime):
+    path.write_bytes(b"".join(format_row(row, "a") for row in rows))
+    os.utime(path, ns=(mtime, mtime))
+    say(path.parents[1], complete=True, files={f"train/{path.name}": FileEntry.of(path, len(rows))})
+
+
+@pytest.mark.parametrize("age", [-(10**15), 0, 10**15])
+def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_be(tmp_path, age):
+    rows = write_chunks(tmp_path, [4])
+    path = tmp_path / "train/train_0.jsonl"
+    before = chunk_tokens(path, None)
+    assert np.array_equal(before.tokens, rows.ravel())
+    rewrite(path, rows[::-1], before.path.stat().st_mtime_ns + age)
+    after = chunk_tokens(path, None)
+    assert np.array_equal(after.tokens, rows[::-1].ravel())
+    inode = after.path.stat().st_ino
+    os.utime(path)
+    assert chunk_tokens(path, None).path.stat().st_ino == inode, "the same content is not converted again"
+
+
+def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_tokenizer(tmp_path):
+    rows = write_chunks(tmp_path, [4], facts=None)
+    path = tmp_path / "train/train_0.jsonl"
+    assert [chunk_tokens(path, size).dtype.name for size in (300, 70_000, 300)] == ["uint16", "int32", "uint16"]
+    rewrite(path, rows, 10**18)
+    assert chunk_tokens(path, 300).facts["tokenizer"] == FACTS["tokenizer"]
+
+
+def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stays(tmp_path):
+    write_chunks(tmp_path, [4])
+    place = tmp_path / "train/token_files/train_0_input_ids.npy"
+    place.parent.mkdir()
+    place.write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match="train_0_input_ids.npy was not made of train_0.jsonl"):
+        chunk_tokens(tmp_path / "train/train_0.jsonl", None)
+    assert place.read_bytes() == b"mine"
 
 
 def test_labels_that_find_no_room_are_an_error_and_the_old_set_stays(tmp_path, monkeypatch):

@@ -187,10 +187,12 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
         tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}))
     tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config), overwrite=True)
     assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == ["manifest.json", "train.jsonl"]
-    with open(root / "b/x.jsonl", "a") as file:
-        file.write('{"text": "more"}\n')
-    with pytest.raises(ManifestError, match="files differ"):
-        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
+    path = root / "b/x.jsonl"
+    before = path.read_text()
+    for changed in (before + '{"text": "more"}\n', before.replace('": "', '":" ')):  # the second is of equal size
+        path.write_text(changed)
+        with pytest.raises(ManifestError, match="files differ"):
+            tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
 
 
 @pytest.mark.parametrize("line", [1, 3])

@@ -83,6 +83,27 @@ def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path):
     assert build.calls == 1
 
 
+@pytest.mark.parametrize("part", [".a.npy", ".empty.npy", ".json"])
+@pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent)])
+def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_is_built_in_memory(tmp_path, part, put):
+    build = Builder()
+    cached(tmp_path, DESCRIPTION, NAMES, build)
+    path = entry(tmp_path, part)
+    path.unlink()
+    put(path)
+    before = [path.lstat() for path in sorted(tmp_path.iterdir())]
+    for _ in range(2):
+        with pytest.warns(IndexCacheWarning, match=f"{path.name} is no file of an index: it is left unchanged"):
+            assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
+    assert [path.lstat() for path in sorted(tmp_path.iterdir())] == before
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_an_error_and_nobody_waits(tmp_path):
+    os.mkfifo(tmp_path / "index.lock")
+    with pytest.raises(OSError, match="index.lock is no regular file"):
+        cached(tmp_path, DESCRIPTION, NAMES, Builder())
+
+
 def test_an_error_while_building_leaves_nothing(tmp_path):
     def fail():
         raise RuntimeError("no")

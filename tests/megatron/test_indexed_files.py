@@ -11,11 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nanoset_ref.cli import main
 from nanoset_ref.megatron import (
     MMapIndexedDataset,
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
+    indexed_dataset,
     merge_corpora,
 )
 from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC
@@ -217,3 +219,24 @@ def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus):
     spoil(two, "bin", 7, b"\x55")
     assert MMapIndexedDataset(two).fingerprint != first
     assert MMapIndexedDataset(write_corpus([[3], [2], [4], [1]], "three")).fingerprint != first
+
+
+def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_damage(
+    write_corpus, monkeypatch, caplog, capsys
+):
+    monkeypatch.setattr(indexed_dataset, "_said", [])
+    prefix = write_corpus([[1, 2, 3], [4, 5]])
+    path = Path(f"{prefix}.bin")
+    MMapIndexedDataset(prefix)
+    assert not caplog.text, "one that has a seal"
+    path.with_suffix(".seal").unlink()
+    for _ in range(2):
+        MMapIndexedDataset(prefix)
+    assert caplog.text.count("nanoset-ref verify --seal") == 1
+    assert main(["verify", str(path)]) == 0 and "sealed" not in capsys.readouterr().out
+    assert main(["verify", "--seal", str(path)]) == 0 and "sealed as it is now" in capsys.readouterr().out
+    assert main(["verify", "--seal", str(path)]) == 0 and "sealed" not in capsys.readouterr().out
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    assert main(["verify", "--seal", str(path)]) == 1
+    assert "has changed since it was sealed" in capsys.readouterr().out
