@@ -180,9 +180,10 @@ class BlockRoad:
 
 def lazy_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that takes up memory as soon as it or the original is written to; a real one where torch has no such."""
+    copy = getattr(tensor, "_lazy_clone", tensor.clone)
     try:
-        return tensor._lazy_clone()  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError):
+        return copy()
+    except RuntimeError:  # of memory that is not torch's own
         return tensor.clone()
 
 

@@ -44,7 +44,6 @@ class Order(ABC):
         firsts: int64, the instance that each dataset begins with.
         algorithm: version of the algorithm, from 1: raised, and named in CHANGELOG, whenever the same
             arguments give other pairs. Plans of another version do not agree.
-        first_position: the position that it begins at; 0, unless it goes on from a ledger.
         endless: whether `lookup` answers for every position, beyond num_samples too, as a longer order would.
         options: keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones.
         keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance. An

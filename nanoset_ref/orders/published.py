@@ -131,7 +131,7 @@ def open_numbers(path: PathLike) -> NDArray[Any]:
     Raises:
         ValueError: no regular file (a pipe would be waited for); no numbers in it, or others than integers [n].
     """
-    size = require_regular(path).st_size
+    size = require_regular(path)
     header = np.fromfile(path, np.uint8, 6).tobytes() == b"\x93NUMPY"
     if not header and (size == 0 or size % 4):
         raise ValueError(

@@ -94,7 +94,6 @@ class StatelessOrder(Order):
             )
         for source in np.flatnonzero((lengths == 0) & (self.dataset_weights > 0)):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
-        self.first_position = start.position
         self._key = np.uint64(derive(self.random_seed, 0))
         if start.position or any(start.reads):
             self.options = {"start": {"position": int(start.position), "reads": [int(read) for read in start.reads]}}
