@@ -172,22 +172,30 @@ def _foreseen(error: Exception) -> bool:
     """Whether an error is about the input: of a kind that says so, or raised by a `raise` of this package."""
     if isinstance(error, (ValueError, OSError, ImportError)):
         return not type(error).__module__.startswith("numba")
-    frame = error.__traceback__
-    while frame and frame.tb_next:
-        frame = frame.tb_next
-    if frame is None or not frame.tb_frame.f_globals.get("__name__", "").startswith("nanoset_ref"):
-        return False
-    return frame.tb_frame.f_code.co_code[frame.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    module, is_raise = _origin(error)
+    return is_raise and module.startswith("nanoset_ref")
+
+
+def _origin(error: Exception) -> tuple[str, bool]:
+    """The module that an error comes from, and whether a `raise` made it (another operation did otherwise)."""
+    where = error.__traceback__
+    while where and where.tb_next:
+        where = where.tb_next
+    if where is None:
+        return "", False
+    operation = where.tb_frame.f_code.co_code[where.tb_lasti]
+    return where.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap["RAISE_VARARGS"]
 
 
 def _unforeseen(error: Exception) -> str:
     """What to say about an error of ours, or of a library that nobody expected it from."""
     said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID].rstrip(": ")
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
-    return (
-        f"unexpected, and probably a bug of nanoset_ref ({said}): NANOSET_REF_TRACEBACK=1 shows where; please report it"
-    )
+    if _origin(error)[0].startswith("torch.distributed"):
+        return f"another rank has probably failed, and says why ({said})"
+    what = "unexpected, and probably a bug of nanoset_ref; please report it"
+    return f"{what} ({said}): NANOSET_REF_TRACEBACK=1 shows where"
 
 
 class _Terminated(SystemExit):

@@ -77,7 +77,7 @@ class StageEstimate:
             f"{in_bytes(self.buffer_bytes)}; files on the disk: {in_bytes(self.data_bytes)}",
         ]
         if not self.sources:
-            return "\n".join([*lines, "  how much text there is is known when it has been tokenized"])
+            return "\n".join([*lines, "  how much text this is, tokenizing will show"])
         epochs = self.samples / max(self.samples_per_epoch, 1)
         lines.append(
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "

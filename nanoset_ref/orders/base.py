@@ -232,9 +232,9 @@ class Order(ABC):
             "epochs": self.num_samples / self.samples_per_epoch,
             "seed": self.random_seed,
         }
-        rows = list(enumerate(zip(self.dataset_lengths.tolist(), self.dataset_weights.tolist(), strict=True)))
-        table = [(number, *figures) for number, figures in rows]
-        return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), table)
+        lengths, shares = self.dataset_lengths.tolist(), self.dataset_weights.tolist()
+        rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
+        return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), rows)
 
     def __repr__(self) -> str:
         weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""

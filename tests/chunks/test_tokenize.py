@@ -266,8 +266,8 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 def test_configurations_are_checked_at_once():
     for options, message in (
         ({"concat_tokens": 1}, "concat_tokens must be at least 2"),
-        ({"tail": "lose"}, "tail\n  Input should be 'drop'"),
-        ({"format": "csv"}, "format\n  Input should be 'jsonl'"),
+        ({"tail": "lose"}, "^tail: should be 'drop', .*, got 'lose'"),
+        ({"format": "csv"}, "^format: should be 'jsonl', .*, got 'csv'"),
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
         *(
             ({"best_fit": True, **other}, "best_fit goes without")

@@ -10,6 +10,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from cli_parts import ids_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -98,15 +100,21 @@ def test_a_wrong_command_line_is_exit_code_2(run):
         assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
 
 
+def out_of_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
         (
             lambda: [][3],
-            "unexpected, and probably a bug of nanoset_ref (IndexError: list index out of range): NANOSET_",
+            "a bug of nanoset_ref; please report it (IndexError: list index out of range): NANOSET_REF_TRACE",
         ),
+        (lambda: dist.all_reduce(None), "error: another rank has probably failed, and says why (TypeError"),
+        (lambda: out_of_memory(), "there is not enough memory (OutOfMemoryError: CUDA out of memory)"),
         (lambda: {}["a"], "(KeyError: 'a')"),
-        (lambda: blend_samples(None, None, "x"), "probably a bug of nanoset_ref (TypingError: "),
+        (lambda: blend_samples(None, None, "x"), "a bug of nanoset_ref; please report it (TypingError: "),
         (lambda: np.empty(2**58), "there is not enough memory ("),
         (lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7), "error: step 7 is not one of this run's"),
     ],

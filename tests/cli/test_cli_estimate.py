@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from test_nanoset import write_range
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.tokenise.encode import load_tokenizer
 
 EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
 
@@ -105,3 +107,18 @@ def test_an_estimate_needs_none_of_the_memory_that_the_run_needs(run, tmp_path):
     assert code == 0
     assert "an epoch: 10,000,000,000 samples" in said and "index 74.5 GiB" in said
     assert said.endswith("40,000,000,000 tokens on 512 GPUs: 1.11 hours, 568.89 GPU-hours\n")
+
+
+def test_chunks_and_text_are_estimated_as_far_as_they_are_known(ask, files, corpus):
+    lines = [json.dumps({"token_ids": [number] * 5}) + "\n" for number in range(20)]
+    Path("chunks").mkdir()
+    Path("chunks/train_0.jsonl").write_text("".join(lines))
+    chunks = {"chunks": "chunks", "vocab_size": len(load_tokenizer(corpus / "tokenizer"))}
+    stages = [("chunks", 1, chunks, {}), ("words", 3, {"text": str(corpus / "stories.jsonl")}, {})]
+    config = run_tree("checkpoints", stages, steps=9, length=4, model=GPT2 | {"vocab_size": 8192}, dp=2)
+    config["tokenizer"] = {"tokenizer_name_or_path": str(corpus / "tokenizer")}
+    Path("run.yaml").write_text(json.dumps(config))
+    first, words = ask("estimate", "--config", "run.yaml")["stages"]
+    (source,) = first["sources"]
+    assert (first["samples"], source["samples"], source["read"], source["never_read"]) == (8, 20, 8, 12)
+    assert (words["steps"], words["tokens"], words["sources"]) == (7, 7 * 4 * 4, [])
