@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from bucket_server import BucketServer
+from bucket_server import server_of_process
 from run_config import run_tree
 
 from nanoset_ref import storage
@@ -30,7 +30,7 @@ N, S = 600, 32
 
 @pytest.fixture(scope="module")
 def server():
-    return BucketServer().started()
+    return server_of_process()
 
 
 @pytest.fixture(scope="module")
