@@ -6,6 +6,7 @@ Every answer comes `latency` seconds late, and `faults` are put into the next an
 """
 
 import asyncio
+import functools
 import mmap
 import sys
 import threading
@@ -118,6 +119,12 @@ class BucketServer(threading.Thread):
             self.keep(path, body)
             return 200, f"ETag: {self.objects[path][1]}\r\n", b""
         return 200, "", XML.encode()
+
+
+@functools.cache
+def server_of_process() -> BucketServer:
+    """One for all tests of s3:// in a process: connections to a bucket stay with the first server that they meet."""
+    return BucketServer().started()
 
 
 class Connection(asyncio.Protocol):

@@ -14,7 +14,7 @@ from combined.runs import hold, told
 
 @functools.cache
 def pool(refused: float) -> list[Draw]:
-    return [drawn(number, 1, share_with_workers=0.15, refused=refused) for number in range(2500)]
+    return [drawn(number, 1, share_with_workers=0.15, refused=refused) for number in range(1500)]
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,11 @@ def outcome_of(draw: Draw, corpora: Corpora) -> str:
 
 
 def test_every_pair_of_options_reads_what_plain_reads(corpora):
-    runs, share = covering(pool(refused=0), budget=160)
+    runs, share = covering(pool(refused=0), budget=120)
     for name, values in AXES.items():
         wanted = {value for value in values if name_is_drawn(name, value)}
         assert {draw[name] for draw in runs} >= wanted, f"a value of {name} is in no run"
-    assert share > 0.85, "too few pairs of options meet"
+    assert share > 0.8, "too few pairs of options meet"
     outcomes = [outcome_of(draw, corpora) for draw in runs]
     failures = [outcome for outcome in outcomes if outcome != "held"]
     assert not failures, f"{len(failures)} of {len(runs)}:\n" + "\n".join(failures[:9])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bucket_server import BucketServer
+from bucket_server import server_of_process
 from hypothesis import given
 from hypothesis import strategies as st
 from run_config import run_tree
@@ -34,7 +34,7 @@ N, S = 600, 32
 
 @pytest.fixture(scope="module")
 def server():
-    return BucketServer().started()
+    return server_of_process()
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def build_order(
         ValueError: no order has that name; and what the order itself refuses.
     """
     if name.endswith(".npy"):
-        return PublishedOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name)
+        return PublishedOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options)
     if name not in ORDERS:
         raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file")
     return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)
