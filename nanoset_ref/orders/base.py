@@ -184,8 +184,13 @@ class Order(ABC):
         return position // self.samples_per_epoch
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
-        """For each dataset the different samples read in positions [0, until), and readings of the one read most."""
-        return [(int(np.count_nonzero(readings)), int(readings.max(initial=0))) for readings in self.readings(0, until)]
+        """For each dataset the different samples read before position `until`, and reads of the one read most.
+
+        Reading begins at `first_position`; what an earlier plan read is not counted here.
+        """
+        begin = min(self.first_position, until)
+        found = self.readings(begin, until)
+        return [(int(np.count_nonzero(reads)), int(reads.max(initial=0))) for reads in found]
 
     def readings(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
         """For each dataset [length]: how often each of its samples is read in positions [start, stop)."""
