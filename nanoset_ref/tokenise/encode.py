@@ -21,6 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -30,10 +31,10 @@ import orjson
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.text import Document, hub_problem
+from nanoset_ref.text import hub_problem
 from nanoset_ref.tokenise.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.tokenise.cutting import StretchCutter
-from nanoset_ref.tokenise.special import SpecialTokenCounter, SpecialTokens, Text, place_of, restored
+from nanoset_ref.tokenise.special import SpecialTokenCounter, SpecialTokens, Text, Trail, restored
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22
@@ -42,8 +43,8 @@ PROBE = ("", " ", "a", "  a  b\n\n c\t1234567 don't", "\u00e9 e\u0301 \ufb01 \u4
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
 Backend = Literal["auto", "hf", "gigatoken"]
 CHECKED_PIECES, CHECKED_CHARS = 8, 256  # of every batch
-# documents or stretches of them; for each, whether its document ends with it, and the document
-Batch = list[tuple[str, bool, Text]]
+# documents or stretches of them; for each, whether its document ends with it, and the document's number
+Batch = list[tuple[str, bool, int]]
 SPACE = "\u2581"  # how SentencePiece writes a space
 logger = logging.getLogger(__name__)
 
@@ -231,32 +232,39 @@ class Encoder:
             advance: called with the characters of every batch that is done, inside a long document too.
         """
         begun: list[NDArray[Any]] = []  # the ids so far of a document that goes on in the next batch
-        for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode, self.encode]):
+        trail, done = Trail(), 0
+        for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode, self.encode], trail):
             ends = np.cumsum(lengths)[[last for _, last, _ in batch]]
             if ends.size:
                 before = sum(map(len, begun))
                 whole = np.concatenate([*begun, ids[: ends[-1]]])
-                documents = [document for _, last, document in batch if last]
-                yield self._finished(whole, np.diff(ends, prepend=-before), documents)
+                trail.forget(done)
+                self._check_ids(whole)
+                sizes = np.diff(ends, prepend=-before)
+                self.found.look(whole, sizes, partial(_name, trail, done))
+                done += len(ends)
+                yield self._finished(whole, sizes)
                 begun, ids = [], ids[ends[-1] :]
             begun.append(ids)
             advance(sum(len(stretch) for stretch, *_ in batch))
 
-    def _encoded(self, texts: Iterable[Text], encoders: Sequence[Encode]) -> Iterator[tuple[Batch, Ragged]]:
+    def _encoded(
+        self, texts: Iterable[Text], encoders: Sequence[Encode], trail: Trail
+    ) -> Iterator[tuple[Batch, Ragged]]:
         """Batches with their ids, in order; a thread for each encoder."""
         free = deque(encoders)
 
         def encode(batch: Batch) -> Ragged:
             encoder = free.popleft()
             ragged = encoder([stretch for stretch, *_ in batch])
-            self._check(batch)
+            self._check(batch, trail)
             free.append(encoder)  # unless it failed
             return ragged
 
         coming: deque[tuple[Batch, Future[Ragged]]] = deque()
         pool = ThreadPoolExecutor(len(encoders))
         try:
-            for batch in self._batches(texts):
+            for batch in self._batches(texts, trail):
                 coming.append((batch, pool.submit(encode, batch)))
                 if len(coming) > 2 * len(encoders):
                     done, future = coming.popleft()
@@ -267,7 +275,7 @@ class Encoder:
                 future.cancel()
             pool.shutdown()  # its own way to cancel fails where a program ends with the generator half read
 
-    def _check(self, batch: Batch) -> None:
+    def _check(self, batch: Batch, trail: Trail) -> None:
         """Raise a TokenizerError if gigatoken and the tokenizer itself differ on pieces of a batch.
 
         The pieces are the middles of `CHECKED_PIECES` texts, evenly spaced.
@@ -280,17 +288,16 @@ class Encoder:
         if _same(self.encode(pieces), self._hf(pieces)):
             return
         differs = [not _same(self.encode([piece]), self._hf([piece])) for piece in pieces]
-        _, _, document = chosen[differs.index(True) if True in differs else 0]
+        _, _, number = chosen[differs.index(True) if True in differs else 0]
         what = "gigatoken gives other ids than the tokenizer itself"
-        raise TokenizerError(f"{place_of(document)}: {what}; begin again with backend hf (--backend hf)")
+        raise TokenizerError(f"{trail.where(number)}: {what}; begin again with backend hf (--backend hf)")
 
-    def _batches(self, texts: Iterable[Text]) -> Iterator[Batch]:
+    def _batches(self, texts: Iterable[Text], trail: Trail) -> Iterator[Batch]:
         batch: Batch = []
         size = 0
-        for document in texts:
-            text = document.text if isinstance(document, Document) else document
-            for stretch, last in self._cut(text):
-                batch.append((stretch, last, document))
+        for number, document in enumerate(texts):
+            for stretch, last in self._cut(trail.text(document)):
+                batch.append((stretch, last, number))
                 size += len(stretch)
                 if size >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:
                     yield batch
@@ -298,11 +305,12 @@ class Encoder:
         if batch:
             yield batch
 
-    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64], documents: Sequence[Text]) -> Ragged:
-        """Check the ids, look for special tokens, set prefix and suffix."""
+    def _check_ids(self, ids: NDArray[Any]) -> None:
         if ids.size and ids.max() >= self.vocab_size:
             raise TokenizerError(f"token id {ids.max()} is not below {self.vocab_size}, the size of the vocabulary")
-        self.found.look(ids, lengths, documents)
+
+    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+        """Set prefix and suffix."""
         ids = ids.astype(self.dtype)
         if self.prefix or self.suffix:
             ends = np.cumsum(lengths)
@@ -341,6 +349,10 @@ class Encoder:
             return "it gives other ids than the tokenizer itself on texts of this corpus"
         self.backend, self.encode = "gigatoken", found
         return ""
+
+
+def _name(trail: Trail, done: int, index: int) -> str:
+    return trail.where(done + index)
 
 
 def _middle(text: str) -> str:

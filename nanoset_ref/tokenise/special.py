@@ -15,15 +15,16 @@ counts are exact, do not depend on who encodes, and cost two comparisons for eac
 """
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from nanoset_ref.text import Document, InputError
+from nanoset_ref.text import Block, Document, InputError
 
 SpecialTokens = Literal["keep", "split", "refuse"]
 Text = str | Document
@@ -51,9 +52,39 @@ def special_tokens_of(tokenizer: Any) -> dict[int, str]:
     return special
 
 
-def place_of(document: Text) -> str:
-    """How errors name a document, or a text of which no more is known."""
-    return document.where if isinstance(document, Document) else repr(document[:80])
+class Trail:
+    """Names the texts of a stream by their numbers in it, counted from 0.
+
+    It keeps one entry for each block of documents under way, and no document: many small objects
+    that live for long make Python's garbage collector slow.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[int, int, Block]] = deque()  # number of a text, of its row, block
+        self._count = 0
+
+    def text(self, document: Text) -> str:
+        """The text of the next document."""
+        number = self._count
+        self._count += 1
+        if not isinstance(document, Document):
+            return document
+        if not self._blocks or self._blocks[-1][2] is not document.block:
+            self._blocks.append((number, document.number, document.block))
+        return document.text
+
+    def forget(self, number: int) -> None:
+        """Texts before `number` are not asked for any more."""
+        while len(self._blocks) > 1 and self._blocks[1][0] <= number:
+            self._blocks.popleft()
+
+    def where(self, number: int) -> str:
+        """How errors name a text: by its file and line, where it is a document."""
+        for first, row, block in reversed(self._blocks):
+            if first <= number:
+                rest = (document for document in block.documents() if document.number >= row)
+                return next(islice(rest, number - first, None)).where
+        return f"text {number + 1}"
 
 
 def restored(description: str, split: bool) -> Tokenizer:
@@ -94,13 +125,13 @@ class SpecialTokenCounter:
         self.documents = 0
         self.tokens: Counter[str] = Counter()
 
-    def look(self, ids: NDArray[Any], lengths: NDArray[np.int64], documents: Sequence[Text]) -> None:
+    def look(self, ids: NDArray[Any], lengths: NDArray[np.int64], name: Callable[[int], str]) -> None:
         """Look at documents that were encoded.
 
         Args:
             ids: integers [sum(lengths)], those of the documents back to back.
             lengths: int64 [documents], in tokens.
-            documents: to name them in errors.
+            name: says how errors call the document of an index into `lengths`.
 
         Raises:
             InputError: (refuse) a document holds a special token; (split) the tokenizer makes a
@@ -111,17 +142,17 @@ class SpecialTokenCounter:
         if not places.size:
             return
         holders = np.searchsorted(np.cumsum(lengths), places, side="right")
-        where = place_of(documents[holders[0]])
+        first = int(holders[0])
         token = self.names[int(ids[places[0]])]
         if self.special_tokens == "refuse":
             what = "remove it, or take --special-tokens keep or split"
-            raise InputError(f"{where}: the document holds the special token {token!r}; {what}")
+            raise InputError(f"{name(first)}: the document holds the special token {token!r}; {what}")
         if self.special_tokens == "split":
             what = "this tokenizer makes it of plain text; take --special-tokens keep or refuse"
-            raise InputError(f"{where}: the special token {token!r} cannot be split: {what}")
+            raise InputError(f"{name(first)}: the special token {token!r} cannot be split: {what}")
         if not self.documents and not self.quiet:
             what = f"the document holds the special token {token!r}, which is kept"
-            logger.warning("%s: %s; %s", where, what, WAYS_OUT)
+            logger.warning("%s: %s; %s", name(first), what, WAYS_OUT)
         self.documents += len(np.unique(holders))
         for number, count in zip(*np.unique(ids[places], return_counts=True), strict=True):
             self.tokens[self.names[int(number)]] += int(count)
