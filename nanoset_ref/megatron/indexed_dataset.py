@@ -210,8 +210,8 @@ def _say_unsealed(path: Path) -> None:
     if not _said and is_main_rank() and multiprocessing.parent_process() is None:
         _said.append(path)
         logger.warning(
-            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since they "
-            "were written; nanoset-ref verify --seal keeps a checksum of them as they are",
+            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since "
+            "they were written; nanoset-ref verify --seal keeps a checksum of them as they are",
             path,
         )
 
