@@ -21,7 +21,7 @@ import stat
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import xxhash
@@ -63,10 +63,9 @@ def cached(
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
     entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
     paths = [entry.with_suffix(f".{name}.npy") for name in names]
-    foreign = [path for path in (*paths, entry) if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)]
+    foreign = [path for path in (*paths, entry) if _is_foreign(path)]
     if foreign:
-        left = f"{foreign[0]} is no file of an index: it is left unchanged, and the index is built in memory"
-        warnings.warn(left, IndexCacheWarning, stacklevel=2)
+        _say_foreign(foreign[0])
         return build()
 
     def load() -> Arrays | None:
@@ -86,10 +85,7 @@ def cached(
     with contextlib.ExitStack() as stack:
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            turn_file = entry.with_name("index.lock")
-            if turn_file.exists() and not turn_file.is_file():
-                raise FileExistsError(f"{turn_file} is no regular file")
-            turn = stack.enter_context(open(turn_file, "ab"))
+            turn = stack.enter_context(_opened_lock(entry.with_name("index.lock")))
         except OSError as error:
             raise OSError(f"cannot write the index cache {folder}: name another folder, or none ({error})") from error
         lock(turn, wait=True)
@@ -104,6 +100,22 @@ def cached(
                 file.flush()
             last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
     return load() or arrays
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether something is there that is no regular file, so that nobody here wrote it."""
+    return os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)
+
+
+def _say_foreign(path: Path) -> None:
+    left = f"{path} is no file of an index: it is left unchanged, and the index is built in memory"
+    warnings.warn(left, IndexCacheWarning, stacklevel=3)
+
+
+def _opened_lock(path: Path) -> IO[bytes]:
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no regular file")
+    return open(path, "ab")
 
 
 def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:

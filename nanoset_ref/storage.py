@@ -28,6 +28,7 @@ and _KEY, or in the machine's own role. A URL may hold a password or a signed qu
 from __future__ import annotations
 
 import base64
+import bisect
 import contextlib
 import functools
 import hashlib
@@ -600,13 +601,17 @@ def _fetch(extents: Sequence[tuple[BucketIds, int, int]]) -> list[Any]:
     def work(chosen: list[int]) -> None:
         source = extents[chosen[0]][0]
         spans = _merged([extents[number][1:] for number in chosen])
-        contents = [memoryview(content) for content in source.read(spans)]
+        contents = source.read(spans)
         # 3.
+        if len(spans) == len(chosen):
+            for number, content in zip(chosen, contents, strict=True):
+                found[number] = content
+            return
+        firsts = [first for first, _ in spans]
         for number in chosen:
             _, begin, end = extents[number]
-            place = next(k for k, (first, last) in enumerate(spans) if first <= begin and end <= last)
-            first, _ = spans[place]
-            found[number] = contents[place][begin - first : end - first]
+            place = bisect.bisect_right(firsts, begin) - 1
+            found[number] = memoryview(contents[place])[begin - firsts[place] : end - firsts[place]]
 
     list(_lanes(LANES if all(connected) else LONE_LANES).map(work, jobs))
     return found
