@@ -206,6 +206,10 @@ class MegatronNanoset(PartRows):
         corpus, config = self.corpus, self.config
         holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
         require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
+        if not 0 <= self.first <= self.stop <= len(corpus):
+            raise ValueError(
+                f"{corpus.path_prefix} has {len(corpus)} sequences; got first={self.first}, stop={self.stop}"
+            )
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self.tokens_per_epoch = int(corpus.sequence_lengths[self.first : self.stop].sum(dtype=np.int64))

@@ -257,3 +257,11 @@ def test_a_corpus_is_named_by_its_prefix_or_by_either_file(write_corpus):
     expected = build(prefix)
     for name in (f"{prefix}.bin", f"{prefix}.idx", Path(f"{prefix}.bin")):
         assert build(name).fingerprint == expected.fingerprint
+
+
+def test_sequences_beyond_the_corpus_are_refused(write_corpus):
+    corpus = MMapIndexedDataset(write_corpus([[9], [8]]))
+    config = NanosetConfig(random_seed=1, sequence_length=4, data_path=corpus.path_prefix, split="1,0,0")
+    for first, stop in ((0, 3), (-1, 2), (2, 1)):
+        with pytest.raises(ValueError, match=rf"has 2 sequences; got first={first}, stop={stop}$"):
+            MegatronNanoset(corpus, first, stop, None, "train", config)
