@@ -7,12 +7,11 @@ import time
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.peers import Restated, RestatedCollator, Tokens, endless
 from benchmarks.pulls import BATCH, RUN, from_iterator, visit
-from nanoset_ref.blocks import batches_per_block
+from nanoset_ref.blocks import batches_per_block, lazy_copy, slots
 from nanoset_ref.dataloader import build_nanoset_dataloader
 from nanoset_ref.nanoset import Nanoset
 
@@ -56,7 +55,7 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
     visit(nanoset)
     batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
-    buffers = [np.zeros((batches * BATCH, nanoset.row_length), dtype=np.int32) for _ in range(2)]
+    buffers = slots(2, (batches * BATCH, nanoset.row_length), np.dtype(np.int32))
     times: dict[str, list[float]] = {}
     for block in range(BATCHES):
         positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
@@ -64,9 +63,9 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         files, samples = nanoset.order[positions]
         starts = samples * nanoset.strides[files]
         clock("look the order up")
-        nanoset._gather(files, starts, buffers[block % 2])
+        nanoset._gather(files, starts, buffers[block % 2].numpy())
         clock("copy the tokens")
-        for _ in collator.split(torch.from_numpy(buffers[block % 2]), BATCH):
+        for _ in collator.split(buffers[block % 2], BATCH, None, lazy_copy):
             pass
         clock("cut the block")
     loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))

@@ -1,25 +1,29 @@
 """The fast road: blocks of many batches, instead of single ones, travel from those who read to the training loop.
 
 Reading a batch of 8 x 512 tokens takes about 4 microseconds. torch's DataLoader spends ten times as much on handing
-out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 4 MiB, see
-`batches_per_block`), read by one call into memory of its own, and cut into views where it is delivered. The first
-blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
+out any item, and a hundred times on one from a worker process. So an item is a block of many batches (up to 8 MiB, see
+`batches_per_block`), read by one call into memory that stands ready, and cut into views where it is delivered. The
+first blocks are short, 1, 2, 4, ... batches, so that the first batch waits for no other.
 
-    1. `BlockSampler` (main process) takes the positions of the next batches together
-    2. `BlockReader` (worker or main process) reads their rows; a worker puts them into a slot of shared memory
-    3. `BlockRoad` (main process) copies the rows out of the slot, which is free again, and the collator cuts them
+    1. `BlockSampler` (main process) takes the positions of the next batches together, and the next slot for them
+    2. `BlockReader` (worker or main process) reads their rows into that slot
+    3. `BlockRoad` (main process) copies what a worker has put into shared memory, and the collator cuts the rows
 
-A batch belongs to its receiver: each field has memory that no other field and no later block uses. The copies that
-this takes are lazy (`_lazy_clone` of torch): a block is really copied when somebody first writes into it, and training
-on a device only reads. Two threads must not write for the first time at the same moment, so the copies are real ones as
-soon as the process has a thread that is not the loader's.
+Slots are used in turn. What is handed out are copies, of which each field has its own: a batch belongs to its receiver.
+Copies of the whole block for each field would cost more than the reading, so they are lazy (`lazy_copy`): torch copies
+when somebody writes first, the receiver into a field or the loader into the slot. Training on a device only reads, and
+a slot that nobody has copies of is filled again where it lies.
 
-Blocks out of a bucket, or past the page cache, are up to four times as large, since each of them waits for the slowest
+Two threads must not be the first to write into one lazy copy at the same moment. So the copies of a block are real ones
+if the process has a second thread that may write (see READING_THREADS) when the block is delivered.
+
+Blocks out of a bucket, or past the page cache, are up to twice as large, since each of them waits for the slowest
 of its answers.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,61 +35,38 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from nanoset_ref.ahead import ahead
-from nanoset_ref.collator import Batch, Collator, Copy
+from nanoset_ref.collator import Batch, Collator, Copy, outside_inference_mode
 from nanoset_ref.documents import Starts
 from nanoset_ref.rows import Rows
 from nanoset_ref.samplers import ResumableBatchSampler
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 8 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all slots of usual size together: in containers shared memory often ends at 64 MiB
+# by name: those of `ahead`, and Python's that feed worker processes; they write into nothing that was handed out
+READING_THREADS = "nanoset_ref-ahead", "QueueFeederThread"
 
 
 class Request(NamedTuple):
-    """What the sampler asks a reader for: the rows at `positions`; a worker puts them into `slot`."""
+    """What the sampler asks a reader for: the rows at `positions`, in `slot`."""
 
     positions: NDArray[np.int64]
     slot: int
 
 
-class Block(NamedTuple):
-    """What a reader answers: the `rows`, or how many of them are in a `slot`; `starts` if they are needed."""
+class FilledSlot(NamedTuple):
+    """What a reader answers: how many rows it put into `slot`; `starts` if they are needed."""
 
-    rows: torch.Tensor | None
     num_rows: int
     slot: int
-    starts: torch.Tensor | None
+    starts: torch.Tensor | None = None
 
 
-class Slots:
-    """Shared memory for the blocks that workers have under way.
-
-    Nothing of it is handed out, so a slot is free again as soon as its rows have been copied.
-
-    Args:
-        count: slots. 0: no memory, as there are no workers.
-        shape: of a block.
-        dtype: of its rows.
-    """
-
-    def __init__(self, count: int, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        kind = torch.from_numpy(np.empty(0, dtype)).dtype
-        self.tensors = [torch.empty(shape, dtype=kind).share_memory_() for _ in range(count)]
-        self.release_all()
-
-    def release_all(self) -> None:
-        self._free = list(range(len(self.tensors)))
-
-    def request(self) -> int:
-        """A free slot, which is the caller's until `take`; -1 where there are no workers."""
-        return self._free.pop() if self.tensors else -1
-
-    def take(self, block: Block) -> torch.Tensor:
-        """The rows of a block [num_rows, row_length], in memory of this process."""
-        if block.rows is not None:
-            return block.rows
-        rows = self.tensors[block.slot][: block.num_rows].clone()
-        self._free.append(block.slot)
-        return rows
+def slots(count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False) -> list[torch.Tensor]:
+    """Memory for `count` blocks, each of `shape` and `dtype`; `shared`: with worker processes that it is sent to."""
+    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    with outside_inference_mode():
+        tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]
+    return [tensor.share_memory_() for tensor in tensors] if shared else tensors
 
 
 class BlockSampler(Sampler[Request]):
@@ -94,45 +75,40 @@ class BlockSampler(Sampler[Request]):
     Args:
         batch_sampler: says which positions those are; its count goes on as if its batches were taken one by one.
         batches_per_block: batches in every block but the first and the last ones of an epoch.
-        slots: where workers put the blocks.
+        num_slots: slots that the blocks go to in turn.
     """
 
-    def __init__(self, batch_sampler: ResumableBatchSampler, batches_per_block: int, slots: Slots) -> None:
-        self.batch_sampler, self.batches_per_block, self.slots = batch_sampler, batches_per_block, slots
+    def __init__(self, batch_sampler: ResumableBatchSampler, batches_per_block: int, num_slots: int = 1) -> None:
+        self.batch_sampler = batch_sampler
+        self.batches_per_block = batches_per_block
+        self._slots = itertools.cycle(range(num_slots))
 
     def __iter__(self) -> Iterator[Request]:
-        self.slots.release_all()  # this runs with the first request, when torch has stopped an earlier iteration
         sampler, batches = self.batch_sampler, 1
         end = sampler.rest_of_epoch(sampler.consumed_train_samples).end
         while len(positions := sampler.take(min(batches, self.batches_per_block))):
             batches *= 2
-            yield Request(positions.ravel(), self.slots.request())
+            yield Request(positions.ravel(), next(self._slots))
             if sampler.consumed_train_samples == end:
                 return
         for batch in sampler:  # what the end of the epoch leaves, as `tail` has it: one batch or none
-            yield Request(np.array(batch), self.slots.request())
+            yield Request(np.array(batch), next(self._slots))
 
 
-class BlockReader(Dataset[Block]):
-    """The dataset as torch's DataLoader sees it: a `Request` for index, a `Block` for item."""
+class BlockReader(Dataset[FilledSlot]):
+    """The dataset as torch's DataLoader sees it: a `Request` for index, a `FilledSlot` for item."""
 
     def __init__(self, dataset: Rows, slots: Sequence[torch.Tensor], *, needs_starts: bool = False) -> None:
         self.dataset = dataset
         self.slots = slots
         self.needs_starts = needs_starts
 
-    def __getitem__(self, request: Request) -> Block:
+    def __getitem__(self, request: Request) -> FilledSlot:
         positions, slot = request
-        num_rows = len(positions)
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
-        if self.slots:
-            self.dataset.read(positions, out=self.slots[slot][:num_rows].numpy())
-            return Block(None, num_rows, slot, starts)
-        # torch's own memory, as there are no lazy copies of NumPy's
-        kind = torch.from_numpy(np.empty(0, self.dataset.row_dtype)).dtype
-        rows = torch.empty((num_rows, self.dataset.row_length), dtype=kind)
-        self.dataset.read(positions, out=rows.numpy())
-        return Block(rows, num_rows, slot, starts)
+        # .numpy() moves the slot to other memory if somebody has a lazy copy of it
+        self.dataset.read(positions, out=self.slots[slot][: len(positions)].numpy())
+        return FilledSlot(len(positions), slot, starts)
 
 
 class BlockRoad:
@@ -161,17 +137,20 @@ class BlockRoad:
         self.collator, self.read_ahead, self.pin_memory = collator, read_ahead, pin_memory
         self.micro_batch_size = batch_sampler.micro_batch_size
         under_way = num_workers * (options.get("prefetch_factor") or 2)
+        in_this_process = read_ahead + 3  # one is being filled, one is cut, and its last batch may still be held
+        num_slots = under_way + in_this_process
         batch_bytes = self.micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize
-        batches = batches_per_block(
-            batch_bytes, under_way + read_ahead + 3, dataset.block_factor, shared=num_workers > 0
-        )
+        batches = batches_per_block(batch_bytes, num_slots, dataset.block_factor, shared=num_workers > 0)
         shape = batches * self.micro_batch_size, dataset.row_length
-        # torch asks for the next block before it delivers one: one slot more than blocks under way
-        self._slots = Slots(under_way + 1 if num_workers else 0, shape, dataset.row_dtype)
-        self._own_threads = 1 + num_workers + bool(read_ahead)  # torch feeds each worker by a thread
-        self._requests = BlockSampler(batch_sampler, batches, self._slots)
-        self._reader = BlockReader(dataset, self._slots.tensors, needs_starts=collator.needs_starts)
-        self._workers: Iterable[Block] | None = None
+        self._slots = slots(in_this_process, shape, dataset.row_dtype)
+        self._copies: Iterator[torch.Tensor] | None = None
+        if num_workers > 0:
+            self._copies = itertools.cycle(self._slots)
+            # torch asks for another block before it delivers one
+            self._slots = slots(under_way + 1, shape, dataset.row_dtype, shared=True)
+        self._requests = BlockSampler(batch_sampler, batches, len(self._slots))
+        self._reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
+        self._workers: Iterable[FilledSlot] | None = None
         if num_workers > 0:
             workers: dict[str, Any] = {"sampler": self._requests, "num_workers": num_workers, **options}
             self._workers = DataLoader(self._reader, batch_size=None, **workers)
@@ -185,22 +164,27 @@ class BlockRoad:
         for rows, starts in blocks:
             yield from self.collator.split(rows, self.micro_batch_size, starts, self._copy())
 
-    def _arrived(self, block: Block) -> tuple[torch.Tensor, Starts | None]:
-        return self._slots.take(block), None if block.starts is None else block.starts.numpy()
+    def _arrived(self, block: FilledSlot) -> tuple[torch.Tensor, Starts | None]:
+        """The rows of a block, which are handed out as copies only, and where documents begin in them."""
+        rows = self._slots[block.slot][: block.num_rows]
+        if self._copies is not None:
+            rows = next(self._copies)[: block.num_rows].copy_(rows)
+        return rows, None if block.starts is None else block.starts.numpy()
 
     def _copy(self) -> Copy:
         """How the fields of a block get memory of their own; with `pin_memory`, in torch's cache of pinned memory."""
         if self.pin_memory and torch.accelerator.is_available():
             return torch.Tensor.pin_memory
-        alone = threading.active_count() <= self._own_threads
-        return lazy_copy if alone else torch.clone
+        writers = [thread for thread in threading.enumerate() if not thread.name.startswith(READING_THREADS)]
+        return lazy_copy if len(writers) == 1 else torch.clone
 
 
 def lazy_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that takes up memory when it or the original is first written to; a real one where torch has no such."""
+    """A copy that takes up memory as soon as it or the original is written to; a real one where torch has no such."""
+    copy = getattr(tensor, "_lazy_clone", tensor.clone)
     try:
-        return tensor._lazy_clone()  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError):
+        return copy()
+    except RuntimeError:  # of memory that is not torch's own
         return tensor.clone()
 
 

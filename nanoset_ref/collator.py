@@ -11,10 +11,12 @@ the fields of a batch: `DataCollatorForCLM` here (Nanotron's), `MegatronCollator
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +75,7 @@ class Collator(ABC):
         """
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
-        if not isinstance(examples, SampleBlock):
+        if not (isinstance(examples, SampleBlock) and examples.intact):
             if len(examples) == 0:
                 raise ValueError("a batch holds at least one sample, got none")
             for keys in map(list, examples):
@@ -154,28 +156,34 @@ class DataCollatorForCLM(Collator):
     ) -> Iterator[Batch]:
         """As `Collator.split`, for ranks that take data."""
         ids = rows.numpy()  # before `copy`: a view of rows that have lazy copies would be a real copy
-        columns = self._columns(rows, batch_size, copy)
-        for number, values in enumerate(zip(*columns.values(), strict=True)):
-            batch = self._pointers | dict(zip(columns, values, strict=True))
+        with outside_inference_mode():
+            columns = self._columns(rows, batch_size, copy)
+        for number, (input_ids, input_mask, label_ids, label_mask) in enumerate(zip(*columns)):  # noqa: B905
+            batch: Batch = {
+                "input_ids": input_ids,
+                "input_mask": input_mask,
+                "label_ids": label_ids,
+                "label_mask": label_mask,
+            }
             if self.documents is not None:
                 mine = slice(number * batch_size, (number + 1) * batch_size)
                 fields = self.documents.fields(ids[mine], None if starts is None else starts[mine])
-                batch.update(self._on_this_rank(fields))
+                batch = self._pointers | batch | self._on_this_rank(fields)
             yield batch
 
-    @torch.inference_mode(False)  # tensors that are born in inference mode could not be used for training later
-    def _columns(self, rows: torch.Tensor, batch_size: int, copy: Copy) -> dict[str, Sequence[torch.Tensor]]:
-        """The fields that this rank has of all batches: name -> one tensor for each batch."""
+    def _columns(self, rows: torch.Tensor, batch_size: int, copy: Copy) -> list[Iterable[Any]]:
+        """input_ids, input_mask, label_ids and label_mask, each of all batches; pointers without end if not here."""
         mask = all_true(len(rows), self.sequence_length)
-        columns = {}
-        if self.current_pp_rank == self.input_pp_rank:
-            columns["input_ids"] = copy(rows)[:, :-1]
-            columns["input_mask"] = copy(mask)
-        if self.current_pp_rank == self.output_pp_rank:
-            columns["label_ids"] = copy(rows)[:, 1:]
-            columns["label_mask"] = copy(mask)
-        # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
-        return {name: column.unsafe_split(batch_size) for name, column in columns.items()}
+        columns: list[Iterable[Any]] = []
+        sides = (self.input_pp_rank, slice(None, -1)), (self.output_pp_rank, slice(1, None))
+        for pp_rank, tokens in sides:
+            if pp_rank == self.current_pp_rank:
+                # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
+                columns.append(copy(rows)[:, tokens].unsafe_split(batch_size))
+                columns.append(copy(mask).unsafe_split(batch_size))
+            else:
+                columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
+        return columns
 
     def _on_this_rank(self, fields: dict[str, Any]) -> Batch:
         """Fields about documents as tensors: position_ids for who has inputs, label_mask for who has labels."""
@@ -217,10 +225,16 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
 
 
 @functools.lru_cache(maxsize=32)
-@torch.inference_mode(False)
 def all_true(rows: int, columns: int) -> torch.Tensor:
     """bool [rows, columns], True everywhere: the original of masks. Hand out copies of it."""
-    return torch.ones((rows, columns), dtype=torch.bool)
+    with outside_inference_mode():
+        return torch.ones((rows, columns), dtype=torch.bool)
+
+
+def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
+    """What is made in here may be written to and trained on, even if a batch is asked for in inference mode."""
+    # torch's own context takes 10 microseconds
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
 
 
 def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import multiprocessing
 import random
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
@@ -21,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.ahead import ahead
 from nanoset_ref.blocks import BlockRoad
-from nanoset_ref.collator import Batch, Collator, DataCollatorForCLM, DataCollatorWithLabels
+from nanoset_ref.collator import Collator, DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.documents import DocumentOptions
 from nanoset_ref.rows import Rows, plan_identity
 from nanoset_ref.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
@@ -48,8 +50,36 @@ class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, k: int) -> dict[str, Any]:
         return {}
 
+    def __repr__(self) -> str:
+        return f"EmptyInfiniteDataset({self.length:,})"
 
-class NanosetDataLoader(DataLoader[Any]):
+
+class OneIterationLoader(DataLoader[Any], ABC):
+    """A DataLoader that counts, and so has one iteration at a time: two would draw from one count.
+
+    A new iteration ends the one before, though it is still held; so does `end_iteration`.
+    """
+
+    _iteration: weakref.ref[Generator[Any, None, None]] | None = None
+
+    @abstractmethod
+    def batches(self) -> Generator[Any, None, None]:
+        """A new iteration, from the state of the loader when its first batch is asked for."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.end_iteration()
+        iteration = self.batches()
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def end_iteration(self) -> None:
+        """Whoever still holds the iteration under way finds it at its end."""
+        earlier = None if self._iteration is None else self._iteration()
+        if earlier is not None:
+            earlier.close()
+
+
+class NanosetDataLoader(OneIterationLoader):
     """A DataLoader that knows how many samples it has delivered and can continue from there.
 
     Args:
@@ -64,7 +94,7 @@ class NanosetDataLoader(DataLoader[Any]):
 
     Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
     after what has been delivered, and ends the one before. The item that `read_ahead` and torch's `prefetch_factor`
-    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch. accelerate's `prepare` (and so the
+    count is a block of batches (up to 8 MiB) or, with in_blocks=False, a batch. accelerate's `prepare` (and so the
     HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank and dp_size yourself.
 
     Attributes:
@@ -99,28 +129,28 @@ class NanosetDataLoader(DataLoader[Any]):
         self._in_blocks = in_blocks
         self._options = {name: value for name, value in options.items() if name != "collate_fn"}
         self._road: BlockRoad | None = None
-        self._iteration: weakref.ref[Generator[Any, None, None]] | None = None
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        if self._iteration is not None and (earlier := self._iteration()) is not None:
-            earlier.close()  # and its thread: two would draw from one sampler
-        iteration = self._iterate()
-        self._iteration = weakref.ref(iteration)
-        return iteration
-
-    def _iterate(self) -> Generator[Any, None, None]:
+    def batches(self) -> Generator[Any, None, None]:
         sampler = self.batch_sampler
         sampler.consumed_train_samples = self.consumed_train_samples  # forgets what an abandoned iteration prefetched
-        end, size = sampler.rest_of_epoch(self.consumed_train_samples).end, sampler.global_batch_size
+        rest = sampler.rest_of_epoch(self.consumed_train_samples)
+        first = self.consumed_train_samples + sampler.global_batch_size
+        counts = itertools.chain(range(first, rest.end, sampler.global_batch_size), itertools.repeat(rest.end))
         attributes = vars(self)  # torch's own way of setting one takes a microsecond
-        fast = self._in_blocks and isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator)
-        batches: Iterable[Batch] = self._blocks() if fast else super().__iter__()
-        if self.read_ahead and not fast:
-            batches = ahead(batches, self.read_ahead)
-        for batch in batches:
-            attributes["consumed_train_samples"] = min(self.consumed_train_samples + size, end)
+        batches = self._source()
+        for batch, attributes["consumed_train_samples"] in zip(batches, counts):  # noqa: B905
             yield batch
-        self.consumed_train_samples = end
+        self.consumed_train_samples = rest.end
+
+    def _source(self) -> Iterable[Any]:
+        """The batches of the sampler, by the shortest road there is."""
+        if isinstance(self.dataset, EmptyInfiniteDataset):
+            # nothing is read, so there is nothing for workers, threads and blocks to do
+            return (self.collate_fn([{}] * len(positions)) for positions in self.batch_sampler)
+        if self._in_blocks and isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator):
+            return self._blocks()
+        batches = DataLoader.__iter__(self)
+        return ahead(batches, self.read_ahead) if self.read_ahead else batches
 
     def _blocks(self) -> BlockRoad:
         """The fast road; workers that stay need the same one again."""
@@ -128,6 +158,12 @@ class NanosetDataLoader(DataLoader[Any]):
             options = {"read_ahead": self.read_ahead, **self._options}
             self._road = BlockRoad(self.dataset, self.batch_sampler, self.collate_fn, **options)  # type: ignore[arg-type]
         return self._road
+
+    def __repr__(self) -> str:
+        sampler = self.batch_sampler
+        place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
+        count = f"{len(self):,} left of this epoch, at sample {self.consumed_train_samples:,}"
+        return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
 
     def __len__(self) -> int:
         """Batches that the next iteration yields."""
@@ -138,7 +174,8 @@ class NanosetDataLoader(DataLoader[Any]):
         return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers.
+        """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers. An
+        iteration under way ends.
 
         The dataset may have another length by now, which is no part of its plan; epochs are counted by the length it
         has, so a state from beyond the first epoch belongs to a dataset of the same one.
@@ -149,6 +186,7 @@ class NanosetDataLoader(DataLoader[Any]):
         """
         consumed = consumed_in(state)
         check_plan(state.get("plan"), self.plan)
+        self.end_iteration()
         self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
 
 
@@ -234,9 +272,9 @@ def build_nanoset_dataloader(
         sampler,
         dataset.plan,
         collate_fn=collate_fn if collate_fn and has_data else collator,
-        num_workers=num_loading_workers if has_data else 0,
+        num_workers=num_loading_workers,
         worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
-        read_ahead=read_ahead if has_data else 0,
+        read_ahead=read_ahead,
         **options,
     )
 

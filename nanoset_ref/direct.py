@@ -47,7 +47,7 @@ class DirectGatherer:
         OSError: the file system cannot do this; the system has no more queues.
     """
 
-    block_factor = 4
+    block_factor = 2
 
     def __init__(self, files: Sequence[Tokens]) -> None:
         if sys.platform != "linux" or platform.machine() not in SYSTEM_CALLS:

@@ -101,7 +101,7 @@ class BucketGatherer:
         StorageError: an object cannot be read, or was replaced since it was opened.
     """
 
-    block_factor = 4
+    block_factor = 2
 
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files

@@ -85,7 +85,7 @@ class Nanoset(Rows):
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
-        self.train_split_num_samples = operator.index(train_split_num_samples)
+        self.train_split_num_samples = _num_positions(train_split_num_samples)
         if isinstance(order, str):
             order = build_order(order, self.dataset_lengths, dataset_weights, self.train_split_num_samples, random_seed)
         found, wanted = (len(order), order.dataset_lengths.tolist()), (len(self), self.dataset_lengths)
@@ -253,6 +253,14 @@ class Nanoset(Rows):
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )
+
+
+def _num_positions(count: int) -> int:
+    """`count`, if so many positions are int64 numbers."""
+    count = operator.index(count)
+    if count >= 2**63:
+        raise ValueError(f"positions are int64: train_split_num_samples must be below 2**63, got {count}")
+    return count
 
 
 def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:

@@ -69,28 +69,37 @@ class SourceUse:
     tail_tokens: int
 
 
-@dataclasses.dataclass(eq=False)
-class SampleBlock(Sequence[dict[str, NDArray[Any]]]):
-    """Several samples in one buffer: a sequence of {"input_ids": [row_length]} whose entries are views.
+class SampleBlock(list[dict[str, NDArray[Any]]]):
+    """Several samples in one buffer: a list of {"input_ids": [row_length]} whose arrays are views.
 
     Args:
         rows: integers [number of samples, row_length].
         find_starts: gives `starts`; it is called when they are asked for, as most collators never do.
     """
 
-    rows: NDArray[Any]
-    find_starts: Callable[[], Starts] | None = None
+    def __init__(self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None) -> None:
+        super().__init__({"input_ids": row} for row in rows)
+        self.rows = rows
+        self._find_starts = find_starts
+        self._array_ids = [_array_id(sample) for sample in self]
+
+    @property
+    def intact(self) -> bool:
+        """Whether the list still holds the arrays that it was made of, in their order."""
+        return list(map(_array_id, self)) == self._array_ids
 
     @property
     def starts(self) -> Starts | None:
         """bool, of the shape of `rows`, True where a document (or the row) begins; None: nobody knows."""
-        return self.find_starts() if self.find_starts else None
+        return self._find_starts() if self._find_starts else None
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)  # in another process it is a list of samples
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:  # type: ignore[override]
-        return {"input_ids": self.rows[index]}
+
+def _array_id(sample: dict[str, NDArray[Any]]) -> int:
+    """Which array is the only one of a sample; 0 if it has others."""
+    return id(sample.get("input_ids")) if len(sample) == 1 else 0
 
 
 class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
@@ -206,7 +215,10 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> SampleBlock:
         """Several samples in one array; torch's DataLoader calls this with a whole batch."""
-        indices = np.asarray(positions, dtype=np.int64)
+        try:
+            indices = np.asarray(positions, dtype=np.int64)
+        except OverflowError as error:
+            raise IndexError(f"a position is outside a sequence of {len(self)} samples: {positions!r:.200}") from error
         return SampleBlock(self.read(indices), functools.partial(self.starts, indices))
 
     @property

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from nanoset_ref.orders.permutation import derive
-from nanoset_ref.schedule import Layout, Schedule
+from nanoset_ref.schedule import Layout, Schedule, whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
             asks for batches ahead of time: count delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument out of its range; with tail="drop", fewer samples than all ranks together read per
+            batch, since every epoch would be empty.
     """
 
     def __init__(
@@ -77,14 +78,22 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         tail: Tail = "drop",
     ) -> None:
         self.schedule = Schedule(dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout)
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-        if not 0 <= dp_rank < dp_size:
+        num_samples = whole_number("num_samples", num_samples, 1)
+        dp_rank = whole_number("dp_rank", dp_rank, 0)
+        if dp_rank >= self.schedule.dp_size:
             raise ValueError(f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}")
         if tail not in get_args(Tail):
             raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
-        self.num_samples, self.micro_batch_size, self.dp_rank = num_samples, micro_batch_size, dp_rank
+        self.num_samples = num_samples
+        self.micro_batch_size = self.schedule.micro_batch_size
+        self.dp_rank = dp_rank
         self.global_batch_size = self.schedule.micro_step_size
+        if tail == "drop" and num_samples < self.global_batch_size:
+            raise ValueError(
+                f"{num_samples:,} samples do not fill one batch on every rank: dp_size={dp_size} ranks times "
+                f"micro_batch_size={micro_batch_size} are {self.global_batch_size:,}, so every epoch would be empty; "
+                "take fewer ranks, a smaller micro-batch, more samples, or tail='pad' or 'loop'"
+            )
         self.tail: Tail = tail
         self.consumed_train_samples: int = consumed_in({"consumed_train_samples": consumed_train_samples})
 
@@ -157,9 +166,11 @@ def consumed_in(state: Any) -> int:
         ValueError: the state is no dict with a count of at least 0.
     """
     consumed = state.get("consumed_train_samples") if isinstance(state, dict) else None
-    if not isinstance(consumed, int) or consumed < 0:
-        raise ValueError(f"a state holds consumed_train_samples, an integer of at least 0; got {str(state)[:200]}")
-    return consumed
+    try:
+        return whole_number("consumed_train_samples", consumed, 0)
+    except ValueError as error:
+        what = "a state holds consumed_train_samples, an integer of at least 0"
+        raise ValueError(f"{what}; got {str(state)[:200]}") from error
 
 
 class SkipBatchSampler(Sampler[Any]):
@@ -180,26 +191,34 @@ class SkipBatchSampler(Sampler[Any]):
     """
 
     def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+        skip_samples = whole_number("skip_samples", skip_samples, 0)
+        dp_size = whole_number("dp_size", dp_size, 1)
         what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
-        if dp_size < 1 or skip_samples < 0:
-            raise ValueError(f"{what}: at least 0 samples and 1 rank are needed")
         if skip_samples % dp_size:
             way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             raise ValueError(f"{what} is not a whole number for each: the ranks would not continue together; {way}")
-        self.batch_sampler, self.skip_samples = batch_sampler, skip_samples // dp_size
+        self.batch_sampler = batch_sampler
+        self.skip_samples = skip_samples // dp_size
+        self._skipped = 0
         if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
             raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
 
     def __iter__(self) -> Iterator[Any]:
         # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
-        skip, self.skip_samples = self.skip_samples, 0
-        if hasattr(self.batch_sampler, "__getitem__"):
-            yield from self.batch_sampler[skip:]
-        else:
-            yield from itertools.islice(self.batch_sampler, skip, None)
+        skip = self.skip_samples
+        self.skip_samples = 0
+        self._skipped = skip
+        try:
+            if hasattr(self.batch_sampler, "__getitem__"):
+                yield from self.batch_sampler[skip:]
+            else:
+                yield from itertools.islice(self.batch_sampler, skip, None)
+        finally:
+            self._skipped = 0
 
     def __len__(self) -> int:
-        return len(self.batch_sampler) - self.skip_samples  # type: ignore[arg-type]
+        """Items of the iteration under way; where there is none, of the next one."""
+        return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]
 
 
 def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:

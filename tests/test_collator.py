@@ -90,24 +90,6 @@ def test_a_block_is_cut_into_the_batches_of_its_rows():
         batches = list(collator.split(rows, 3))
         expected = [collator(SampleBlock(rows[i : i + 3].numpy())) for i in (0, 3, 6)]
         assert list(map(described, batches)) == list(map(described, expected))
-        key = ("input_ids", "label_ids")[current]
-        assert batches[1][key].data_ptr() == rows.data_ptr() + 4 * (15 + current), "without a copy"
-
-
-def test_masks_are_one_constant():
-    collator = DataCollatorForCLM(4, 0, 0, 0)
-    first, second = collator(SampleBlock(ROWS)), collator(SampleBlock(ROWS))
-    assert first["input_mask"] is first["label_mask"] is second["input_mask"]
-    assert collator(SampleBlock(ROWS[:1]))["input_mask"].shape == (1, 4)
-
-
-def test_a_mask_that_was_written_into_is_not_handed_out_again():
-    rows = torch.zeros((4, 6), dtype=torch.int32)
-    batches = DataCollatorForCLM(5, 0, 0, 0).split(rows, 2)
-    first = next(batches)
-    first["label_mask"][0, 1] = False
-    assert next(batches)["label_mask"].all()
-    assert not first["label_mask"].all()
 
 
 def test_a_mask_made_in_inference_mode_serves_training_too():
@@ -115,12 +97,13 @@ def test_a_mask_made_in_inference_mode_serves_training_too():
         DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))
     mask = DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))["label_mask"]
     (torch.ones(3, 6, requires_grad=True) * mask).sum().backward()
+    mask.zero_()
 
 
 @pytest.mark.parametrize("current", [0, 1, 2])
 @pytest.mark.parametrize(("input_pp_rank", "output_pp_rank"), [(0, 0), (0, 1)])
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_device_gets_the_block_in_one_piece(monkeypatch, input_pp_rank, output_pp_rank, current, cut):
+def test_a_device_gets_ids_as_contiguous_blocks(monkeypatch, input_pp_rank, output_pp_rank, current, cut):
     """The device is a fake: what is moved is written down, and then another tensor."""
     moved = []
 
@@ -137,7 +120,9 @@ def test_a_device_gets_the_block_in_one_piece(monkeypatch, input_pp_rank, output
     expected = described(batch)
     monkeypatch.setattr(torch.Tensor, "to", to)
     assert described(to_device(batch, "cpu")) == expected
-    assert moved == ([((2, 5), True, True)] if has_data else [])
+    shapes = {"input_ids": (2, 5), "input_mask": (2, 4), "label_ids": (2, 5), "label_mask": (2, 4)}
+    here = [name for name, value in batch.items() if isinstance(value, torch.Tensor)]
+    assert moved == [(shapes[name], True, True) for name in here]
 
 
 def test_what_is_no_view_of_a_block_is_moved_as_it_is():

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import multiprocessing
+import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -95,8 +98,8 @@ def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, num_loading_workers=2, **options)
 
 
-def test_a_block_is_pinned_once_and_the_first_batch_waits_for_no_other(numbered, monkeypatch):
-    """Stand-ins for an accelerator: pinning happens per block, before it is cut. Blocks grow in each epoch."""
+def test_a_block_is_pinned_before_it_is_cut_and_the_first_batch_waits_for_no_other(numbered, monkeypatch):
+    """Stand-ins for an accelerator. Blocks grow in each epoch."""
     nanoset, positions_of = numbered
     pinned = []
 
@@ -109,7 +112,8 @@ def test_a_block_is_pinned_once_and_the_first_batch_waits_for_no_other(numbered,
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, pin_memory=True)
     for _ in range(2):
         assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
-    assert pinned == 2 * [(8, 3), (16, 3), (32, 3), (64, 3)]
+    ids_and_mask = [[(size, 3), (size, 2)] for size in (8, 16, 32, 64)]
+    assert pinned == 2 * [shape for shapes in ids_and_mask for shape in 2 * shapes], "inputs and labels of each block"
 
 
 def test_the_state_is_one_number_and_a_plan(numbered):
@@ -211,3 +215,80 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, i
         next(iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options)))
     with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
         build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)
+
+
+WORKER_OPTIONS = {"prefetch_factor": 3, "persistent_workers": True, "multiprocessing_context": "spawn", "timeout": 9}
+
+
+def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(numbered):
+    options = {"micro_batch_size": 8, "output_pp_rank": 2, "num_loading_workers": 2, "read_ahead": 1}
+    middle = build_nanoset_dataloader(numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS)
+    threads = threading.active_count()
+    batches = iter(middle)
+    pointers = {"input_ids": 0, "input_mask": 0, "label_ids": 2, "label_mask": 2}
+    assert next(batches) == {name: TensorPointer(rank) for name, rank in pointers.items()}
+    assert threading.active_count() == threads
+    assert multiprocessing.active_children() == []
+    assert middle.state_dict()["consumed_train_samples"] == 8
+    assert len(list(batches)) == 14
+    for pp_rank in (0, 1):
+        with pytest.raises(ValueError, match="prefetch_factor"):
+            build_nanoset_dataloader(
+                numbered[0], micro_batch_size=8, output_pp_rank=2, current_pp_rank=pp_rank, prefetch_factor=3
+            )
+
+
+@pytest.mark.parametrize("options", [{}, {"in_blocks": False}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str)
+def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
+    nanoset, positions_of = numbered
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(ValueError, match="a state holds"):
+        loader.load_state_dict({})
+    assert positions_of(next(batches)) == [2, 3], "what is no state changes nothing"
+    loader.load_state_dict({"consumed_train_samples": 40})
+    assert list(batches) == []
+    assert loader.state_dict()["consumed_train_samples"] == 40
+    assert positions_of(next(iter(loader))) == [40, 41]
+    assert loader.state_dict()["consumed_train_samples"] == 42
+
+
+def test_fewer_samples_than_a_global_batch_are_refused(numbered):
+    with pytest.raises(
+        ValueError, match="121 samples do not fill one batch .*=16 ranks times micro_batch_size=8 are 128"
+    ):
+        build_nanoset_dataloader(numbered[0], micro_batch_size=8, dp_size=16)
+
+
+def test_a_collate_function_is_given_a_list_of_samples(numbered):
+    nanoset, _ = numbered
+
+    def collate(samples):
+        assert isinstance(samples, list)
+        assert all(isinstance(sample, dict) for sample in samples[1:] + samples[:1])
+        return [int(sample["input_ids"][0]) for sample in samples[:2] + samples[2:]]
+
+    loader = build_nanoset_dataloader(nanoset, micro_batch_size=3, collate_fn=collate)
+    assert next(iter(loader)) == [int(row[0]) for row in nanoset.read(np.arange(3))]
+    assert (
+        pickle.loads(pickle.dumps(nanoset.__getitems__([1, 2])))[1]["input_ids"].tolist()
+        == nanoset.read([2])[0].tolist()
+    )
+
+
+def test_a_list_of_samples_that_was_changed_is_collated_as_it_is_now(numbered):
+    nanoset, _ = numbered
+    collator = DataCollatorWithLabels(2)
+    samples = nanoset.__getitems__(range(4))
+    samples.reverse()
+    samples[0] = nanoset[9]
+    samples[1]["input_ids"] = nanoset[8]["input_ids"]
+    assert collator(samples)["labels"].tolist() == nanoset.read([9, 8, 1, 0]).tolist()
+
+
+def test_a_loader_says_where_it_stands(numbered):
+    loader = build_nanoset_dataloader(numbered[0], micro_batch_size=4, dp_rank=1, dp_size=2)
+    next(iter(loader))
+    where = "rank 1 of 2, micro-batches of 4, 14 left of this epoch, at sample 8, 0 workers"
+    assert repr(loader) == f"NanosetDataLoader({numbered[0]!r}, {where})"

@@ -202,3 +202,13 @@ def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
     for out in (*wrong, np.empty((3, 5), np.int64), np.empty((5, 3), np.int32).T):
         with pytest.raises(ValueError, match=r"out must be int32 \[3, 5\] in C order, got"):
             nanoset.read(np.arange(3), out=out)
+
+
+def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path):
+    path = write_range(tmp_path / "a.npy", 100)
+    for k in (2**70, -(2**70)):
+        with pytest.raises(IndexError, match="outside a sequence of 9 samples"):
+            Nanoset(path, None, 4, 9)[k]
+    for order in ("nanotron", "stateless", "identity"):
+        with pytest.raises(ValueError, match="train_split_num_samples must be below"):
+            Nanoset(path, None, 4, 2**100, order=order)

@@ -1,10 +1,12 @@
 """Which positions a rank reads: torch's numbers, the field's layouts, and one global order under all of them."""
 
+import json
 import tracemalloc
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from resume_contract import check_resume_contract
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
@@ -40,6 +42,7 @@ def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     st.sampled_from(["drop", "pad", "loop"]),
 )
 def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_size, dp_size, consumed, layout, tail):
+    assume(tail != "drop" or num_samples >= dp_size * micro_batch_size)
     samplers = [
         ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail)
         for r in range(dp_size)
@@ -80,6 +83,12 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
         ({"dp_rank": -1}, "dp_rank must be at least 0"),
         ({"dp_size": 0}, "dp_size must be at least 1"),
         ({"consumed_train_samples": -1}, "consumed_train_samples, an integer of at least 0"),
+        ({"micro_batch_size": 2.0}, "micro_batch_size must be an integer of at least 1, got 2.0"),
+        ({"dp_size": True}, "dp_size must be an integer of at least 1, got True"),
+        ({"dp_rank": np.False_}, "dp_rank must be an integer of at least 0, got np.False_"),
+        ({"num_samples": "10"}, "num_samples must be an integer of at least 1, got '10'"),
+        ({"consumed_train_samples": True}, "consumed_train_samples, an integer of at least 0; got .*True"),
+        ({"num_samples": 3}, r"3 samples do not fill one batch .*=2 ranks times micro_batch_size=2 are 4"),
         ({"layout": "diagonal"}, "layout must be one of .* got 'diagonal'"),
         ({"tail": "wag"}, "tail must be one of .* got 'wag'"),
     ],
@@ -87,6 +96,20 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResumableBatchSampler(**{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments})
+
+
+def test_integers_of_numpy_are_integers():
+    ten, two = np.int64(10), np.uint8(2)
+    sampler = ResumableBatchSampler(ten, two, np.int32(1), two, ten)
+    sampler.load_state_dict({"consumed_train_samples": np.int64(8)})
+    numbers = [sampler.consumed_train_samples, sampler.micro_batch_size, sampler.dp_rank, sampler.num_samples]
+    assert [(type(number), number) for number in numbers] == [(int, 8), (int, 2), (int, 1), (int, 10)]
+    assert json.dumps(sampler.state_dict()) == '{"consumed_train_samples": 8}'
+
+
+def test_the_rest_of_an_epoch_may_be_shorter_than_a_batch():
+    sampler = ResumableBatchSampler(10, 4, consumed_train_samples=7)
+    assert [lists(sampler), lists(sampler)] == [[], [[0, 1, 2, 3], [4, 5, 6, 7]]]
 
 
 @pytest.mark.parametrize("state", [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))])
@@ -138,6 +161,16 @@ def test_only_the_first_iteration_that_is_used_skips():
     for expected in ([[4, 5], [6, 7]], [[0, 1], [2, 3], [4, 5], [6, 7]]):
         assert len(loader) == len(expected)
         assert [batch.tolist() for batch in loader] == expected
+
+
+def test_the_length_of_a_skipping_sampler_is_that_of_the_iteration_under_way():
+    sampler = SkipBatchSampler(range(10), 4, dp_size=1)
+    lengths = [len(sampler)] + [len(sampler) for _ in sampler]
+    assert lengths == 7 * [6]
+    assert len(sampler) == len(list(sampler)) == 10
+    left = SkipBatchSampler(range(10), 4, dp_size=1)
+    assert next(iter(left)) == 4, "an iteration that is given up is over"
+    assert len(left) == len(list(left)) == 10
 
 
 def test_a_skip_that_cannot_be_exact_is_refused():

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-from nanoset_ref.collator import Batch, DataCollatorForCLM, TensorPointer
+from nanoset_ref.collator import Batch, Copy, DataCollatorForCLM, TensorPointer
 from nanoset_ref.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.files import PathLike, listed, seal
 from nanoset_ref.nanoset import Nanoset
@@ -249,12 +249,18 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         super().__post_init__()
         del self._pointers["input_mask"]
 
-    def split(self, rows: torch.Tensor, batch_size: int, starts: Starts | None = None) -> Iterator[Batch]:
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
         """As `Collator.split`."""
         if not self.use_doc_masking:
             starts = np.indices(rows.shape)[1] == 0
         width = self.sequence_length // self.cp_size
-        for batch in super().split(rows.long(), batch_size, starts):
+        for batch in super().split(rows.long(), batch_size, starts, copy):
             batch.pop("input_mask", None)
             for name in batch.keys() - {"position_ids"}:
                 if not isinstance(batch[name], TensorPointer):

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -35,6 +35,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from nanoset_ref.dataloader import OneIterationLoader
 from nanoset_ref.files import PathLike
 from nanoset_ref.schedule import worker_item
 from nanoset_ref.streaming.packed import Cursor, StreamOptions, shuffled_rows
@@ -160,7 +161,7 @@ class TokenStream(Resumable):
         return encoder
 
 
-class TokenStreamDataLoader(DataLoader[Any]):
+class TokenStreamDataLoader(OneIterationLoader):
     """The batches of a TokenStream, whole ones only.
 
     Args:
@@ -170,6 +171,7 @@ class TokenStreamDataLoader(DataLoader[Any]):
             they would keep their place when an epoch begins.
 
     Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
+    One at a time: a new one goes on after what has been delivered, and ends the one before.
     """
 
     def __init__(
@@ -179,10 +181,10 @@ class TokenStreamDataLoader(DataLoader[Any]):
         super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
         self.stream, self._start = stream, dict(stream.start)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def batches(self) -> Generator[Any, None, None]:
         start = self._start
         self.stream.seek(**start)
-        for batch, cursors in super().__iter__():
+        for batch, cursors in DataLoader.__iter__(self):
             start["consumed_train_samples"] += self.stream.schedule.micro_step_size
             start["cursors"] = start["cursors"] | cursors
             yield batch
@@ -197,14 +199,16 @@ class TokenStreamDataLoader(DataLoader[Any]):
         return {**self._start, "plan": self.stream.plan}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue after what `state` counts, with any number of ranks and workers.
+        """Continue after what `state` counts, with any number of ranks and workers. An iteration under way ends.
 
         Raises:
             PlanMismatch: the state of another text, tokenizer or order.
             ValueError: not a state of such a loader.
         """
-        self._start = check_state(state, self.state_dict())
-        del self._start["plan"]
+        start = check_state(state, self.state_dict())
+        del start["plan"]
+        self.end_iteration()
+        self._start = start
 
 
 def next_epoch(start: State) -> State:

@@ -326,3 +326,22 @@ def test_foreign_and_damaged_states_are_refused(paths):
     loader.load_state_dict({**loader.state_dict(), "cursors": {"0": {"epoch": None}}})
     with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_has_one_iteration_at_a_time(paths, workers):
+    """A new one goes on after what was delivered; a loaded state ends the one under way."""
+    stream = TokenStream(paths, TOKENIZER, 6, micro_batch_size=2)
+    expected = [batch["input_ids"].tolist() for batch in TokenStreamDataLoader(stream)]
+    loader = TokenStreamDataLoader(stream, num_workers=workers)
+    first = iter(loader)
+    found = [next(first)]
+    second = iter(loader)
+    assert list(first) == []
+    found += [next(second), next(second)]
+    assert [batch["input_ids"].tolist() for batch in found] == expected[:3]
+    assert loader.state_dict()["consumed_train_samples"] == 6
+    loader.load_state_dict({**loader.state_dict(), "consumed_train_samples": 2, "cursors": {}})
+    assert list(second) == []
+    assert loader.state_dict()["consumed_train_samples"] == 2
+    assert [batch["input_ids"].tolist() for batch in loader] == expected[1:]
