@@ -15,7 +15,7 @@ when somebody writes first, the receiver into a field or the loader into the slo
 a slot that nobody has copies of is filled again where it lies.
 
 Two threads must not be the first to write into one lazy copy at the same moment. So the copies of a block are real ones
-if the process has a thread beside the loader's own when the block is delivered.
+if the process has a second thread that may write (see READING_THREADS) when the block is delivered.
 
 Blocks out of a bucket, or past the page cache, are up to twice as large, since each of them waits for the slowest
 of its answers.
@@ -42,6 +42,8 @@ from nanoset_ref.samplers import ResumableBatchSampler
 
 BLOCK_BYTES = 8 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # all slots of usual size together: in containers shared memory often ends at 64 MiB
+# by name: those of `ahead`, and Python's that feed worker processes; they write into nothing that was handed out
+READING_THREADS = "nanoset_ref-ahead", "QueueFeederThread"
 
 
 class Request(NamedTuple):
@@ -146,7 +148,6 @@ class BlockRoad:
             self._copies = itertools.cycle(self._slots)
             # torch asks for another block before it delivers one
             self._slots = slots(under_way + 1, shape, dataset.row_dtype, shared=True)
-        self._own_threads = 1 + num_workers + bool(read_ahead)  # torch feeds each worker by a thread
         self._requests = BlockSampler(batch_sampler, batches, len(self._slots))
         self._reader = BlockReader(dataset, self._slots, needs_starts=collator.needs_starts)
         self._workers: Iterable[FilledSlot] | None = None
@@ -174,8 +175,8 @@ class BlockRoad:
         """How the fields of a block get memory of their own; with `pin_memory`, in torch's cache of pinned memory."""
         if self.pin_memory and torch.accelerator.is_available():
             return torch.Tensor.pin_memory
-        alone = threading.active_count() <= self._own_threads
-        return lazy_copy if alone else torch.clone
+        writers = [thread for thread in threading.enumerate() if not thread.name.startswith(READING_THREADS)]
+        return lazy_copy if len(writers) == 1 else torch.clone
 
 
 def lazy_copy(tensor: torch.Tensor) -> torch.Tensor:
