@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.permutation import derive
-from nanoset_ref.schedule import Layout, Schedule, whole_number
+from nanoset_ref.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         tail: Tail = "drop",
     ) -> None:
         self.schedule = Schedule(dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout)
-        num_samples = whole_number("num_samples", num_samples, 1)
-        dp_rank = whole_number("dp_rank", dp_rank, 0)
+        num_samples = whole_number(num_samples, "num_samples", 1)
+        dp_rank = whole_number(dp_rank, "dp_rank", 0)
         if dp_rank >= self.schedule.dp_size:
             raise ValueError(f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}")
         if tail not in get_args(Tail):
@@ -167,7 +168,7 @@ def consumed_in(state: Any) -> int:
     """
     consumed = state.get("consumed_train_samples") if isinstance(state, dict) else None
     try:
-        return whole_number("consumed_train_samples", consumed, 0)
+        return whole_number(consumed, "consumed_train_samples", 0)
     except ValueError as error:
         what = "a state holds consumed_train_samples, an integer of at least 0"
         raise ValueError(f"{what}; got {str(state)[:200]}") from error
@@ -191,8 +192,8 @@ class SkipBatchSampler(Sampler[Any]):
     """
 
     def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
-        skip_samples = whole_number("skip_samples", skip_samples, 0)
-        dp_size = whole_number("dp_size", dp_size, 1)
+        skip_samples = whole_number(skip_samples, "skip_samples", 0)
+        dp_size = whole_number(dp_size, "dp_size", 1)
         what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
         if skip_samples % dp_size:
             way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"

@@ -17,13 +17,13 @@ data-parallel rank read the same positions.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.files import refuses_unknown
+from nanoset_ref.orders.base import whole_number
 
 Layout = Literal["strided", "contiguous"]
 
@@ -67,7 +67,7 @@ class Schedule:
         for name, value in dataclasses.asdict(self).items():
             if name != "layout":
                 least = 0 if name == "consumed_train_samples" else 1
-                object.__setattr__(self, name, whole_number(name, value, least))
+                object.__setattr__(self, name, whole_number(value, name, least))
         if self.layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {self.layout!r}")
 
@@ -130,23 +130,6 @@ class Schedule:
         """The position of a rank's `item`-th sample, from 0, counted from global count `start` on."""
         batch, row = divmod(item, self.micro_batch_size)
         return self.share(start + batch * self.micro_step_size, self.micro_step_size, dp_rank)[row]
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """`value` as an int: any integer of at least `least`, NumPy's too, but no bool.
-
-    Raises:
-        ValueError: `value` is something else; the message calls it `name`.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r:.200}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
-    return number
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:

@@ -281,12 +281,22 @@ def _pairs(firsts, instances):
     return datasets, samples
 
 
-def whole_number(value: Any, name: str) -> int:
-    """The value as an int; a ValueError that names it where it is none."""
+def whole_number(value: Any, name: str, least: int | None = None) -> int:
+    """`value` as an int: any integer, NumPy's too, but no bool.
+
+    Raises:
+        ValueError: `value` is something else, or below `least`; the message calls it `name`.
+    """
+    rule = "a whole number" if least is None else f"an integer of at least {least}"
     try:
-        return operator.index(value)
-    except TypeError as error:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from error
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be {rule}, got {value!r:.200}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
 
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:
