@@ -17,7 +17,7 @@ data-parallel rank read the same positions.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
