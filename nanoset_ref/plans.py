@@ -106,7 +106,7 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
         raise PlanMismatch(
             f"this state was saved with plans of version {saved.get('version')}, now they are of version "
             f"{current.get('version')}, so nothing says whether position k still holds the same tokens: to go on "
-            'unchecked, set the state\'s "plan" to null; or begin a new run'
+            'unchecked, set the state\'s "plan" to null (a TokenStream: seek to its count); or begin a new run'
         )
     if lines := describe_differences(saved, current):
         raise PlanMismatch(

@@ -253,7 +253,7 @@ def test_of_many_differences_the_first_ones_are_told_in_short_lines(raw):
 
 @pytest.mark.parametrize("plan", [{}, {"files": [{"name": "a.npy"}], "order": "stateless"}])
 def test_a_state_of_a_version_without_such_plans_is_refused_with_the_way_out(raw, plan):
-    with pytest.raises(PlanMismatch, match=r"plans of version None, now they are of version 1.* \"plan\" to null; or"):
+    with pytest.raises(PlanMismatch, match="plans of version None, now .* to null .*; or begin"):
         check_plan(plan, rows_of(raw).plan)
     loader = build_nanoset_dataloader(rows_of(raw), micro_batch_size=2)
     loader.load_state_dict({"consumed_train_samples": 6, "plan": None})
