@@ -166,26 +166,37 @@ def derive(key, *numbers):
 def permute(x, n, key, back=False):
     """Where a keyed permutation of range(n) puts x; or, going back, what it put at place x.
 
-    1. Lay range(n) out row by row in a near-square of at least 8 x 8 cells, so that x has a row and a column.
-    2. In six rounds, the row moves by a hash of the column, and the column by a hash of the row, in turns.
+    1. Lay range(n) out row by row on a board, nearly square and of at least 7 x 8 cells; x has a row and a column.
+    2. In twelve rounds, the row moves by a hash of the column, and the column by a hash of the row, in turns.
     3. A cell beyond n goes through the rounds again.
 
     >>> [permute(x, 10, key=7) for x in range(10)]
-    [6, 2, 9, 0, 1, 3, 8, 7, 4, 5]
+    [1, 6, 9, 4, 8, 5, 3, 7, 0, 2]
     >>> [permute(place, 10, key=7, back=True) for place in range(10)]
-    [3, 4, 1, 5, 8, 9, 0, 7, 6, 2]
+    [8, 0, 9, 6, 3, 5, 1, 7, 4, 2]
     """
-    rows = max(math.isqrt(n - 1) + 1, 8)
-    rows += rows % 2
-    sides = rows, max(-(-n // rows), 8)
-    cell = list(divmod(x, sides[1]))
+    columns = 2 ** max((n - 1).bit_length() // 2, 3)
+    sides = max(-(-n // columns), 7), columns
     while True:
-        for number in reversed(range(6)) if back else range(6):
+        cell = list(divmod(x, columns))
+        for number in reversed(range(12)) if back else range(12):
             half = number % 2  # 0 moves the row, 1 the column
-            step = (derive(key + cell[1 - half], number) >> 26) * sides[half] >> 38
+            step = slide_by(cell[1 - half], number, key, sides[half])
             cell[half] = (cell[half] + (-step if back else step)) % sides[half]
-        if cell[0] * sides[1] + cell[1] < n:
-            return cell[0] * sides[1] + cell[1]
+        x = cell[0] * columns + cell[1]
+        if x < n:
+            return x
+
+
+def slide_by(line, number, key, side):
+    """How many cells a column or row slides in round `number`: a hash of its own number, scaled to range(side).
+
+    >>> [slide_by(line, 0, 7, side=100) for line in range(8)]
+    [6, 90, 17, 44, 87, 75, 51, 31]
+    """
+    z = (line * 0xBF58476D1CE4E5B9 + key + number * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 32) * 0x94D049BB133111EB % 2**64
+    return (z >> 32) * side >> 32
 
 
 def share_tree(lengths, weights):
@@ -252,7 +263,7 @@ def stateless_at(k, lengths, weights, seed):
     """The pair (dataset, sample) at position k.
 
     >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(10)]
-    [(0, 1), (0, 2), (1, 0), (1, 1), (0, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)]
+    [(0, 2), (0, 0), (1, 1), (1, 0), (0, 1), (0, 2), (1, 1), (1, 0), (0, 0), (0, 1)]
     """
     first, before, datasets = window_of(k, lengths, weights, seed)
     dataset = datasets[k - first]
@@ -269,7 +280,7 @@ def stateless_positions(dataset, sample, lengths, weights, seed, until):
     3. In that window, it is turn number (reading - readings before) of the dataset.
 
     >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
-    [2, 7, 14, 18]
+    [3, 7, 14, 15]
     """
     tree = share_tree(lengths, weights)
     found: list = []

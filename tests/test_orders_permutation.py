@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.permutation import battery, numpys, ours
 from nanoset_ref import plain
 from nanoset_ref.orders import StatelessOrder
-from nanoset_ref.orders.permutation import permute, unpermute
+from nanoset_ref.orders.permutation import permute, permute_each, sides, unpermute
 from nanoset_ref.orders.windows import STAGES
 
 keys = st.integers(0, 2**64 - 1)
@@ -36,6 +37,18 @@ def test_a_permutation_equals_plain_and_is_inverted_at_any_size(n, key, data):
     place = permute(x, n, np.uint64(key))
     assert place == plain.permute(x, n, key)
     assert unpermute(place, n, np.uint64(key)) == x == plain.permute(place, n, key, back=True)
+    shape = np.array(sides(n), dtype=np.uint64)[:, None]
+    assert permute_each(np.array([x]), np.array([n]), shape, np.array([key], dtype=np.uint64)) == [place]
+
+
+@given(st.integers(1, 48), st.sampled_from([-1, 0, 1]), keys)
+def test_a_board_beside_a_power_of_two_has_room_for_all_numbers(bits, more, key):
+    n = min(max(2**bits + more, 1), 2**48)
+    rows, column_bits = map(int, sides(n))
+    columns = 2**column_bits
+    assert n <= rows * columns < n + columns or (rows, columns) == (7, 8)
+    assert columns / 2 <= rows <= 2 * columns
+    assert permute(n - 1, n, np.uint64(key)) == plain.permute(n - 1, n, key)
 
 
 @given(st.integers(1, 300), keys)
@@ -75,6 +88,36 @@ def test_a_permutation_is_a_good_shuffle(n):
         assert abs(ups - (size - 1) / 2) < 4 * np.sqrt((size + 1) / 12), "runs up and down"
         first_half = np.bincount((places[: size // 2] * 20 / n).astype(int), minlength=20)
         assert deviates(first_half) < 6, "buckets"  # a chi-square of few buckets has a long tail
+
+
+def multiples(n, keys, seed):
+    """x -> a x + b mod n, n a prime: any two numbers go to all pairs of places alike."""
+    random = np.random.default_rng(seed)
+    factors = random.integers(1, n, (keys, 1))
+    steps = random.integers(0, n, (keys, 1))
+    yield (factors * np.arange(n) + steps) % n
+
+
+def almost(n, keys, seed):
+    """NumPy's permutations, but one in a hundred only moves all numbers on, round a ring."""
+    for block in numpys(n, keys, seed):
+        turns = np.arange(len(block) // 100)[:, None]
+        block[: len(turns)] = (np.arange(n) + turns) % n
+        yield block
+
+
+@pytest.mark.parametrize("draw", [ours, numpys])
+def test_the_battery_tells_no_permutation_from_a_uniform_one(draw):
+    """Distances, steps, ascents, turns, fixed points, cycles, parity and pairs of places: see there."""
+    found = battery(draw, [2, 3, 5, 8, 31, 64], keys=20_000, seed=1)
+    assert {test for test, p in found.items() if p < 0.01} == set()
+    assert len(found) > 120
+
+
+@pytest.mark.parametrize("poor", [multiples, almost])
+def test_the_battery_refuses_poor_shuffles(poor):
+    refused = {test for (_, test), p in battery(poor, [31], keys=20_000, seed=1).items() if p < 0.01}
+    assert len(refused) > 3
 
 
 # ---- the coin flips
