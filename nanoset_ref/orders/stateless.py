@@ -65,6 +65,7 @@ class StatelessOrder(Order):
     """
 
     name = "stateless"
+    algorithm = 2
     endless = True
 
     def __init__(

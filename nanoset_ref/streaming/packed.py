@@ -32,7 +32,7 @@ from nanoset_ref.streaming.resumable import State, at_least
 from nanoset_ref.text import Block, Document, TextSource
 from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens
 
-ALGORITHM = 1  # version of rows and windows: raised, and named in CHANGELOG, whenever the same text gives others
+ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever the same text gives others
 
 
 @refuses_unknown
