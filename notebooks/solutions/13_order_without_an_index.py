@@ -15,7 +15,7 @@ my_weight = 4 * 100 / 8000
 
 # %% Exercise 4
 def undo_two(place):
-    row, column = divmod(place, SIDE)
-    column = (column - ((plain.derive(KEY + row, 1) >> 26) * SIDE >> 38)) % SIDE
-    row = (row - ((plain.derive(KEY + column, 0) >> 26) * SIDE >> 38)) % SIDE
-    return row * SIDE + column
+    row, column = divmod(place, COLUMNS)
+    column = (column - plain.slide_by(row, 1, KEY, COLUMNS)) % COLUMNS
+    row = (row - plain.slide_by(column, 0, KEY, ROWS)) % ROWS
+    return row * COLUMNS + column
