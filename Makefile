@@ -43,7 +43,7 @@ site: .venv/installed-site
 	@echo "build/site/index.html"
 
 corpus: | .venv/installed-lab
-	@cd notebooks && ../$(BIN)/python -m nanoset_ref.corpus data && ../$(BIN)/python -c "import course; course.tiny_corpus()"
+	@cd notebooks && ../$(BIN)/python -m nanoset_ref.chunks.corpus data && ../$(BIN)/python -c "import course; course.tiny_corpus()"
 
 clean:
 	rm -rf .venv notebooks/data build docs/generated

@@ -42,11 +42,19 @@ CANDIDATES = ("nanoset_ref", "the limit")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--latencies", type=int, nargs="+", default=[0, 20, 50], help="milliseconds")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 8192], help="tokens per sample")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--latencies", type=int, nargs="+", default=[0, 20, 50], help="milliseconds"
+    )
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[512, 2048, 8192], help="tokens per sample"
+    )
     parser.add_argument("--tokens", type=float, default=5e8, help="ids in the file, two bytes each")
-    parser.add_argument("--seconds", type=float, default=6, help="of reading, of each candidate in each round")
+    parser.add_argument(
+        "--seconds", type=float, default=6, help="of reading, of each candidate in each round"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300, help="of the training run; 0: none")
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
@@ -60,11 +68,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with open(Path(folder, "a.npy"), "wb") as file:
             for _ in range(int(options.tokens) // 1_000_000):
-                file.write(np.random.default_rng(0).integers(0, 50_000, 1_000_000, dtype=np.uint16).tobytes())
-        np.random.default_rng(0).integers(0, 4096, 20_000_000, dtype=np.uint16).tofile(Path(folder, "b.npy"))
+                file.write(
+                    np.random.default_rng(0)
+                    .integers(0, 50_000, 1_000_000, dtype=np.uint16)
+                    .tobytes()
+                )
+        np.random.default_rng(0).integers(0, 4096, 20_000_000, dtype=np.uint16).tofile(
+            Path(folder, "b.npy")
+        )
         for latency in options.latencies:
             with bucket(Path(folder), latency) as url:
-                found = {length: rounds_of(f"{url}/a.npy", length, options) for length in options.lengths}
+                found = {
+                    length: rounds_of(f"{url}/a.npy", length, options) for length in options.lengths
+                }
                 result["by_latency"][f"{latency} ms"] = found
                 if options.steps:
                     places = {"bucket": f"{url}/b.npy", "disk": f"{folder}/b.npy"}
@@ -80,7 +96,9 @@ def rounds_of(url: str, length: int, options: argparse.Namespace) -> dict[str, A
     for _ in range(options.rounds):
         for name in CANDIDATES:
             child = [sys.executable, "-m", "benchmarks.bucket", "--child", name, url, str(length)]
-            said = subprocess.run([*child, "--seconds", str(options.seconds)], stdout=subprocess.PIPE, check=True)
+            said = subprocess.run(
+                [*child, "--seconds", str(options.seconds)], stdout=subprocess.PIPE, check=True
+            )
             taken[name].append(json.loads(said.stdout))
     found = {
         name: {key: round(statistics.median(run[key] for run in runs), 4) for key in runs[0]}
@@ -119,18 +137,33 @@ def training(tokens: str, steps: int) -> dict[str, float]:
     dataset = {"dataset_path": tokens, "order": "stateless"}
     with tempfile.TemporaryDirectory() as folder:
         run = {
-            "data_stages": [{"name": "a", "start_training_step": 1, "data": {"dataset": dataset, "read_ahead": 2}}],
+            "data_stages": [
+                {
+                    "name": "a",
+                    "start_training_step": 1,
+                    "data": {"dataset": dataset, "read_ahead": 2},
+                }
+            ],
             "tokens": {"sequence_length": 128, "train_steps": steps, "micro_batch_size": 8},
             "model": {"model_config": model},
             "checkpoints": {"checkpoints_path": f"{folder}/run", "checkpoint_interval": steps},
-            "optimizer": {"learning_rate_scheduler": {"learning_rate": 0.001, "lr_warmup_steps": 5}},
+            "optimizer": {
+                "learning_rate_scheduler": {"learning_rate": 0.001, "lr_warmup_steps": 5}
+            },
         }
         (config := Path(folder, "run.yaml")).write_text(json.dumps(run))
-        subprocess.run([sys.executable, "-m", "nanoset_ref.train", "--config", str(config)], check=True)
-        lines = [json.loads(line) for line in Path(folder, "run/metrics.jsonl").read_text().splitlines()]
+        subprocess.run(
+            [sys.executable, "-m", "nanoset_ref.train", "--config", str(config)], check=True
+        )
+        lines = [
+            json.loads(line) for line in Path(folder, "run/metrics.jsonl").read_text().splitlines()
+        ]
     seconds = [8 * 128 / line["tokens_per_second"] for line in lines[1:]]
     waited = sum(line["data_wait"] * taken for line, taken in zip(lines[1:], seconds, strict=True))
-    return {"share_waiting": round(waited / sum(seconds), 5), "ms_per_step": round(1e3 * statistics.median(seconds), 2)}
+    return {
+        "share_waiting": round(waited / sum(seconds), 5),
+        "ms_per_step": round(1e3 * statistics.median(seconds), 2),
+    }
 
 
 def ours(url: str, length: int) -> tuple[dict[str, float], Any]:
@@ -138,7 +171,9 @@ def ours(url: str, length: int) -> tuple[dict[str, float], Any]:
 
     def loader(consumed: int) -> Any:
         rows = Nanoset(url, None, length, 10**9, order="stateless")
-        return build_nanoset_dataloader(rows, micro_batch_size=BATCH, consumed_train_samples=consumed, read_ahead=2)
+        return build_nanoset_dataloader(
+            rows, micro_batch_size=BATCH, consumed_train_samples=consumed, read_ahead=2
+        )
 
     epoch, firsts = loader(0).dataset.order.samples_per_epoch, {}
     next(iter(loader(0)))  # compiles

@@ -54,7 +54,13 @@ OURS = {
     "nanoset_ref through the page cache, 2 workers": {"num_loading_workers": 2},
 }
 OTHERS = ["nanotron", "megatron", "litdata", "datatrove", "grain", "olmo"]
-CANDIDATES = [*OURS, *OTHERS, *(f"{name}, 2 workers" for name in OTHERS[:4]), "a kept map", "64 threads of pread"]
+CANDIDATES = [
+    *OURS,
+    *OTHERS,
+    *(f"{name}, 2 workers" for name in OTHERS[:4]),
+    "a kept map",
+    "64 threads of pread",
+]
 BY_READ_AHEAD = [
     *OURS,
     "nanotron",
@@ -75,7 +81,9 @@ def batches_of(name: str, tokens: Tokens, sequence_length: int) -> Iterator[Any]
     peer, _, workers = name.partition(", ")
     if peer in PEERS:
         return endless(PEERS[peer](tokens, sequence_length, BATCH, 2 if workers else 0))
-    return {"a kept map": kept_map, "64 threads of pread": threads_of_pread}[name](tokens, sequence_length)
+    return {"a kept map": kept_map, "64 threads of pread": threads_of_pread}[name](
+        tokens, sequence_length
+    )
 
 
 def places(tokens: Tokens, sequence_length: int) -> Iterator[np.ndarray[Any, Any]]:
@@ -87,7 +95,9 @@ def places(tokens: Tokens, sequence_length: int) -> Iterator[np.ndarray[Any, Any
 def kept_map(tokens: Tokens, sequence_length: int) -> Iterator[Any]:
     ids = tokens.ids()
     for starts in places(tokens, sequence_length):
-        yield np.stack([ids[start : start + sequence_length + 1].astype(np.int32) for start in starts])
+        yield np.stack(
+            [ids[start : start + sequence_length + 1].astype(np.int32) for start in starts]
+        )
 
 
 def threads_of_pread(tokens: Tokens, sequence_length: int) -> Iterator[Any]:
@@ -95,23 +105,31 @@ def threads_of_pread(tokens: Tokens, sequence_length: int) -> Iterator[Any]:
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(start: int) -> Any:
-        return np.frombuffer(os.pread(file, 2 * (sequence_length + 1), 2 * start), np.uint16).astype(np.int32)
+        return np.frombuffer(
+            os.pread(file, 2 * (sequence_length + 1), 2 * start), np.uint16
+        ).astype(np.int32)
 
     with ThreadPoolExecutor(64) as pool:
         starts = itertools.chain.from_iterable(places(tokens, sequence_length))
         waiting = [pool.submit(read, start) for start in itertools.islice(starts, 128)]
         while True:
             yield np.stack([row.result() for row in waiting[:BATCH]])
-            waiting = waiting[BATCH:] + [pool.submit(read, start) for start in itertools.islice(starts, BATCH)]
+            waiting = waiting[BATCH:] + [
+                pool.submit(read, start) for start in itertools.islice(starts, BATCH)
+            ]
 
 
 def fetched() -> int:
     """Bytes that this process and its workers have had fetched from a device so far."""
     here = psutil.Process()
-    return sum(process.io_counters().read_bytes for process in [here, *here.children(recursive=True)])
+    return sum(
+        process.io_counters().read_bytes for process in [here, *here.children(recursive=True)]
+    )
 
 
-def run_one(name: str, folder: Path, num_tokens: int, sequence_length: int, seconds: float) -> dict[str, float]:
+def run_one(
+    name: str, folder: Path, num_tokens: int, sequence_length: int, seconds: float
+) -> dict[str, float]:
     """What the child process does: time to the first batch, then samples for so many seconds."""
     tokens = Tokens(folder, num_tokens)
     begun = time.perf_counter()
@@ -125,7 +143,11 @@ def run_one(name: str, folder: Path, num_tokens: int, sequence_length: int, seco
         next(batches)
         count += BATCH
     ids = 2 * count * (sequence_length + 1)
-    return {"samples_per_second": count / taken, "first": first, "amplification": (fetched() - bytes_before) / ids}
+    return {
+        "samples_per_second": count / taken,
+        "first": first,
+        "amplification": (fetched() - bytes_before) / ids,
+    }
 
 
 def drop(folder: Path) -> None:
@@ -141,12 +163,16 @@ def device_limit(tokens: Tokens, sequence_length: int, seconds: float) -> float 
     """Random reads per second of the pages that a row touches, past the page cache."""
     if shutil.which("fio") is None:
         return None
-    pages = (2 * (sequence_length + 1) + 4095 + 4094) // 4096  # an unaligned row begins anywhere in its first page
+    pages = (
+        2 * (sequence_length + 1) + 4095 + 4094
+    ) // 4096  # an unaligned row begins anywhere in its first page
     words = f"fio --name=limit --filename={tokens.path} --readonly --rw=randread --bs={4 * pages}k --direct=1"
     words += f" --ioengine=libaio --numjobs=2 --group_reporting --time_based --runtime={seconds} --output-format=json"
     rates = []
     for depth in (32, 128):
-        ran = subprocess.run([*words.split(), f"--iodepth={depth}"], capture_output=True, text=True, check=True).stdout
+        ran = subprocess.run(
+            [*words.split(), f"--iodepth={depth}"], capture_output=True, text=True, check=True
+        ).stdout
         rates.append(float(json.loads(ran[ran.index("{") :])["jobs"][0]["read"]["iops"]))
     return max(rates)
 
@@ -157,7 +183,9 @@ def read_ahead(path: Path, kilobytes: int | None) -> Iterator[int]:
     number = os.stat(path).st_dev
     setting = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
     setting = next(
-        folder / "queue" / "read_ahead_kb" for folder in (setting, setting.parent) if (folder / "queue").is_dir()
+        folder / "queue" / "read_ahead_kb"
+        for folder in (setting, setting.parent)
+        if (folder / "queue").is_dir()
     )
     before = setting.read_text()
     if kilobytes is not None:
@@ -187,7 +215,9 @@ def forked(name: str, tokens: Tokens, sequence_length: int, seconds: float) -> d
     if (child := os.fork()) == 0:
         signal.alarm(PATIENCE)
         try:
-            found: dict[str, Any] = run_one(name, tokens.folder, tokens.num_tokens, sequence_length, seconds)
+            found: dict[str, Any] = run_one(
+                name, tokens.folder, tokens.num_tokens, sequence_length, seconds
+            )
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"[:300]}
         os.write(write, json.dumps(found).encode())
@@ -205,7 +235,9 @@ def measure(
     names: list[str], tokens: Tokens, sequence_length: int, options: argparse.Namespace
 ) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
-    names = [name for name in names if not options.only or any(word in name for word in options.only)]
+    names = [
+        name for name in names if not options.only or any(word in name for word in options.only)
+    ]
     for name in names:
         if name in PEERS:
             with contextlib.suppress(ImportError):
@@ -229,24 +261,37 @@ def report(kilobytes: int, sequence_length: int, found: dict[str, dict[str, list
     def middle(name: str, what: str) -> float:
         return statistics.median(found.get(name, {}).get(what, [float("nan")]))
 
-    print(f"\nsequence length {sequence_length}, batch {BATCH}, read-ahead {kilobytes} KiB: samples/s from a cold disk")
-    print(f"{'':48}{'samples/s':>10}{'x nanotron':>12}{'of device':>11}{'fetched':>9}{'first, s':>10}")
+    print(
+        f"\nsequence length {sequence_length}, batch {BATCH}, read-ahead {kilobytes} KiB: samples/s from a cold disk"
+    )
+    print(
+        f"{'':48}{'samples/s':>10}{'x nanotron':>12}{'of device':>11}{'fetched':>9}{'first, s':>10}"
+    )
     for name in sorted(found, key=lambda name: -middle(name, "samples_per_second")):
         rate = middle(name, "samples_per_second")
-        shares = rate / middle("nanotron", "samples_per_second"), rate / middle("device", "samples_per_second")
+        shares = (
+            rate / middle("nanotron", "samples_per_second"),
+            rate / middle("device", "samples_per_second"),
+        )
         rest = f"{middle(name, 'amplification'):9.1f}{middle(name, 'first'):10.2f}"
         print(f"{name:48}{rate:10,.0f}{shares[0]:12.1f}{shares[1]:11.2f}{rest}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--megabytes", type=int, default=6144, help="size of the token file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="per candidate and round")
     parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
-    parser.add_argument("--read-ahead-kb", type=int, nargs="+", help="of the device (default: as it is)")
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; keeps the files (default: temporary)")
+    parser.add_argument(
+        "--read-ahead-kb", type=int, nargs="+", help="of the device (default: as it is)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="on the disk to measure; keeps the files (default: temporary)"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -254,7 +299,11 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         tokens = Tokens(folder, options.megabytes << 19)
-        result: dict[str, Any] = {"command": command("cold"), "machine": machine(), "batch_size": BATCH}
+        result: dict[str, Any] = {
+            "command": command("cold"),
+            "machine": machine(),
+            "batch_size": BATCH,
+        }
         result |= {"megabytes": options.megabytes, "by_read_ahead_kb": {}}
         for turn, asked in enumerate(options.read_ahead_kb or [None]):
             with read_ahead(folder, asked) as kilobytes:

@@ -77,9 +77,13 @@ def chunk(numbers: list[int], options: argparse.Namespace, progress: Path) -> No
             file.write("".join(f"{line}\n" for line in lines))
 
 
-def summary(options: argparse.Namespace, found: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def summary(
+    options: argparse.Namespace, found: list[dict[str, Any]], seconds: float
+) -> dict[str, Any]:
     outcomes = Counter(line["outcome"] for line in found)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
     return {
         "seed": options.seed,
         "draws": len(found),
@@ -111,13 +115,17 @@ def only(number: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=26)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--share-with-workers", type=float, default=0.03)
     parser.add_argument("--progress", type=Path, default=ROOT / "build" / "combinations.jsonl")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "combinations.json")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "benchmarks" / "results" / "combinations.json"
+    )
     parser.add_argument("--only", type=int, help="the number of one draw")
     parser.add_argument("--numbers", type=int, nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,7 +143,9 @@ def main() -> None:
     chunks = [left[first : first + CHUNK] for first in range(0, len(left), CHUNK)]
     with ThreadPoolExecutor(options.processes) as threads:
         list(threads.map(lambda numbers: chunk(numbers, options, options.progress), chunks))
-    found = sorted(map(json.loads, options.progress.read_text().splitlines()), key=lambda line: line["number"])
+    found = sorted(
+        map(json.loads, options.progress.read_text().splitlines()), key=lambda line: line["number"]
+    )
     result = summary(options, found, time.monotonic() - begun)
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result | {"why": len(result["why"])}, indent=1))

@@ -46,12 +46,26 @@ Rates = dict[str, list[float]]  # clock ("wall", "cpu") -> units per second in e
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("old_tree", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.7, help="the least that one measurement takes")
-    parser.add_argument("--scale", type=float, default=1.0, help="the sizes of the work, as a share of the usual ones")
-    parser.add_argument("--only", nargs="+", default=[""], help="measurements whose names contain one of these words")
+    parser.add_argument(
+        "--seconds", type=float, default=0.7, help="the least that one measurement takes"
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="the sizes of the work, as a share of the usual ones",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="measurements whose names contain one of these words",
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     trees = dict(zip(SIDES, (options.old_tree.resolve(), HERE.parents[1]), strict=True))
@@ -65,20 +79,27 @@ def main() -> None:
         rates, failures = measure(trees, arguments, chosen, options.rounds)
     rows = {name: summary(known[name], rates[name]) for name in chosen if name not in failures}
     report(rows)
-    save({"command": command("compare"), "machine": machine(), "rows": rows, "failures": failures}, options.output)
+    save(
+        {"command": command("compare"), "machine": machine(), "rows": rows, "failures": failures},
+        options.output,
+    )
     if failures:
         sys.exit("\n".join(f"{name} fails: {why}" for name, why in failures.items()))
 
 
 def write_inputs(folder: Path, sizes: Sizes) -> None:
     """A token file, two .bin/.idx corpora, a tokenizer and text."""
-    from nanoset_ref.corpus import prepare_corpus
+    from nanoset_ref.chunks.corpus import prepare_corpus
 
     random = np.random.default_rng(0)
-    random.integers(0, 50_000, sizes.tokens, dtype=np.uint16).tofile(folder / "tokens_input_ids.npy")
+    random.integers(0, 50_000, sizes.tokens, dtype=np.uint16).tofile(
+        folder / "tokens_input_ids.npy"
+    )
     write_documents(folder / "rows", sizes.tokens // 550, 550)
     write_documents(folder / "documents", sizes.documents, 64)
-    lines = b"".join(path.read_bytes() for path in prepare_corpus(folder / "corpus").domains.values())
+    lines = b"".join(
+        path.read_bytes() for path in prepare_corpus(folder / "corpus").domains.values()
+    )
     (folder / "text.jsonl").write_bytes(lines * math.ceil(sizes.megabytes * 1e6 / len(lines)))
 
 
@@ -121,7 +142,9 @@ def start(tree: Path, arguments: list[str]) -> subprocess.Popen[str]:
     path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
     script = [sys.executable, "-P", str(HERE.with_name("measure_tree.py")), str(tree), *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(script, stdin=pipe, stdout=pipe, text=True, env=os.environ | {"PYTHONPATH": path})
+    return subprocess.Popen(
+        script, stdin=pipe, stdout=pipe, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
 
 
 def ask(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
@@ -136,8 +159,13 @@ def summary(measurement: Measurement, rates: dict[str, Rates]) -> dict[str, Any]
     inverse = measurement.unit.startswith("ns")  # time per position, not positions per time
     return {
         "unit": measurement.unit,
-        **{side: [float(f"{1 / rate if inverse else rate:.4g}") for rate in rates[side]["wall"]] for side in SIDES},
-        "times_as_fast": {clock: ratios(rates["old"][clock], rates["new"][clock]) for clock in rates["old"]},
+        **{
+            side: [float(f"{1 / rate if inverse else rate:.4g}") for rate in rates[side]["wall"]]
+            for side in SIDES
+        },
+        "times_as_fast": {
+            clock: ratios(rates["old"][clock], rates["new"][clock]) for clock in rates["old"]
+        },
     }
 
 
@@ -149,7 +177,9 @@ def ratios(old: list[float], new: list[float]) -> dict[str, float]:
 
 def report(rows: dict[str, dict[str, Any]]) -> None:
     """A table: medians of both trees, and how many times as fast the new one is."""
-    print(f"{'':24}{'old':>10}{'new':>10} {'unit':20}{'times as fast':>13}{'least - most':>16}{'by CPU time':>13}")
+    print(
+        f"{'':24}{'old':>10}{'new':>10} {'unit':20}{'times as fast':>13}{'least - most':>16}{'by CPU time':>13}"
+    )
     for name, row in rows.items():
         old, new = (statistics.median(row[side]) for side in SIDES)
         wall, cpu = row["times_as_fast"]["wall"], row["times_as_fast"].get("cpu")

@@ -29,9 +29,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.peers import Tokens, endless, nanotron
 from benchmarks.record import command, machine, save
-from nanoset_ref.collator import to_device
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.collator import to_device
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 
 RUN = 10**9  # samples: no run ends
 SIZES = {"cpu": (2, 64, 2), "cuda": (12, 768, 12)}  # layers, width, heads
@@ -41,7 +41,9 @@ Step = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sequence-length", type=int, default=1024)
     parser.add_argument("--batch-size", type=int, default=8, help="samples per step")
@@ -55,7 +57,9 @@ def main() -> None:
     print(result["device"])
     with tempfile.TemporaryDirectory() as folder:
         tokens = Tokens(Path(folder), options.megabytes << 19)
-        loaders = open_loaders(tokens, options.sequence_length, options.batch_size, device.type == "cuda")
+        loaders = open_loaders(
+            tokens, options.sequence_length, options.batch_size, device.type == "cuda"
+        )
         step = training_step(device, options.sequence_length)
         result["milliseconds"] = measure(loaders, step, device, options.rounds, options.steps)
     report(result["milliseconds"])
@@ -68,12 +72,18 @@ def name_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
-def open_loaders(tokens: Tokens, sequence_length: int, batch_size: int, pin: bool) -> dict[str, Batches]:
+def open_loaders(
+    tokens: Tokens, sequence_length: int, batch_size: int, pin: bool
+) -> dict[str, Batches]:
     """Every loader, opened at its first batch."""
 
     def ours(**options: Any) -> Batches:
         nanoset = Nanoset(tokens.path, None, sequence_length, RUN, order="stateless")
-        return endless(build_nanoset_dataloader(nanoset, micro_batch_size=batch_size, pin_memory=pin, **options))
+        return endless(
+            build_nanoset_dataloader(
+                nanoset, micro_batch_size=batch_size, pin_memory=pin, **options
+            )
+        )
 
     return {
         "no workers": ours(),
@@ -87,7 +97,9 @@ def open_loaders(tokens: Tokens, sequence_length: int, batch_size: int, pin: boo
 def training_step(device: torch.device, sequence_length: int) -> Step:
     """Forward, backward and update on a batch that is on the device."""
     layers, width, heads = SIZES[device.type]
-    config = GPT2Config(n_layer=layers, n_embd=width, n_head=heads, n_positions=sequence_length, vocab_size=50257)
+    config = GPT2Config(
+        n_layer=layers, n_embd=width, n_head=heads, n_positions=sequence_length, vocab_size=50257
+    )
     model = GPT2LMHeadModel(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=device.type == "cuda")
     if device.type == "cuda":
@@ -109,7 +121,9 @@ def measure(
 ) -> dict[str, dict[str, list[float]]]:
     """Loader -> {"step", "waiting"}: milliseconds per step in each round; "resident" is the batch that stays."""
     resident = to_device(next(loaders["no workers"]), device)
-    found: dict[str, dict[str, list[float]]] = {name: {"step": [], "waiting": []} for name in ("resident", *loaders)}
+    found: dict[str, dict[str, list[float]]] = {
+        name: {"step": [], "waiting": []} for name in ("resident", *loaders)
+    }
     for number in range(-1, rounds):  # the first one is to warm up
         for name in np.random.default_rng(number + 1).permutation(list(found)).tolist():
             times = found[name]

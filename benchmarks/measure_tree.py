@@ -25,7 +25,9 @@ BATCH = 8  # samples
 SEQUENCE_LENGTHS = (512, 2048, 8192)
 SOURCES = (1, 2, 8, 32, 128, 1000)
 
-Work = Callable[[], float]  # does the work once and returns how much that was, in the measurement's unit
+Work = Callable[
+    [], float
+]  # does the work once and returns how much that was, in the measurement's unit
 
 
 class Sizes(NamedTuple):
@@ -57,7 +59,9 @@ def measurements(folder: Path, sizes: Sizes) -> dict[str, Measurement]:
         name = f"read {length}, {workers} workers"
         found[name] = Measurement("million tokens/s", partial(read, folder, sizes, length, workers))
     for length in SEQUENCE_LENGTHS:
-        found[f"megatron rows {length}"] = Measurement("million tokens/s", partial(megatron, folder, sizes, length))
+        found[f"megatron rows {length}"] = Measurement(
+            "million tokens/s", partial(megatron, folder, sizes, length)
+        )
     found["megatron index"] = Measurement("million documents/s", partial(index, folder, sizes))
     for backend in ("hf", "gigatoken"):
         found[f"preprocess, {backend}"] = Measurement("MB/s", partial(tokenise, folder, backend))
@@ -72,9 +76,11 @@ def measurements(folder: Path, sizes: Sizes) -> dict[str, Measurement]:
 
 
 def read(folder: Path, sizes: Sizes, sequence_length: int, workers: int) -> Work:
-    from nanoset_ref.nanoset import Nanoset
+    from nanoset_ref import Nanoset
 
-    return deliver(Nanoset(folder / "tokens_input_ids.npy", None, sequence_length, 10**9), sizes, workers)
+    return deliver(
+        Nanoset(folder / "tokens_input_ids.npy", None, sequence_length, 10**9), sizes, workers
+    )
 
 
 def megatron(folder: Path, sizes: Sizes, sequence_length: int) -> Work:
@@ -86,7 +92,7 @@ def deliver(dataset: Any, sizes: Sizes, workers: int) -> Work:
 
     The first pass over a file reads its windows, the second faults their pages in. Only later ones are timed.
     """
-    from nanoset_ref.dataloader import build_nanoset_dataloader
+    from nanoset_ref import build_nanoset_dataloader
 
     loader = build_nanoset_dataloader(dataset, micro_batch_size=BATCH, num_loading_workers=workers)
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
@@ -188,7 +194,9 @@ def rates(measurement: Measurement, seconds: float) -> dict[str, float]:
 def check_origin(tree: str) -> None:
     """Raise ImportError if a module came from elsewhere: an editable install fills in what the tree lacks."""
     for name, module in sys.modules.items():
-        if name.partition(".")[0] == "nanoset_ref" and not Path(module.__file__ or "").is_relative_to(tree):
+        if name.partition(".")[0] == "nanoset_ref" and not Path(
+            module.__file__ or ""
+        ).is_relative_to(tree):
             raise ImportError(f"{name} is not in {tree}; it was imported from {module.__file__}")
 
 

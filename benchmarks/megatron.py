@@ -30,7 +30,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.record import command, interleaved, save
-from nanoset_ref.dataloader import NanosetDataLoader, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron import (
     EpochPlan,
     MegatronCollator,
@@ -42,8 +43,7 @@ from nanoset_ref.megatron import (
     build_mappings,
     plan_epochs,
 )
-from nanoset_ref.megatron.indexed_dataset import HEADER, MAGIC
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.tokens.bin_idx import HEADER, MAGIC
 
 BATCH, SEED = 8, 1234
 logging.getLogger("megatron.core").setLevel(logging.ERROR)
@@ -51,10 +51,14 @@ warnings.simplefilter("ignore")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=float, nargs="+", default=[1e6, 1e7])
     parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
-    parser.add_argument("--megabytes", type=int, default=256, help="size of the corpus that is read")
+    parser.add_argument(
+        "--megabytes", type=int, default=256, help="size of the corpus that is read"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
@@ -79,13 +83,19 @@ def main() -> None:
 
 def lengths_of(documents: int) -> np.ndarray:
     """Heavy-tailed document lengths, int32, about 550 tokens in the mean."""
-    return np.clip(np.random.RandomState(0).lognormal(5.8, 1.0, documents), 1, 50_000).astype(np.int32)
+    return np.clip(np.random.RandomState(0).lognormal(5.8, 1.0, documents), 1, 50_000).astype(
+        np.int32
+    )
 
 
 def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> dict[str, float]:
     """How many times faster, median and spread over the rounds."""
     values = sorted(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
-    return {"median": round(statistics.median(values), 2), "least": round(values[0], 2), "most": round(values[-1], 2)}
+    return {
+        "median": round(statistics.median(values), 2),
+        "least": round(values[0], 2),
+        "most": round(values[-1], 2),
+    }
 
 
 # ---- building the indexes
@@ -94,7 +104,9 @@ def ratio(seconds: dict[str, list[float]], slow: str, fast: str) -> dict[str, fl
 def bench_build(documents: int, epochs: float, rounds: int) -> dict[str, Any]:
     lengths, sequence_length = lengths_of(documents), 2048
     tokens = int(lengths.sum(dtype=np.int64))
-    plan = plan_epochs(tokens, None if epochs == 1 else int(epochs * tokens) // sequence_length, sequence_length)
+    plan = plan_epochs(
+        tokens, None if epochs == 1 else int(epochs * tokens) // sequence_length, sequence_length
+    )
 
     def ours() -> tuple[np.ndarray, ...]:
         return tuple(build_mappings(lengths, 0, documents, plan, sequence_length, SEED).values())
@@ -112,18 +124,25 @@ def bench_build(documents: int, epochs: float, rounds: int) -> dict[str, Any]:
         "seconds": {name: round(statistics.median(times), 4) for name, times in seconds.items()},
         "ratio": ratio(seconds, "megatron-core", "nanoset_ref"),
     }
-    print(f"build {documents:,} documents, {epochs} epochs: {record['seconds']}, ratio {record['ratio']}", flush=True)
+    print(
+        f"build {documents:,} documents, {epochs} epochs: {record['seconds']}, ratio {record['ratio']}",
+        flush=True,
+    )
     return record
 
 
-def upstream_indexes(lengths: np.ndarray, plan: EpochPlan, sequence_length: int) -> tuple[np.ndarray, ...]:
+def upstream_indexes(
+    lengths: np.ndarray, plan: EpochPlan, sequence_length: int
+) -> tuple[np.ndarray, ...]:
     """What GPTDataset does to build its indexes, by its own functions."""
     from megatron.core.datasets import gpt_dataset, helpers
 
     indices = np.arange(len(lengths), dtype=np.int32)
     tokens = int(np.sum(lengths[indices]))
     state = np.random.RandomState(SEED)
-    document_index = gpt_dataset._build_document_index(indices, plan.num_epochs, state, plan.separate_final_epoch)
+    document_index = gpt_dataset._build_document_index(
+        indices, plan.num_epochs, state, plan.separate_final_epoch
+    )
     sample_index = helpers.build_sample_idx(
         lengths, document_index, sequence_length, plan.num_epochs, tokens, True, True
     )
@@ -157,7 +176,9 @@ def write_corpus(folder: Path, megabytes: int) -> str:
     lengths = lengths_of(tokens // 400)
     lengths = lengths[np.cumsum(lengths) <= tokens]
     with MMapIndexedDatasetBuilder(folder / "corpus.bin", np.uint16) as builder:
-        builder.write(np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16), lengths)
+        builder.write(
+            np.random.RandomState(1).randint(4, 50_256, lengths.sum(), dtype=np.uint16), lengths
+        )
     return str(folder / "corpus")
 
 
@@ -183,10 +204,14 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
     loaders = {
         "megatron-core": DataLoader(theirs, BATCH, sampler=positions),
         "rows": build_nanoset_dataloader(ours, micro_batch_size=BATCH),
-        "fields": NanosetDataLoader(ours, ResumableBatchSampler(len(ours), BATCH), collate_fn=MegatronCollator(config)),
+        "fields": NanosetDataLoader(
+            ours, ResumableBatchSampler(len(ours), BATCH), collate_fn=MegatronCollator(config)
+        ),
     }
     for other, rows, fields in zip(*loaders.values(), strict=False):
-        assert fields.keys() == other.keys() and all(torch.equal(fields[name], other[name]) for name in other)
+        assert fields.keys() == other.keys() and all(
+            torch.equal(fields[name], other[name]) for name in other
+        )
         assert torch.equal(rows["input_ids"].long(), other["tokens"])
 
     def run(loader: Any) -> Callable[[], None]:
@@ -202,17 +227,22 @@ def bench_read(prefix: str, sequence_length: int, rounds: int) -> dict[str, Any]
     tokens = batches * BATCH * sequence_length
     record = {
         "sequence_length": sequence_length,
-        "million_tokens_per_second": {n: round(tokens / statistics.median(s) / 1e6, 1) for n, s in seconds.items()},
+        "million_tokens_per_second": {
+            n: round(tokens / statistics.median(s) / 1e6, 1) for n, s in seconds.items()
+        },
         "ratio": {name: ratio(seconds, "megatron-core", name) for name in ("rows", "fields")},
     }
     print(
-        f"read {sequence_length}: {record['million_tokens_per_second']} Mtoken/s, ratio {record['ratio']}", flush=True
+        f"read {sequence_length}: {record['million_tokens_per_second']} Mtoken/s, ratio {record['ratio']}",
+        flush=True,
     )
     return record
 
 
 def upstream_dataset(prefix: str, sequence_length: int) -> Any:
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
     config = GPTDatasetConfig(

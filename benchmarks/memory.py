@@ -36,10 +36,14 @@ WAYS = ("nanoset_ref", "rebuilt", "preadv")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gigabytes", type=float, default=4, help="size of the file (GiB)")
     parser.add_argument("--seconds", type=float, default=20, help="per way of reading")
-    parser.add_argument("--folder", type=Path, help="where the file is made, and removed again (default: temporary)")
+    parser.add_argument(
+        "--folder", type=Path, help="where the file is made, and removed again (default: temporary)"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     parser.add_argument("--child", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -58,10 +62,14 @@ def main() -> None:
             file.truncate(round(options.gigabytes * 2**30))
         for way in WAYS:
             descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # every way begins with an empty cache
+            os.posix_fadvise(
+                descriptor, 0, 0, os.POSIX_FADV_DONTNEED
+            )  # every way begins with an empty cache
             os.close(descriptor)
             child = [sys.executable, "-m", "benchmarks.memory", "--seconds", str(options.seconds)]
-            output = subprocess.run([*child, "--child", way, str(path)], check=True, capture_output=True, text=True)
+            output = subprocess.run(
+                [*child, "--child", way, str(path)], check=True, capture_output=True, text=True
+            )
             points = result["ways"][way] = json.loads(output.stdout)
             last = points[-1]
             print(
@@ -84,12 +92,18 @@ def read(way: str, path: Path, seconds: float) -> list[dict[str, float]]:
         while time.perf_counter() < until:
             pull()
             rows += BATCH
-        points.append({"rows": rows, "seconds": round(time.perf_counter() - begin, 2), **resident()})
+        points.append(
+            {"rows": rows, "seconds": round(time.perf_counter() - begin, 2), **resident()}
+        )
     return points
 
 
 def resident() -> dict[str, float]:
-    lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    lines = dict(
+        line.split(":")
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if ":" in line
+    )
     return {
         name: round(int(lines[field].split()[0]) / 1024, 1)
         for name, field in (("anonymous_mib", "RssAnon"), ("file_mib", "RssFile"))
@@ -97,8 +111,8 @@ def resident() -> dict[str, float]:
 
 
 def ours(path: Path) -> Callable[[], Any]:
-    from nanoset_ref.dataloader import build_nanoset_dataloader
-    from nanoset_ref.nanoset import Nanoset
+    from nanoset_ref.load.dataloader import build_nanoset_dataloader
+    from nanoset_ref.load.nanoset import Nanoset
 
     nanoset = Nanoset(path, None, SEQUENCE_LENGTH, 10**9, order="stateless")
     batches = iter(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))

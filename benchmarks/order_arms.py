@@ -41,7 +41,10 @@ def shuffled(lengths: Sequence[int], seed: int, positions: int | None = None) ->
 def buffered(count: int, size: int, seed: int) -> Numbers:
     """Samples in file order through a shuffle buffer, like a `TokenStream`'s: collect `size`, hand them out, repeat."""
     firsts = range(0, count, size)
-    windows = [first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first))) for first in firsts]
+    windows = [
+        first + np.array(window_order(min(size, count - first), seed, 0, Cursor(row=first)))
+        for first in firsts
+    ]
     return np.concatenate(windows)
 
 
@@ -97,7 +100,9 @@ def annealing(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
         "in the first fifth": np.append(mixed(rest[1], special), rest[0]),
     }
     arms = {name: Arm(numbers) for name, numbers in orders.items()}
-    return arms | {f"{name}, constant rate": Arm(numbers, decay=False) for name, numbers in orders.items()}
+    return arms | {
+        f"{name}, constant rate": Arm(numbers, decay=False) for name, numbers in orders.items()
+    }
 
 
 def blend(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:

@@ -40,13 +40,17 @@ def upstream_helper(n_samples, weights, dataset_sizes):
     return dataset_index, dataset_sample_index
 
 
-def upstream(lengths: np.ndarray, weights: np.ndarray, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def upstream(
+    lengths: np.ndarray, weights: np.ndarray, num_samples: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Helper, two shuffles, concatenation, cut: what Nanotron's Nanoset keeps."""
     datasets, samples = upstream_helper(int(lengths.sum()), weights / weights.sum(), lengths)
     np.random.RandomState(1234).shuffle(datasets)
     np.random.RandomState(1234).shuffle(samples)
     epochs = num_samples // int(lengths.sum()) + 1
-    return np.concatenate([datasets] * epochs)[:num_samples], np.concatenate([samples] * epochs)[:num_samples]
+    return np.concatenate([datasets] * epochs)[:num_samples], np.concatenate([samples] * epochs)[
+        :num_samples
+    ]
 
 
 def measured(build: Callable[[], Any]) -> tuple[float, int, int]:
@@ -64,7 +68,9 @@ def measured(build: Callable[[], Any]) -> tuple[float, int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=float, nargs="+", default=[1e5, 1e6, 1e7], help="samples in an epoch")
+    parser.add_argument(
+        "--samples", type=float, nargs="+", default=[1e5, 1e6, 1e7], help="samples in an epoch"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     for size in map(int, options.samples):
@@ -116,13 +122,20 @@ def lookups(sources: int, repeats: int) -> None:
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(repeats):
         for name, order in orders.items():
-            places = {"neighbouring": np.arange(BULK), "random": random.integers(0, len(order), BULK)}
+            places = {
+                "neighbouring": np.arange(BULK),
+                "random": random.integers(0, len(order), BULK),
+            }
             for kind, positions in places.items():
                 start = time.perf_counter()
                 order[positions]
-                times.setdefault((name, kind), []).append((time.perf_counter() - start) / BULK * 1e9)
+                times.setdefault((name, kind), []).append(
+                    (time.perf_counter() - start) / BULK * 1e9
+                )
     for (name, kind), found in times.items():
-        print(f"  {name:<10} {sources:>3} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})")
+        print(
+            f"  {name:<10} {sources:>3} sources, {kind:<12} {statistics.median(found):6.0f} ns ({min(found):.0f})"
+        )
 
 
 if __name__ == "__main__":

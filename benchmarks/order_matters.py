@@ -67,7 +67,9 @@ def arms_of(folder: Path, text: str, experiment: str, size: str, seed: int) -> d
 
 def in_order(files: Sequence[Path], numbers: Numbers, sequence_length: int, path: Path) -> Nanoset:
     """The samples of some token files in the order of these instance numbers, which are written to a path."""
-    logging.getLogger("nanoset_ref.orders.published").setLevel(logging.ERROR)  # it warns of samples left out
+    logging.getLogger("nanoset_ref.orders.published").setLevel(
+        logging.ERROR
+    )  # it warns of samples left out
     np.save(path, numbers)
     return Nanoset(list(files), None, sequence_length, len(numbers), order=str(path))
 
@@ -79,7 +81,9 @@ def nanoset_of(folder: Path, run: Run) -> tuple[Nanoset, dict[str, NDArray[Any]]
     place = folder / run.size / run.text
     files = [place / f"{name}_train_input_ids.npy" for name in sources]
     data = in_order(files, arm.numbers, size.sequence_length, place / f"order_{os.getpid()}.npy")
-    held_out = {name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size) for name in sources}
+    held_out = {
+        name: held_out_rows(place / f"{name}_held_out_input_ids.npy", size) for name in sources
+    }
     return data, held_out, arm
 
 
@@ -95,16 +99,25 @@ def finished(folder: Path, runs: Sequence[Run], processes: int) -> Iterator[dict
     """The results of all runs, in their order."""
     if processes == 1:
         return map(partial(finish, folder), runs)
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn")).map(partial(finish, folder), runs)
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn")).map(
+        partial(finish, folder), runs
+    )
 
 
 # ---- what came out
 
 
-REFERENCES = {"buffers": "shuffled", "repetition": "fresh", "annealing": "spread out", "blend": "stateless"}
+REFERENCES = {
+    "buffers": "shuffled",
+    "repetition": "fresh",
+    "annealing": "spread out",
+    "blend": "stateless",
+}
 
 
-def at_the_end(runs: Iterable[Mapping[str, Any]], source: str | None = None) -> dict[str, dict[int, float]]:
+def at_the_end(
+    runs: Iterable[Mapping[str, Any]], source: str | None = None
+) -> dict[str, dict[int, float]]:
     """Arm -> seed -> the last held-out loss, of one source or the mean of all; of the runs of one experiment."""
     found: dict[str, dict[int, float]] = {}
     for run in runs:
@@ -114,7 +127,9 @@ def at_the_end(runs: Iterable[Mapping[str, Any]], source: str | None = None) -> 
     return found
 
 
-def effect(losses: Mapping[int, float], reference: Mapping[int, float]) -> tuple[float, float, float, str]:
+def effect(
+    losses: Mapping[int, float], reference: Mapping[int, float]
+) -> tuple[float, float, float, str]:
     """How much more loss than the reference, seed by seed: (mean, smallest, largest, verdict).
 
     "clear" if the losses of the two do not overlap; "consistent" if they do, but every seed differs in the same
@@ -137,13 +152,16 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
         mine = [run for run in runs if run["run"][1:3] == [text, experiment]]
         for source in (None, *mine[0]["held_out"]):
             losses = at_the_end(mine, source)
-            lines.append(f"\n{text}, {experiment}: held-out loss, {source or 'mean of the sources'}")
+            lines.append(
+                f"\n{text}, {experiment}: held-out loss, {source or 'mean of the sources'}"
+            )
             for arm, by_seed in losses.items():
                 low, high = min(by_seed.values()), max(by_seed.values())
-                line = (
-                    f"  {arm:<34} {np.mean(list(by_seed.values())):.3f} ({low:.3f} - {high:.3f}), {len(by_seed)} seeds"
+                mean = np.mean(list(by_seed.values()))
+                line = f"  {arm:<34} {mean:.3f} ({low:.3f} - {high:.3f}), {len(by_seed)} seeds"
+                reference = REFERENCES[experiment] + ", constant rate" * arm.endswith(
+                    "constant rate"
                 )
-                reference = REFERENCES[experiment] + ", constant rate" * arm.endswith("constant rate")
                 if arm != reference and losses.get(reference, {}).keys() & by_seed.keys():
                     more, least, most, verdict = effect(by_seed, losses[reference])
                     line += f"   {more:+.3f} ({least:+.3f} .. {most:+.3f}) {verdict}"
@@ -159,20 +177,28 @@ def save(result: Mapping[str, Any], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--experiments", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--real", type=Path, help="a folder with WikiText-2 and tinyshakespeare as .jsonl")
+    parser.add_argument(
+        "--real", type=Path, help="a folder with WikiText-2 and tinyshakespeare as .jsonl"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=Path("data/order_matters"), help="for token files")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("data/order_matters"), help="for token files"
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args(arguments)
     texts = {}
     for text in ("corpus", "real") if options.real else ("corpus",):
         folder = options.folder / options.size / text
         if not (folder / "facts.json").exists():
-            prepare_text(documents_of(text, options.folder, options.real), folder, SIZES[options.size])
+            prepare_text(
+                documents_of(text, options.folder, options.real), folder, SIZES[options.size]
+            )
         texts[text] = json.loads((folder / "facts.json").read_text())
     runs = [
         Run(options.size, text, experiment, arm, seed)
@@ -184,12 +210,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = []
     for result in finished(options.folder, runs, options.processes):
         results.append(result)
-        print(f"{len(results)} of {len(runs)}: {result['run']}, {result['cpu_seconds']} s", flush=True)
+        print(
+            f"{len(results)} of {len(runs)}: {result['run']}, {result['cpu_seconds']} s", flush=True
+        )
     print(report(results))
     if options.output:
         again = command("order_matters").replace(str(options.real), "FOLDER")
         facts = {"command": again, "machine": machine(), "size": vars(SIZES[options.size])}
-        save({**facts, "real_text": REAL, "vocabulary": VOCABULARY, "texts": texts, "runs": results}, options.output)
+        save(
+            {**facts, "real_text": REAL, "vocabulary": VOCABULARY, "texts": texts, "runs": results},
+            options.output,
+        )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,10 @@ def attention_ways(document_length: int) -> dict[str, Callable[[], torch.Tensor]
     query, key, value = (torch.randn(1, HEADS, S, WIDTH, requires_grad=True) for _ in range(3))
 
     def apart() -> torch.Tensor:
-        parts = [[it[:, :, begin:end] for it in (query, key, value)] for begin, end in itertools.pairwise(edges)]
+        parts = [
+            [it[:, :, begin:end] for it in (query, key, value)]
+            for begin, end in itertools.pairwise(edges)
+        ]
         return torch.cat([attention(*part, is_causal=True) for part in parts], dim=2)
 
     ways = {
@@ -65,7 +68,9 @@ def milliseconds(ways: dict[str, Callable[[], torch.Tensor]], rounds: int) -> di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=float, default=2e6)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
@@ -73,10 +78,15 @@ def main() -> None:
     pack_documents(np.array([0, 5, 9]), 4)  # compiles
     for sequence_length in (512, 2048, 8192, 131_072):
         rates = [documents_per_second(int(options.documents), sequence_length) for _ in range(3)]
-        print(f"S = {sequence_length:>7,}: {statistics.median(rates) / 1e6:.1f} million documents per second")
+        print(
+            f"S = {sequence_length:>7,}: {statistics.median(rates) / 1e6:.1f} million documents per second"
+        )
     for document_length in (2048, 512, 128):
         found = milliseconds(attention_ways(document_length), options.rounds)
-        print(f"documents of {document_length:>5,}: " + ", ".join(f"{way} {ms:.0f} ms" for way, ms in found.items()))
+        print(
+            f"documents of {document_length:>5,}: "
+            + ", ".join(f"{way} {ms:.0f} ms" for way, ms in found.items())
+        )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ class Tokens:
             random = np.random.default_rng(0)
             with open(self.path, "wb") as file:
                 for start in range(0, num_tokens, CHUNK):
-                    random.integers(0, VOCABULARY, min(CHUNK, num_tokens - start), dtype=np.uint16).tofile(file)
+                    random.integers(
+                        0, VOCABULARY, min(CHUNK, num_tokens - start), dtype=np.uint16
+                    ).tofile(file)
 
     def ids(self) -> np.ndarray[Any, np.dtype[np.uint16]]:
         return np.memmap(self.path, dtype=np.uint16, mode="r")
@@ -76,7 +78,9 @@ class Restated(Dataset[dict[str, Any]]):
 
     def __init__(self, path: Path, sequence_length: int, order: np.ndarray[Any, Any]) -> None:
         self.path, self.sequence_length, self.order = path, sequence_length, order
-        self.which = np.zeros(len(order), dtype=np.uint64)  # the file's number, which upstream looks up as well
+        self.which = np.zeros(
+            len(order), dtype=np.uint64
+        )  # the file's number, which upstream looks up as well
 
     def __len__(self) -> int:
         return len(self.order)
@@ -85,7 +89,9 @@ class Restated(Dataset[dict[str, Any]]):
         path = [self.path][self.which[k]]
         self.mapping = np.memmap(path, mode="r", order="C", dtype=np.uint16)
         begin = int(self.order[k] * self.sequence_length * (np.iinfo(np.uint16).bits / 8))
-        ids = np.frombuffer(memoryview(self.mapping), dtype=np.uint16, count=self.sequence_length + 1, offset=begin)
+        ids = np.frombuffer(
+            memoryview(self.mapping), dtype=np.uint16, count=self.sequence_length + 1, offset=begin
+        )
         return {"input_ids": ids.astype(np.int32)}
 
 
@@ -107,19 +113,28 @@ class RestatedCollator:
 def nanotron_is_its_own() -> bool:
     """Whether Nanotron's classes run, not the restatement."""
     try:
-        return "dataset_paths" in importlib.import_module("nanotron.data.nanoset").Nanoset.__init__.__annotations__
+        return (
+            "dataset_paths"
+            in importlib.import_module("nanotron.data.nanoset").Nanoset.__init__.__annotations__
+        )
     except ImportError:
         return False
 
 
 def nanotron(
-    tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int, pin_memory: bool = False
+    tokens: Tokens,
+    sequence_length: int,
+    batch_size: int,
+    num_workers: int,
+    pin_memory: bool = False,
 ) -> Batches:
     num_samples = (tokens.num_tokens - 1) // sequence_length
     dataset: Dataset[Any]
     collator: Callable[..., Any]
     if nanotron_is_its_own():
-        nanoset, loading = map(importlib.import_module, ("nanotron.data.nanoset", "nanotron.dataloader"))
+        nanoset, loading = map(
+            importlib.import_module, ("nanotron.data.nanoset", "nanotron.dataloader")
+        )
         nanoset.Nanoset.print_nanoset_info = lambda self: None  # asks for a process group
         loading.dist = SimpleNamespace(get_rank=lambda group: 0)
         dataset = nanoset.Nanoset([str(tokens.path)], None, sequence_length, np.uint16, num_samples)
@@ -148,7 +163,10 @@ def megatron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
 
     def make(folder: Path) -> None:
         os.link(tokens.path, folder / "tokens.bin")
-        lengths = [min(DOCUMENT, tokens.num_tokens - start) for start in range(0, tokens.num_tokens, DOCUMENT)]
+        lengths = [
+            min(DOCUMENT, tokens.num_tokens - start)
+            for start in range(0, tokens.num_tokens, DOCUMENT)
+        ]
         with _IndexWriter(str(folder / "tokens.idx"), np.uint16) as index:
             index.write(lengths, None, range(len(lengths) + 1))
 
@@ -159,7 +177,9 @@ def megatron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
         sequence_length=sequence_length,
         blend=([prefix], None),
         split="1,0,0",
-        tokenizer=SimpleNamespace(eod=0, pad=VOCABULARY, vocab_size=VOCABULARY + 1, unique_identifiers={}),
+        tokenizer=SimpleNamespace(
+            eod=0, pad=VOCABULARY, vocab_size=VOCABULARY + 1, unique_identifiers={}
+        ),
         reset_position_ids=False,
         reset_attention_mask=False,
         eod_mask_loss=False,
@@ -167,7 +187,9 @@ def megatron(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
     )
     documents = np.arange(len(corpus.document_indices) - 1, dtype=np.int32)
     dataset = GPTDataset(corpus, prefix, documents, None, Split.train, config)
-    return DataLoader(dataset, batch_size=batch_size, drop_last=True, num_workers=num_workers)  # shuffled by itself
+    return DataLoader(
+        dataset, batch_size=batch_size, drop_last=True, num_workers=num_workers
+    )  # shuffled by itself
 
 
 def olmo(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
@@ -201,7 +223,9 @@ def litdata(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: 
     block = sequence_length + 1
 
     def make(folder: Path) -> None:
-        writer = BinaryWriter(str(folder), chunk_size=block * (CHUNK // block), item_loader=TokensLoader(block))
+        writer = BinaryWriter(
+            str(folder), chunk_size=block * (CHUNK // block), item_loader=TokensLoader(block)
+        )
         ids = tokens.ids()
         for number, start in enumerate(range(0, tokens.num_tokens - block, block * 64)):
             piece = ids[start : start + block * min(64, (tokens.num_tokens - start) // block)]
@@ -210,7 +234,9 @@ def litdata(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: 
         writer.merge()
 
     folder = tokens.once(f"litdata-{sequence_length}", make)
-    dataset = StreamingDataset(str(folder), item_loader=TokensLoader(block), shuffle=True, drop_last=True)
+    dataset = StreamingDataset(
+        str(folder), item_loader=TokensLoader(block), shuffle=True, drop_last=True
+    )
     return StreamingDataLoader(dataset, batch_size=batch_size, num_workers=num_workers)
 
 
@@ -228,16 +254,22 @@ def mosaicml(tokens: Tokens, sequence_length: int, batch_size: int, num_workers:
 
     folder = tokens.once(f"mosaicml-{sequence_length}", make)
     dataset = StreamingDataset(local=str(folder), shuffle=True, batch_size=batch_size)
-    return StreamingDataLoader(dataset, batch_size=batch_size, num_workers=num_workers, drop_last=True)
+    return StreamingDataLoader(
+        dataset, batch_size=batch_size, num_workers=num_workers, drop_last=True
+    )
 
 
 def datatrove(tokens: Tokens, sequence_length: int, batch_size: int, num_workers: int) -> Batches:
     from datatrove.utils.dataset import DatatroveFolderDataset
 
     folder = tokens.once("datatrove", lambda folder: os.link(tokens.path, folder / "tokens.ds"))
-    dataset = DatatroveFolderDataset(str(folder), sequence_length, filename_pattern="*.ds", token_size=2)
+    dataset = DatatroveFolderDataset(
+        str(folder), sequence_length, filename_pattern="*.ds", token_size=2
+    )
     sampler = RandomSampler(dataset)
-    return DataLoader(dataset, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers)
+    return DataLoader(
+        dataset, batch_size=batch_size, sampler=sampler, drop_last=True, num_workers=num_workers
+    )
 
 
 class _Source:

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nanoset_ref.corpus import prepare_corpus
+from nanoset_ref.chunks.corpus import prepare_corpus
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.text import open_text
-from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.preprocess.encode import load_tokenizer
+from nanoset_ref.preprocess.text import open_text
 
 BACKENDS = ("hf", "gigatoken")
 
@@ -40,9 +40,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", nargs="+", help="text files (default: the embedded corpus)")
     parser.add_argument("--tokenizer", help="name or folder (default: the embedded one)")
-    parser.add_argument("--megabytes", type=float, default=16, help="the input is repeated up to this size")
+    parser.add_argument(
+        "--megabytes", type=float, default=16, help="the input is repeated up to this size"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=1, help="local processes for our runs; their start-up counts")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="local processes for our runs; their start-up counts"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measure(Path(folder), options)
@@ -58,7 +62,10 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     texts, megabytes, inputs = texts * repeats, megabytes * repeats, inputs * repeats
 
     batches = list(in_batches(texts))
-    seconds: dict[str, list[float]] = {"encode_batch_fast": [], **{backend: [] for backend in BACKENDS}}
+    seconds: dict[str, list[float]] = {
+        "encode_batch_fast": [],
+        **{backend: [] for backend in BACKENDS},
+    }
     for round_ in range(options.rounds + 1):  # the first one warms up
         took = {"encode_batch_fast": bare(name, batches)}
         for backend in BACKENDS:
@@ -67,10 +74,14 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
             for run, value in took.items():
                 seconds[run].append(value)
     same = len({(folder / f"{backend}_input_ids.npy").read_bytes() for backend in BACKENDS}) == 1
-    print(f"{len(texts):,} documents, {megabytes:.1f} MB, {options.rounds} rounds, {options.workers} worker(s)")
+    print(
+        f"{len(texts):,} documents, {megabytes:.1f} MB, {options.rounds} rounds, {options.workers} worker(s)"
+    )
     print(f"the two backends wrote {'the same file' if same else 'DIFFERENT FILES'}")
     for run, values in seconds.items():
-        ratios = [alone / own for alone, own in zip(seconds["encode_batch_fast"], values, strict=True)]
+        ratios = [
+            alone / own for alone, own in zip(seconds["encode_batch_fast"], values, strict=True)
+        ]
         rate = megabytes / statistics.median(values)
         print(f"{run:20} {rate:8.1f} MB/s {statistics.median(ratios):8.2f} x encode_batch_fast")
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import Tokens, endless
-from nanoset_ref.blocks import batches_per_block
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.gather import WINDOW, Gatherer
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.blocks import batches_per_block
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.gather import WINDOW, Gatherer
+from nanoset_ref.load.nanoset import Nanoset
 
 BATCH = 8
 RUN = 10**9  # samples: no run ends
@@ -48,12 +48,17 @@ def visit(nanoset: Nanoset) -> None:
     for number, file in enumerate(nanoset.files):
         starts = np.arange(0, file.num_tokens - 8, WINDOW // 4)
         for _ in range(2):
-            nanoset._gather(np.full(len(starts), number), starts, np.empty((len(starts), 8), dtype=np.int32))
+            nanoset._gather(
+                np.full(len(starts), number), starts, np.empty((len(starts), 8), dtype=np.int32)
+            )
 
 
 def first_touch(nanoset: Nanoset) -> Pull:
     """The files opened anew, so that nothing was visited, as soon as an eighth of their windows might have been."""
-    row_bytes, file_bytes = 2 * nanoset.row_length, sum(2 * file.num_tokens for file in nanoset.files)
+    row_bytes, file_bytes = (
+        2 * nanoset.row_length,
+        sum(2 * file.num_tokens for file in nanoset.files),
+    )
     at_once = file_bytes // (row_bytes + WINDOW) // 8 // BATCH
     batches = endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH))
 
@@ -78,7 +83,9 @@ def gather_alone(nanoset: Nanoset, visited: list[Nanoset]) -> Pull:
 
     def pull(count: int) -> Seconds:
         blocks = -(-count * BATCH // rows)
-        starts = random.integers(0, nanoset.dataset_lengths[0], (blocks, rows)) * nanoset.sequence_length
+        starts = (
+            random.integers(0, nanoset.dataset_lengths[0], (blocks, rows)) * nanoset.sequence_length
+        )
         with timed(seconds := {}):
             for block in range(blocks):
                 nanoset._gather(files, starts[block], buffers[block % 2])

@@ -38,23 +38,41 @@ import numpy as np
 import torch
 
 from benchmarks.peers import PEERS, Tokens, endless, nanotron_is_its_own
-from benchmarks.pulls import BATCH, CLOCKS, RUN, Pull, first_touch, from_iterator, gather_alone, memcpy, visit
+from benchmarks.pulls import (
+    BATCH,
+    CLOCKS,
+    RUN,
+    Pull,
+    first_touch,
+    from_iterator,
+    gather_alone,
+    memcpy,
+    visit,
+)
 from benchmarks.record import command, machine, save
 from benchmarks.steps import steps
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 
-Rates = dict[str, dict[str, list[float]]]  # candidate -> clock -> million tokens per second in each round
+Rates = dict[
+    str, dict[str, list[float]]
+]  # candidate -> clock -> million tokens per second in each round
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sequence-lengths", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--megabytes", type=int, default=1024, help="size of the token file")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.2, help="per candidate and round")
     parser.add_argument("--only", nargs="+", help="candidates that contain one of these words")
-    parser.add_argument("--folder", type=Path, help="keeps the token file and the peers' copies (default: temporary)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="keeps the token file and the peers' copies (default: temporary)",
+    )
     parser.add_argument("--output", type=Path, help="write the result here, as JSON")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -79,7 +97,9 @@ def main() -> None:
     save(result, options.output)
 
 
-def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None) -> Rates:
+def measure(
+    tokens: Tokens, sequence_length: int, rounds: int, seconds: float, only: list[str] | None
+) -> Rates:
     """Every candidate that is installed, every round in another order."""
     pulls: dict[str, Pull] = {}
     visited: list[Nanoset] = []
@@ -99,7 +119,9 @@ def measure(tokens: Tokens, sequence_length: int, rounds: int, seconds: float, o
         for number in range(rounds):
             for name in np.random.default_rng(number).permutation(list(pulls)).tolist():
                 for clock, taken in pulls[name](batches[name]).items():
-                    rates[name][clock].append(round(batches[name] * BATCH * sequence_length / taken / 1e6, 1))
+                    rates[name][clock].append(
+                        round(batches[name] * BATCH * sequence_length / taken / 1e6, 1)
+                    )
     return rates
 
 
@@ -112,7 +134,11 @@ def page_cache(folder: Path, sequence_length: int) -> Iterator[None]:
     system, mappings = ctypes.CDLL(None), []
     for path in folder.rglob("*"):
         of = path.parent.name.rpartition("-")[2]
-        if path.is_file() and path.stat().st_size and (not of.isdigit() or int(of) == sequence_length):
+        if (
+            path.is_file()
+            and path.stat().st_size
+            and (not of.isdigit() or int(of) == sequence_length)
+        ):
             with open(path, "rb") as file:
                 while file.read(1 << 22):
                     pass
@@ -132,12 +158,16 @@ def enough(pull: Pull, seconds: float) -> int:
     return max(1, round(batches * seconds / taken))
 
 
-def candidates(tokens: Tokens, sequence_length: int, visited: list[Nanoset]) -> dict[str, Callable[[], Pull]]:
+def candidates(
+    tokens: Tokens, sequence_length: int, visited: list[Nanoset]
+) -> dict[str, Callable[[], Pull]]:
     """Name -> something that opens the candidate; a Nanoset that has to be visited before is put into `visited`."""
 
     def ours(nanoset: Nanoset, **options: Any) -> Pull:
         visited.append(nanoset)
-        return from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options)))
+        return from_iterator(
+            endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH, **options))
+        )
 
     def plain(order: str = "nanotron") -> Nanoset:
         return Nanoset(tokens.path, None, sequence_length, RUN, order=order)
@@ -180,7 +210,9 @@ def report(sequence_length: int, rates: Rates) -> None:
         line += "".join(f"{ratio(clocks['wall'], rates[rival]['wall']):12.1f}" for rival in rivals)
         if "workers" not in name:
             line += f"{statistics.median(clocks['process']):11.0f}"
-            line += "".join(f"{ratio(clocks['process'], rates[rival]['process']):12.1f}" for rival in rivals)
+            line += "".join(
+                f"{ratio(clocks['process'], rates[rival]['process']):12.1f}" for rival in rivals
+            )
         print(line, flush=True)
 
 

@@ -38,8 +38,15 @@ def command(benchmark: str) -> str:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":unknown")
-    versions = {"python": platform.python_version(), "torch": version("torch"), "numpy": version("numpy")}
+    cpu = next(
+        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        ":unknown",
+    )
+    versions = {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
     return {"cpu": cpu.split(":")[1].strip(), "cores": os.cpu_count(), **versions}
 
 

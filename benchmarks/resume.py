@@ -19,27 +19,38 @@ import numpy as np
 
 from benchmarks.record import interleaved
 from benchmarks.startup import BATCH, LEFT, RANK, RANKS, first, resume_ways
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.load.samplers import ResumableBatchSampler
 
 GOAL = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--consumed", nargs="+", type=float, default=[1e4, 1e5, 1e6, 1e7, 1e8])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         np.arange(60_000, dtype="<u2").tofile(path := Path(folder) / "a_input_ids.npy")
         known = resume_ways(path)
-        ways = {"our sampler": sampler, "our loader": known["nanoset_ref"], "the walk": known["a walk"]}
-        print(f"{'consumed':>12}" + "".join(f"{title:>15}" for title in (*ways, "walk / sampler", "walk / loader")))
+        ways = {
+            "our sampler": sampler,
+            "our loader": known["nanoset_ref"],
+            "the walk": known["a walk"],
+        }
+        print(
+            f"{'consumed':>12}"
+            + "".join(f"{title:>15}" for title in (*ways, "walk / sampler", "walk / loader"))
+        )
         for consumed in map(int, options.consumed):
             consumed -= consumed % (RANKS * BATCH)
             runs = {name: partial(way, consumed) for name, way in ways.items()}
             if consumed < 10**7:
                 interleaved(runs, 1)  # warms up where that is cheap
-            ours, delivered, walked = map(statistics.median, interleaved(runs, options.rounds).values())
+            ours, delivered, walked = map(
+                statistics.median, interleaved(runs, options.rounds).values()
+            )
             print(
                 f"{consumed:12,}{ours * 1e3:12.3f} ms{delivered * 1e3:12.3f} ms{walked * 1e3:12.1f} ms"
                 f"{walked / ours:15,.0f}{walked / delivered:15,.0f}"

@@ -58,12 +58,19 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.attend, self.project = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.attend, self.project = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, length, width = x.shape
-        split = self.attend(self.norms[0](x)).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        split = (
+            self.attend(self.norms[0](x))
+            .view(rows, length, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
+        )
         seen = scaled_dot_product_attention(*split, is_causal=True)
         x = x + self.project(seen.transpose(1, 2).reshape(rows, length, width))
         return x + self.narrow(gelu(self.widen(self.norms[1](x)), approximate="tanh"))
@@ -74,9 +81,14 @@ class SmallModel(nn.Module):
 
     def __init__(self, size: Size, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
-        self.ids, self.places = (nn.Embedding(n, size.width) for n in (vocabulary, size.sequence_length))
+        self.ids, self.places = (
+            nn.Embedding(n, size.width) for n in (vocabulary, size.sequence_length)
+        )
         self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
-        self.norm, self.head = nn.LayerNorm(size.width), nn.Linear(size.width, vocabulary, bias=False)
+        self.norm, self.head = (
+            nn.LayerNorm(size.width),
+            nn.Linear(size.width, vocabulary, bias=False),
+        )
         for table in (self.ids, self.places, self.head):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -90,7 +102,9 @@ def loss_of(model: SmallModel, ids: Any, labels: Any) -> torch.Tensor:
     return cross_entropy(model(ids).flatten(0, 1), labels.flatten())
 
 
-def train(data: Nanoset, held_out: Mapping[str, NDArray[Any]], size: Size, seed: int, decay: bool = True) -> dict:
+def train(
+    data: Nanoset, held_out: Mapping[str, NDArray[Any]], size: Size, seed: int, decay: bool = True
+) -> dict:
     """Train a fresh model on a Nanoset in its order.
 
     Args:
@@ -126,5 +140,7 @@ def train(data: Nanoset, held_out: Mapping[str, NDArray[Any]], size: Size, seed:
             since.clear()
             with torch.no_grad():
                 for name, rows in held_out.items():
-                    result["held_out"][name].append(round(loss_of(model, rows[:, :-1], rows[:, 1:]).item(), 4))
+                    result["held_out"][name].append(
+                        round(loss_of(model, rows[:, :-1], rows[:, 1:]).item(), 4)
+                    )
     return result

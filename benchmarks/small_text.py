@@ -15,7 +15,10 @@ from benchmarks.small_model import VOCABULARY, Size
 from nanoset_ref import TokenFileWriter, plain, prepare_corpus
 
 EOS, HELD_OUT_EVERY = "<|endoftext|>", 10
-REAL = {"wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"), "shakespeare": ("shakespeare.jsonl",)}
+REAL = {
+    "wikitext": ("wikitext2-valid.jsonl", "wikitext2-test.jsonl"),
+    "shakespeare": ("shakespeare.jsonl",),
+}
 
 
 def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[str]]:
@@ -25,9 +28,15 @@ def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[s
     elif real is not None:
         paths = {name: [real / file for file in files] for name, files in REAL.items()}
     else:
-        raise ValueError("the text 'real' needs --real FOLDER, with wikitext2-*.jsonl and shakespeare.jsonl")
+        raise ValueError(
+            "the text 'real' needs --real FOLDER, with wikitext2-*.jsonl and shakespeare.jsonl"
+        )
     return {
-        name: [json.loads(line)["text"] for path in found for line in path.read_text("utf-8").splitlines()]
+        name: [
+            json.loads(line)["text"]
+            for path in found
+            for line in path.read_text("utf-8").splitlines()
+        ]
         for name, found in paths.items()
     }
 
@@ -35,27 +44,38 @@ def documents_of(text: str, folder: Path, real: Path | None) -> dict[str, list[s
 def small_tokenizer(texts: Iterable[str]) -> Tokenizer:
     """A byte-level BPE of 512 ids, trained on these texts."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     options = {"special_tokens": [EOS], "initial_alphabet": alphabet, "show_progress": False}
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCABULARY, **options))
     return tokenizer
 
 
-def prepare_text(documents: Mapping[str, Sequence[str]], folder: Path, size: Size) -> dict[str, Any]:
+def prepare_text(
+    documents: Mapping[str, Sequence[str]], folder: Path, size: Size
+) -> dict[str, Any]:
     """Write two token files per source, for training and held out; what they hold, by source.
 
     Every tenth document is held out. Training files are cut so that they have `size.available` samples in all.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = {
-        name: {"held_out": texts[::HELD_OUT_EVERY], "train": [t for k, t in enumerate(texts) if k % HELD_OUT_EVERY]}
+        name: {
+            "held_out": texts[::HELD_OUT_EVERY],
+            "train": [t for k, t in enumerate(texts) if k % HELD_OUT_EVERY],
+        }
         for name, texts in documents.items()
     }
     tokenizer = small_tokenizer(text for part in parts.values() for text in part["train"])
     eos = tokenizer.token_to_id(EOS)
     encoded = {
-        name: {part: [[*it.ids, eos] for it in tokenizer.encode_batch(texts)] for part, texts in both.items()}
+        name: {
+            part: [[*it.ids, eos] for it in tokenizer.encode_batch(texts)]
+            for part, texts in both.items()
+        }
         for name, both in parts.items()
     }
     tokens = {name: sum(map(len, both["train"])) for name, both in encoded.items()}
@@ -64,7 +84,9 @@ def prepare_text(documents: Mapping[str, Sequence[str]], folder: Path, size: Siz
     for name, both in encoded.items():
         ids = np.concatenate(both["train"])[: int(tokens[name] * share) + 1]
         for part, found in {"train": ids, "held_out": np.concatenate(both["held_out"])}.items():
-            with TokenFileWriter(folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True) as file:
+            with TokenFileWriter(
+                folder / f"{name}_{part}_input_ids.npy", dtype="uint16", overwrite=True
+            ) as file:
                 file.write_document(found)
         facts[name] = {
             "documents_before_the_cut": len(both["train"]),

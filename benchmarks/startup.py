@@ -41,8 +41,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 from benchmarks.order_build import upstream_helper
 from benchmarks.record import command, interleaved, machine, save
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import build_order
 
 RANK, RANKS, BATCH = 3, 8, 4
@@ -52,7 +52,9 @@ Way = Callable[[int], Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=float, nargs="+", default=[1e3, 1e4, 1e5, 1e6, 1e7, 1e8])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=20, help="seconds")
@@ -70,7 +72,9 @@ def main() -> None:
     save(result, options.output)
 
 
-def curve(title: str, ways: dict[str, Way], options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def curve(
+    title: str, ways: dict[str, Way], options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
     """Way -> N -> seconds."""
     seconds: dict[str, dict[str, float]] = {name: {} for name in ways}
     for name, way in list(ways.items()):
@@ -80,11 +84,20 @@ def curve(title: str, ways: dict[str, Way], options: argparse.Namespace) -> dict
             print(f"{name} is left out: {error}", file=sys.stderr)
             del ways[name], seconds[name]
     for number in map(int, options.samples):
-        quick = {name: way for name, way in ways.items() if max(seconds[name].values(), default=0) < options.limit}
-        taken = interleaved({name: partial(way, number) for name, way in quick.items()}, options.rounds)
+        quick = {
+            name: way
+            for name, way in ways.items()
+            if max(seconds[name].values(), default=0) < options.limit
+        }
+        taken = interleaved(
+            {name: partial(way, number) for name, way in quick.items()}, options.rounds
+        )
         for name, values in taken.items():
             seconds[name][str(number)] = round(statistics.median(values), 7)
-        print(f"{title}, {number:,}: " + ", ".join(f"{name} {seconds[name][str(number)]:.5f} s" for name in taken))
+        print(
+            f"{title}, {number:,}: "
+            + ", ".join(f"{name} {seconds[name][str(number)]:.5f} s" for name in taken)
+        )
     return seconds
 
 
@@ -97,7 +110,9 @@ def startup_ways() -> dict[str, Way]:
         "nanoset_ref, nanotron": lambda n: build_order("nanotron", [n], None, 2 * n),
         "Nanotron's way": nanotron,
         "megatron-core": megatron,
-        "OLMo-core's way": lambda n: np.random.Generator(np.random.PCG64(0)).shuffle(np.arange(n, dtype=np.uint32)),
+        "OLMo-core's way": lambda n: np.random.Generator(np.random.PCG64(0)).shuffle(
+            np.arange(n, dtype=np.uint32)
+        ),
         "torch.randperm": torch.randperm,
         "grain": grain_startup,
     }
@@ -146,7 +161,11 @@ def resume_ways(path: Path) -> dict[str, Way]:
         nanoset = Nanoset(path, None, 32, consumed + LEFT, order="stateless")
         first(
             build_nanoset_dataloader(
-                nanoset, micro_batch_size=BATCH, dp_rank=RANK, dp_size=RANKS, consumed_train_samples=consumed
+                nanoset,
+                micro_batch_size=BATCH,
+                dp_rank=RANK,
+                dp_size=RANKS,
+                consumed_train_samples=consumed,
             )
         )
 
@@ -177,7 +196,9 @@ def begin_there(consumed: int) -> None:
 
 
 def batches_of_rank(consumed: int) -> BatchSampler:
-    positions = DistributedSampler(Length(consumed + LEFT), num_replicas=RANKS, rank=RANK, shuffle=False)
+    positions = DistributedSampler(
+        Length(consumed + LEFT), num_replicas=RANKS, rank=RANK, shuffle=False
+    )
     return BatchSampler(positions, BATCH, drop_last=True)
 
 
@@ -197,7 +218,9 @@ def stateful(consumed: int) -> None:
 
     def loader() -> Any:
         dataset = Length((consumed + LEFT) // RANKS)
-        return StatefulDataLoader(dataset, batch_size=BATCH, sampler=RandomSampler(dataset), drop_last=True)
+        return StatefulDataLoader(
+            dataset, batch_size=BATCH, sampler=RandomSampler(dataset), drop_last=True
+        )
 
     first(begun := loader())
     state = begun.state_dict()
@@ -215,7 +238,11 @@ def grain_resume(consumed: int) -> None:
     from grain import MapDataset
 
     def iterator() -> Any:
-        return iter(MapDataset.range(consumed + LEFT).shuffle(seed=0)[RANK::RANKS].batch(BATCH, drop_remainder=True))
+        return iter(
+            MapDataset.range(consumed + LEFT)
+            .shuffle(seed=0)[RANK::RANKS]
+            .batch(BATCH, drop_remainder=True)
+        )
 
     state = iterator().get_state()
     state["next_index"] = consumed // RANKS // BATCH

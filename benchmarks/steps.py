@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader
 
 from benchmarks.peers import Restated, RestatedCollator, Tokens, endless
 from benchmarks.pulls import BATCH, RUN, from_iterator, visit
-from nanoset_ref.blocks import batches_per_block, lazy_copy, slots
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.blocks import batches_per_block, lazy_copy, slots
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 
 BATCHES = 300
 Steps = dict[str, float]  # step -> microseconds per batch
@@ -21,7 +21,10 @@ Steps = dict[str, float]  # step -> microseconds per batch
 
 def steps(tokens: Tokens, sequence_length: int) -> dict[str, Steps]:
     """Medians over 300 batches; Nanotron's restated, ours a block's share."""
-    return {"nanotron": nanotron_steps(tokens, sequence_length), "nanoset_ref": our_steps(tokens, sequence_length)}
+    return {
+        "nanotron": nanotron_steps(tokens, sequence_length),
+        "nanoset_ref": our_steps(tokens, sequence_length),
+    }
 
 
 def nanotron_steps(tokens: Tokens, sequence_length: int) -> Steps:
@@ -36,7 +39,10 @@ def nanotron_steps(tokens: Tokens, sequence_length: int) -> Steps:
             mapping = np.memmap(tokens.path, mode="r", order="C", dtype=np.uint16)
             clock("open and map the file")
             view = np.frombuffer(
-                memoryview(mapping), np.uint16, sequence_length + 1, offset=sample * sequence_length * 2
+                memoryview(mapping),
+                np.uint16,
+                sequence_length + 1,
+                offset=sample * sequence_length * 2,
             )
             clock("find the sample")
             examples.append({"input_ids": view.astype(np.int32)})
@@ -46,7 +52,9 @@ def nanotron_steps(tokens: Tokens, sequence_length: int) -> Steps:
         collate(examples)
         clock("stack the batch, masks")
     dataset = Restated(tokens.path, sequence_length, order)
-    loader = from_iterator(endless(DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True)))
+    loader = from_iterator(
+        endless(DataLoader(dataset, batch_size=BATCH, collate_fn=collate, drop_last=True))
+    )
     return medians(times, 1, (loader(1)["process"] for _ in range(2 * BATCHES)))
 
 

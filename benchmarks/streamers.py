@@ -56,7 +56,9 @@ PATIENCE = 120  # seconds that a candidate may take
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, default=256, help="of tokens")
     parser.add_argument("--latency", type=int, default=20, help="milliseconds")
     parser.add_argument("--only", nargs="+", default=CANDIDATES, help="candidates")
@@ -68,7 +70,11 @@ def main() -> None:
         warnings.simplefilter("ignore")
         print("\n" + json.dumps(measure(name, url, Path(folder), int(num_tokens))), flush=True)
         os._exit(0)  # threads of others need not be waited for
-    result: dict[str, Any] = {"command": command("streamers"), "machine": machine(), "streamers": {}}
+    result: dict[str, Any] = {
+        "command": command("streamers"),
+        "machine": machine(),
+        "streamers": {},
+    }
     result |= {"megabytes": options.megabytes, "latency_ms": options.latency}
     with tempfile.TemporaryDirectory() as temporary:
         (folder := Path(temporary) / "bucket").mkdir()
@@ -89,22 +95,32 @@ def in_child(name: str, url: str, tokens: Tokens) -> dict[str, Any]:
     child = [sys.executable, "-W", "ignore", "-m", "benchmarks.streamers", "--child", name, url]
     with tempfile.TemporaryDirectory() as folder:
         words = [*child, folder, str(tokens.num_tokens)]
-        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        run = subprocess.Popen(words, env={**os.environ, **environment}, start_new_session=True, **options)
+        options: dict[str, Any] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
+        run = subprocess.Popen(
+            words, env={**os.environ, **environment}, start_new_session=True, **options
+        )
         try:
             output, errors = run.communicate(timeout=PATIENCE)
             return dict(json.loads(output.strip().splitlines()[-1]))
         except subprocess.TimeoutExpired:
             return {"error": f"not done after {PATIENCE} s"}
         except (IndexError, json.JSONDecodeError):
-            lines = [line for line in errors.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
+            lines = [
+                line for line in errors.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)
+            ]
             return {"error": (lines or [errors])[-1][:300]}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)  # its workers as well
 
 
-def loader_of(name: str, url: str, folder: Path, num_tokens: int) -> tuple[Any, Callable[[Any], np.ndarray[Any, Any]]]:
+def loader_of(
+    name: str, url: str, folder: Path, num_tokens: int
+) -> tuple[Any, Callable[[Any], np.ndarray[Any, Any]]]:
     """A loader with `state_dict` and `load_state_dict`, and how the ids of a batch are found in what it returns."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -115,7 +131,13 @@ def loader_of(name: str, url: str, folder: Path, num_tokens: int) -> tuple[Any, 
 
         if how == "cached":
             os.environ["NANOSET_REF_CACHE"] = str(folder)
-        rows = Nanoset("s3://bucket/tokens_input_ids.npy", None, LENGTH, num_tokens // LENGTH, order="stateless")
+        rows = Nanoset(
+            "s3://bucket/tokens_input_ids.npy",
+            None,
+            LENGTH,
+            num_tokens // LENGTH,
+            order="stateless",
+        )
         loader = build_nanoset_dataloader(rows, micro_batch_size=BATCH, read_ahead=2)
         return loader, lambda batch: batch["input_ids"].numpy()
     if candidate == "litdata":
@@ -125,14 +147,20 @@ def loader_of(name: str, url: str, folder: Path, num_tokens: int) -> tuple[Any, 
         downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which it has no option for
         place = {"input_dir": f"s3://bucket/litdata-{LENGTH}", "cache_dir": str(folder)}
         place["storage_options"] = {"endpoint_url": url}
-        dataset = StreamingDataset(**place, item_loader=TokensLoader(LENGTH + 1), shuffle=True, drop_last=True)
-        return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers), lambda batch: batch.numpy()
+        dataset = StreamingDataset(
+            **place, item_loader=TokensLoader(LENGTH + 1), shuffle=True, drop_last=True
+        )
+        return StreamingDataLoader(
+            dataset, batch_size=BATCH, num_workers=workers
+        ), lambda batch: batch.numpy()
     import streaming
 
     streaming.base.util.clean_stale_shared_memory()
     remote = {"remote": f"s3://bucket/mosaicml-{LENGTH}", "local": str(folder)}
     dataset = streaming.StreamingDataset(**remote, shuffle=True, batch_size=BATCH)
-    loader = streaming.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, drop_last=True)
+    loader = streaming.StreamingDataLoader(
+        dataset, batch_size=BATCH, num_workers=workers, drop_last=True
+    )
     return loader, lambda batch: batch["tokens"].numpy()
 
 
@@ -150,7 +178,9 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
         if count <= FIRST // BATCH:
             rows.append(np.array(ids(batch)[:, :8], dtype="<u2"))
         if count == 256:
-            found["fetched_per_byte_first_256_batches"] = (bytes_sent(url) - before) / (2 * BATCH * LENGTH * count)
+            found["fetched_per_byte_first_256_batches"] = (bytes_sent(url) - before) / (
+                2 * BATCH * LENGTH * count
+            )
         for share in SHARES[1:]:
             if count == batches * share // 100:
                 states[share] = loader.state_dict()
@@ -160,7 +190,10 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
     used = 2 * BATCH * LENGTH * count
     found |= {"batches": count, "million_tokens_per_second": used / 2 / taken / 1e6}
     found["fetched_per_byte_of_the_epoch"] = (bytes_sent(url) - before) / used
-    found["disk_mib"] = sum(path.stat().st_size for path in (folder / "pieces").rglob("*") if path.is_file()) / 2**20
+    found["disk_mib"] = (
+        sum(path.stat().st_size for path in (folder / "pieces").rglob("*") if path.is_file())
+        / 2**20
+    )
     found["places"] = places(np.concatenate(rows), num_tokens)
     del loader
     for share in SHARES:
@@ -176,7 +209,9 @@ def measure(name: str, url: str, folder: Path, num_tokens: int) -> dict[str, Any
         expected = digests[first : first + FOLLOWING]  # fewer where the epoch ends
         found[f"exact_at_{share}"] = following[: len(expected)] == expected
         del iterator, loader
-    return {key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()}
+    return {
+        key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()
+    }
 
 
 def digest(ids: np.ndarray[Any, Any]) -> str:

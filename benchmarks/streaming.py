@@ -21,10 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from nanoset_ref.corpus import prepare_corpus
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.chunks.corpus import prepare_corpus
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
+from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.streaming import (
     CompressedDataset,
     CompressedDictionary,
@@ -33,20 +34,30 @@ from nanoset_ref.streaming import (
     TokenStream,
     TokenStreamDataLoader,
 )
-from nanoset_ref.text import open_text
 
 COMPRESSIONS = ("bz2", "xz", "gzip")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", nargs="+", help="JSON-lines files (default: the embedded corpus)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--input", nargs="+", help="JSON-lines files (default: the embedded corpus)"
+    )
     parser.add_argument("--tokenizer", help="name or folder (default: the embedded one)")
     parser.add_argument("--sequence-length", type=int, default=1024)
     parser.add_argument("--micro-batch-size", type=int, default=8)
-    parser.add_argument("--megabytes", type=float, default=16, help="for throughput the input is repeated up to this")
+    parser.add_argument(
+        "--megabytes",
+        type=float,
+        default=16,
+        help="for throughput the input is repeated up to this",
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--child", nargs=3, metavar=("VARIANT", "LINES", "DICTIONARY"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--child", nargs=3, metavar=("VARIANT", "LINES", "DICTIONARY"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.child:
         print(json.dumps(measure(*options.child)))
@@ -55,29 +66,43 @@ def main() -> None:
         corpus = prepare_corpus(Path(folder) / "corpus")
         inputs = options.input or [str(path) for path in corpus.domains.values()]
         repeats = max(1, round(options.megabytes / (sum(map(os.path.getsize, inputs)) / 1e6)))
-        throughput(inputs * repeats, options.tokenizer or str(corpus.tokenizer), Path(folder), options)
+        throughput(
+            inputs * repeats, options.tokenizer or str(corpus.tokenizer), Path(folder), options
+        )
         memory(inputs, Path(folder))
 
 
-def throughput(inputs: list[str], tokenizer: str, folder: Path, options: argparse.Namespace) -> None:
+def throughput(
+    inputs: list[str], tokenizer: str, folder: Path, options: argparse.Namespace
+) -> None:
     """Print tokens per second of a token file and of a stream, and what preprocessing costs."""
     length, batch = options.sequence_length, options.micro_batch_size
     backends = ("hf", "gigatoken")
     rows = {"micro_batch_size": batch, "append_eod": True}
-    streams = {name: TokenStream(inputs, tokenizer, length, backend=name, **rows) for name in backends}
+    streams = {
+        name: TokenStream(inputs, tokenizer, length, backend=name, **rows) for name in backends
+    }
     seconds: dict[str, list[float]] = {}
     tokens = 0
     for round_ in range(options.rounds + 1):  # the first one warms up
         took = {}
         for name in backends:
             counts = preprocess(
-                inputs, folder / name, tokenizer, backend=name, append_eod=True, overwrite=True, progress=False
+                inputs,
+                folder / name,
+                tokenizer,
+                backend=name,
+                append_eod=True,
+                overwrite=True,
+                progress=False,
             )
             took[f"preprocess, {name}"] = counts.seconds
         nanoset = Nanoset(folder / "hf_input_ids.npy", None, length, 1)
         nanoset = Nanoset(nanoset.files, None, length, nanoset.dataset_lengths[0])
         loaders = {"token file": build_nanoset_dataloader(nanoset, micro_batch_size=batch)}
-        loaders |= {f"stream, {name}": TokenStreamDataLoader(stream) for name, stream in streams.items()}
+        loaders |= {
+            f"stream, {name}": TokenStreamDataLoader(stream) for name, stream in streams.items()
+        }
         for name, loader in loaders.items():
             start = time.perf_counter()
             batches = sum(1 for _ in loader)
@@ -86,12 +111,21 @@ def throughput(inputs: list[str], tokenizer: str, folder: Path, options: argpars
         for name, value in took.items() if round_ else ():
             seconds.setdefault(name, []).append(value)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    print(f"{tokens} tokens in rows of {length + 1}, batches of {batch}; medians of {options.rounds} rounds")
+    print(
+        f"{tokens} tokens in rows of {length + 1}, batches of {batch}; medians of {options.rounds} rounds"
+    )
     for name, value in medians.items():
         print(f"  {name:24} {tokens / value / 1e6:8.2f} million tokens/s")
     for name in backends:
-        preprocessing, stream, file = medians[f"preprocess, {name}"], medians[f"stream, {name}"], medians["token file"]
-        print(f"  {name}: the token file is read {stream / file:.1f} times as fast as the text is streamed;", end=" ")
+        preprocessing, stream, file = (
+            medians[f"preprocess, {name}"],
+            medians[f"stream, {name}"],
+            medians["token file"],
+        )
+        print(
+            f"  {name}: the token file is read {stream / file:.1f} times as fast as the text is streamed;",
+            end=" ",
+        )
         print(f"a stream takes {stream / preprocessing:.2f} of the time of preprocessing;", end=" ")
         print(f"a token file pays after {preprocessing / (stream - file):.2f} passes")
 
@@ -113,11 +147,23 @@ def memory(inputs: list[str], folder: Path) -> None:
         variants += [("CompressedDictionary", str(path)), ("CompressedDataset", str(path))]
     base = None
     for variant, path in variants:
-        command = [sys.executable, "-m", "benchmarks.streaming", "--child", variant, str(lines), path or "-"]
-        kib, us = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.streaming",
+            "--child",
+            variant,
+            str(lines),
+            path or "-",
+        ]
+        kib, us = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
         base = base or kib
         file = (
-            f"({Path(path).stem}, {Path(path).stat().st_size / lines.stat().st_size:.2f} of the text)" if path else ""
+            f"({Path(path).stem}, {Path(path).stat().st_size / lines.stat().st_size:.2f} of the text)"
+            if path
+            else ""
         )
         factor = f"{base / kib:8.1f} times less" if kib else " nothing measurable"
         print(f"  {variant:26} {kib:8} KiB {factor}; {us:7.1f} us per element {file}")
@@ -136,7 +182,9 @@ def measure(variant: str, lines: str, dictionary: str) -> tuple[int, float]:
         with open(lines) as file:
             dataset = [json.loads(line) for line in file]
     elif variant.startswith("MapDataset"):
-        dataset = MapDataset(None, JSONLinesAdapter(None, lines), keep_in_memory=variant == "MapDataset")
+        dataset = MapDataset(
+            None, JSONLinesAdapter(None, lines), keep_in_memory=variant == "MapDataset"
+        )
     elif variant == "CompressedDictionary":
         dataset = CompressedDictionary.load(dictionary)
     else:

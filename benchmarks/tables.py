@@ -36,7 +36,9 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(value / other for value, other in zip(values, others, strict=False))
 
 
-def two_columns(by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str, digits: int) -> str:
+def two_columns(
+    by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str, digits: int
+) -> str:
     """Rates without workers and with 2 of them, at each sequence length, as multiples of `unit` without workers.
 
     Args:
@@ -53,11 +55,26 @@ def two_columns(by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: st
     lengths = [f"{int(length):,}" for length in by_length]
     first = next(iter(by_length.values()))
     names = [name for name in first if not name.endswith(WORKERS)]
-    names.sort(key=lambda n: (n not in LIMITS, not n.startswith("nanoset_ref"), -statistics.median(first[n])))
-    heads = [f"sequence length {lengths[0]}", *lengths[1:], f"2 workers: {lengths[0]}", *lengths[1:]]
+    names.sort(
+        key=lambda n: (
+            n not in LIMITS,
+            not n.startswith("nanoset_ref"),
+            -statistics.median(first[n]),
+        )
+    )
+    heads = [
+        f"sequence length {lengths[0]}",
+        *lengths[1:],
+        f"2 workers: {lengths[0]}",
+        *lengths[1:],
+    ]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for name in names:
-        cells = [cell(by_length[length], name, workers) for workers in ("", WORKERS) for length in by_length]
+        cells = [
+            cell(by_length[length], name, workers)
+            for workers in ("", WORKERS)
+            for length in by_length
+        ]
         lines.append(f"| {NAMES.get(name, name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -95,21 +112,36 @@ def bucket(result: Mapping[str, Any]) -> str:
 def streamers(result: Mapping[str, Any]) -> str:
     """A row per candidate that ran, a line for each that did not."""
     shares = (0, 50, 90)
-    heads = ["", "million tokens/s", "bytes fetched per byte, first 256 batches", "in an epoch", "MiB on the disk"]
-    heads += ["spread (163: global shuffle)", "seconds to the first batch at 0, 50, 90%", "exact there"]
+    heads = [
+        "",
+        "million tokens/s",
+        "bytes fetched per byte, first 256 batches",
+        "in an epoch",
+        "MiB on the disk",
+    ]
+    heads += [
+        "spread (163: global shuffle)",
+        "seconds to the first batch at 0, 50, 90%",
+        "exact there",
+    ]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, found in result["streamers"].items():
         if "error" in found:
             lines.append(f"| {NAMES.get(name, name)} | did not run |{' |' * (len(heads) - 2)}")
             continue
-        fetched = (f"{found[f'fetched_per_byte_{when}']:.1f}" for when in ("first_256_batches", "of_the_epoch"))
+        fetched = (
+            f"{found[f'fetched_per_byte_{when}']:.1f}"
+            for when in ("first_256_batches", "of_the_epoch")
+        )
         cells = [
             f"{found['million_tokens_per_second']:.1f}",
             *fetched,
             f"{found['disk_mib']:,.0f}",
             f"{found['places']}",
         ]
-        cells.append(", ".join(f"{found[f'seconds_to_first_batch_at_{share}']:.2f}" for share in shares))
+        cells.append(
+            ", ".join(f"{found[f'seconds_to_first_batch_at_{share}']:.2f}" for share in shares)
+        )
         cells.append(", ".join("yes" if found[f"exact_at_{share}"] else "no" for share in shares))
         lines.append(f"| {NAMES.get(name, name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -128,7 +160,11 @@ def filled(text: str) -> str:
 
     def table(found: re.Match[str]) -> str:
         path = RESULTS / f"{found[2]}.json"
-        lines = [found[1], TABLES[found[2]](json.loads(path.read_text()))] if path.exists() else [found[1]]
+        lines = (
+            [found[1], TABLES[found[2]](json.loads(path.read_text()))]
+            if path.exists()
+            else [found[1]]
+        )
         return "\n".join([*lines, "<!-- end -->"])
 
     return re.sub(r"(<!-- benchmarks: (\w+) -->)\n.*?<!-- end -->", table, text, flags=re.S)

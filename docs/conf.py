@@ -20,7 +20,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "docs" / "generated"
-MODULES = ("", ".megatron", ".streaming", ".chunks", ".formats", ".training", ".provenance")
+MODULES = ("", ".megatron", ".streaming", ".chunks", ".tokens", ".load", ".train", ".provenance")
 REPOSITORY = "https://github.com/nanoset-ref/nanoset_ref"
 sys.path.insert(0, str(ROOT))
 

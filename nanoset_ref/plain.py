@@ -134,7 +134,9 @@ def instance(number, lengths):
     >>> [instance(number, [2, 0, 3]) for number in range(5)]
     [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
     """
-    instances = [(dataset, sample) for dataset, length in enumerate(lengths) for sample in range(length)]
+    instances = [
+        (dataset, sample) for dataset, length in enumerate(lengths) for sample in range(length)
+    ]
     return instances[number]
 
 
@@ -212,7 +214,9 @@ def share_tree(lengths, weights):
         parts = [max(round(share * 2**46), share > 0) for share in normalise(weights)]
     heap: list = [(int(part), dataset, dataset) for dataset, part in enumerate(parts) if part > 0]
     heapq.heapify(heap)
-    for number in range(len(parts), len(parts) + len(heap) - 1):  # of equal parts, the older tree comes first
+    for number in range(
+        len(parts), len(parts) + len(heap) - 1
+    ):  # of equal parts, the older tree comes first
         (part, _, left), (other, _, right) = heapq.heappop(heap), heapq.heappop(heap)
         heapq.heappush(heap, (part + other, number, (left, right, part, part + other)))
     return heap[0][2]
@@ -287,7 +291,9 @@ def stateless_positions(dataset, sample, lengths, weights, seed, until):
     for turn in itertools.count():
         place = permute(sample, lengths[dataset], derive(seed, 1, dataset, turn), back=True)
         reading = turn * lengths[dataset] + place
-        items = bisect.bisect(range(until + 64), reading, key=lambda items: share_out(items, tree).get(dataset, 0))
+        items = bisect.bisect(
+            range(until + 64), reading, key=lambda items: share_out(items, tree).get(dataset, 0)
+        )
         first, before, datasets = window_of(items - 1, lengths, weights, seed)
         if first >= until:
             return [position for position in found if position < until]
@@ -325,7 +331,9 @@ def read_rows(files, pairs, sequence_length):
     >>> read_rows([np.arange(9), np.arange(50, 59)], [(1, 0), (0, 1)], 4).tolist()
     [[50, 51, 52, 53, 54], [4, 5, 6, 7, 8]]
     """
-    return np.stack([read_sample(files[dataset], sample, sequence_length) for dataset, sample in pairs])
+    return np.stack(
+        [read_sample(files[dataset], sample, sequence_length) for dataset, sample in pairs]
+    )
 
 
 # ---- 4. schedule: which positions a rank reads, and where a stopped run goes on
@@ -407,7 +415,10 @@ def collate(rows, pp_rank=0, input_pp_rank=0, output_pp_rank=0):
         "label_ids": (output_pp_rank, rows[:, 1:]),
         "label_mask": (output_pp_rank, mask),
     }
-    return {name: value if owner == pp_rank else ("pointer", owner) for name, (owner, value) in owned.items()}
+    return {
+        name: value if owner == pp_rank else ("pointer", owner)
+        for name, (owner, value) in owned.items()
+    }
 
 
 def document_starts(row, eos):
@@ -437,7 +448,8 @@ def documents_of(starts):
     return {
         "position_ids": places - np.maximum.accumulate(places * starts),  # 0 1 2 3 4 - 0 0 0 3 3
         "label_mask": document[1:] == document[:-1],  # False where a label begins another document
-        "attention_mask": (document[:, None] != document) | (places[:, None] < places),  # True: must not look
+        "attention_mask": (document[:, None] != document)
+        | (places[:, None] < places),  # True: must not look
         "cu_seqlens": np.append(np.flatnonzero(starts), len(starts)),
     }
 
@@ -507,10 +519,16 @@ def megatron_sample_index(lengths, documents, num_samples, sequence_length, extr
     >>> megatron_sample_index([5, 2, 4], [2, 0, 1], 3, 3)     # 4 | 5 | 2 tokens:  a b c d | e f g h i | j k
     [(0, 0), (0, 3), (1, 2), (2, 0)]
     """
-    stream = [(place, token) for place, document in enumerate(documents) for token in range(lengths[document])]
+    stream = [
+        (place, token)
+        for place, document in enumerate(documents)
+        for token in range(lengths[document])
+    ]
     index = [(0, 0)]
     for j in range(1, num_samples + 1):
-        place, token = stream[min(j * sequence_length + extra, len(stream)) - 1]  # the last token of sample j - 1
+        place, token = stream[
+            min(j * sequence_length + extra, len(stream)) - 1
+        ]  # the last token of sample j - 1
         index.append((place, token + 1 - extra))
     return index
 
@@ -531,7 +549,11 @@ def megatron_indexes(lengths, split, plan, sequence_length, seed, extra=1):
     order = np.arange(num_samples)
     shuffle(order[:before])
     shuffle(order[before:])
-    return documents, megatron_sample_index(lengths, documents, num_samples, sequence_length, extra), order
+    return (
+        documents,
+        megatron_sample_index(lengths, documents, num_samples, sequence_length, extra),
+        order,
+    )
 
 
 def megatron_spans(k, lengths, indexes, extra=1):
@@ -602,7 +624,12 @@ def take_turns(streams, size):
     striping the rest anew would repeat some and lose others.
     """
     starts = range(0, max(map(len, streams)), size)
-    return [stream[start : start + size] for start in starts for stream in streams if start < len(stream)]
+    return [
+        stream[start : start + size]
+        for start in starts
+        for stream in streams
+        if start < len(stream)
+    ]
 
 
 # ---- 8. chunks: documents packed into rows, and rows dealt out to files
@@ -635,12 +662,20 @@ def best_fit(lengths, row_length):
     >>> best_fit([14, 7, 5, 2, 3], 8)
     [[(0, 0, 8)], [(1, 0, 7)], [(0, 8, 14), (3, 0, 2)], [(2, 0, 5), (4, 0, 3)]]
     """
-    cuts = [(document, begin) for document, length in enumerate(lengths) for begin in range(0, length, row_length)]
-    pieces = [(document, begin, min(begin + row_length, lengths[document])) for document, begin in cuts]
+    cuts = [
+        (document, begin)
+        for document, length in enumerate(lengths)
+        for begin in range(0, length, row_length)
+    ]
+    pieces = [
+        (document, begin, min(begin + row_length, lengths[document])) for document, begin in cuts
+    ]
     rows: list = []
     having: dict = {}  # room: the rows that have it
     for document, begin, end in sorted(pieces, key=lambda piece: piece[1] - piece[2]):
-        room = min((room for room in having if room >= end - begin and having[room]), default=row_length)
+        room = min(
+            (room for room in having if room >= end - begin and having[room]), default=row_length
+        )
         if room == row_length:
             having[room] = [len(rows)]
             rows.append([])

@@ -47,11 +47,18 @@ class BucketServer(threading.Thread):
         """Without faults."""
         self.faults.clear()
         self.denied.clear()
-        self.latency, self.conditional, self.told, self.answered = 0.0, True, {"ETag", "Last-Modified"}, None
+        self.latency, self.conditional, self.told, self.answered = (
+            0.0,
+            True,
+            {"ETag", "Last-Modified"},
+            None,
+        )
         self.signed, self.conditions = set(), []
 
     def run(self):
-        server = self.loop.run_until_complete(self.loop.create_server(lambda: Connection(self), "127.0.0.1", 0))
+        server = self.loop.run_until_complete(
+            self.loop.create_server(lambda: Connection(self), "127.0.0.1", 0)
+        )
         self.port = server.sockets[0].getsockname()[1]
         self.ready.set()
         self.loop.run_forever()
@@ -62,12 +69,18 @@ class BucketServer(threading.Thread):
         return self
 
     def keep(self, path, content):
-        self.objects[path] = content, f'"{hash(bytes(content[:4096])) & 0xFFFFFFFF:x}-{len(content)}-{len(self.log)}"'
+        self.objects[path] = (
+            content,
+            f'"{hash(bytes(content[:4096])) & 0xFFFFFFFF:x}-{len(content)}-{len(self.log)}"',
+        )
 
     def answer(self, method, target, headers, body):
         """The status, further headers and content of an answer; a fault that is put in."""
         path, _, query = target.partition("?")
-        path, asked = urllib.parse.unquote(path), urllib.parse.parse_qs(query, keep_blank_values=True)
+        path, asked = (
+            urllib.parse.unquote(path),
+            urllib.parse.parse_qs(query, keep_blank_values=True),
+        )
         self.log.append(f"{method} {path}" + (f"?{sorted(asked)[0]}" if asked else ""))
         if f"{method} {path}" in self.denied:
             return (403, "", b"<Error><Code>AccessDenied</Code></Error>"), None
@@ -90,7 +103,9 @@ class BucketServer(threading.Thread):
         if self.conditional and (wanted != etag or since != DATE):
             return (412, "", b""), fault
         known = {"ETag": etag, "Last-Modified": DATE}
-        known = "".join(f"{name}: {value}\r\n" for name, value in known.items() if name in self.told)
+        known = "".join(
+            f"{name}: {value}\r\n" for name, value in known.items() if name in self.told
+        )
         if "range" not in headers or fault == "whole":
             return (200, known, content), fault
         first, last = headers["range"].removeprefix("bytes=").split("-")
@@ -106,7 +121,11 @@ class BucketServer(threading.Thread):
             key = body.decode().partition("<Key>")[2].partition("</Key>")[0]
             self.log[-1] = f"DELETE {path}/{key}"
             self.objects.pop(f"{path}/{key}", None)
-            return 200, "", f"<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>".encode()
+            return (
+                200,
+                "",
+                f"<DeleteResult><Deleted><Key>{key}</Key></Deleted></DeleteResult>".encode(),
+            )
         if "uploads" in asked:
             self.parts[path] = {}
         elif "partNumber" in asked:
@@ -138,7 +157,9 @@ class Connection(asyncio.Protocol):
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             first, *lines = self.buffer[:end].decode().split("\r\n")
-            headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+            headers = {
+                name.lower(): value for name, value in (line.split(": ", 1) for line in lines)
+            }
             stop = end + 4 + int(headers.get("content-length", 0))
             if len(self.buffer) < stop:
                 return
@@ -170,7 +191,10 @@ if __name__ == "__main__":
     for path in Path(sys.argv[1]).rglob("*"):
         if path.is_file() and path.stat().st_size:
             with open(path, "rb") as file:
-                server.keep(f"/{path.relative_to(sys.argv[1])}", mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                server.keep(
+                    f"/{path.relative_to(sys.argv[1])}",
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ),
+                )
     server.started()
     print(server.port, flush=True)  # noqa: T201
     server.join()

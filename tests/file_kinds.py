@@ -14,13 +14,12 @@ from transformers import PreTrainedTokenizerFast
 from nanoset_ref import streaming
 from nanoset_ref.chunks import validate
 from nanoset_ref.cli import main
-from nanoset_ref.files import read_json
-from nanoset_ref.formats import verify
+from nanoset_ref.io.files import read_json
 from nanoset_ref.megatron import MMapIndexedDataset
-from nanoset_ref.text import open_text
-from nanoset_ref.tokens import open_tokens
-from nanoset_ref.training import Checkpoints, load_config
-from nanoset_ref.training.metrics import continue_metrics, read_metrics
+from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.tokens import open_tokens, verify
+from nanoset_ref.train import Checkpoints, load_config
+from nanoset_ref.train.metrics import continue_metrics, read_metrics
 
 
 def read_tokens(name, folder):
@@ -32,7 +31,9 @@ def read_tokens(name, folder):
 def read_pair(folder):
     """The sequences, mapped and not."""
     verify(folder / "t.bin")
-    return [[ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)]
+    return [
+        [ids.tolist() for ids in MMapIndexedDataset(folder / "t", mmap)] for mmap in (True, False)
+    ]
 
 
 def read_compressed(folder):
@@ -74,7 +75,9 @@ def read_text(folder):
 def stream_of(folder):
     vocabulary = Tokenizer(models.WordLevel({"<eos>": 0, "x": 1}, unk_token="x"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary, eos_token="<eos>")
-    stream = streaming.TokenStream(folder / "text/p/x.jsonl", tokenizer, 4, micro_batch_size=2, shuffle_buffer=3)
+    stream = streaming.TokenStream(
+        folder / "text/p/x.jsonl", tokenizer, 4, micro_batch_size=2, shuffle_buffer=3
+    )
     return streaming.TokenStreamDataLoader(stream)
 
 
@@ -92,7 +95,9 @@ def go_on(name, make, folder):
 
 def audit(folder):
     """`nanoset-ref audit --state`, whose exit code 1 and one line are a clean error."""
-    words = f"audit --data {folder}/t.npy --sequence-length 8 --dp-size 1 --micro-batch-size 2".split()
+    words = (
+        f"audit --data {folder}/t.npy --sequence-length 8 --dp-size 1 --micro-batch-size 2".split()
+    )
     with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
         code = main([*words, "--state", f"{folder}/loader.json"])
     if code:
@@ -112,7 +117,10 @@ KINDS = {
     "index": ("^cache/", lambda folder: [ids.tolist() for ids in indexes_of(folder)], NONE, 1),
     "chunks": ("^mixed/", read_chunks, NONE, 1),
     "yaml": ("yaml$", lambda folder: load_config(folder / "run.yaml"), ANY, 0.3),
-    **{f"{name}'s state": (f"^{name}", partial(go_on, name, make), ANY, 0.5) for name, make in LOADERS.items()},
+    **{
+        f"{name}'s state": (f"^{name}", partial(go_on, name, make), ANY, 0.5)
+        for name, make in LOADERS.items()
+    },
     "audited state": ("^loader", audit, ANY, 0.3),
     "checkpoint": ("^run/step", read_checkpoint, NONE, 0.3),
     "metrics": ("metrics", read_and_continue_metrics, ANY, 1),

@@ -12,22 +12,30 @@ import torch
 import zstandard
 
 from nanoset_ref.chunks import mix
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.formats import convert
-from nanoset_ref.index_cache import cached
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.io.index_cache import cached
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.streaming import CompressedDictionary
-from nanoset_ref.tokens import TokenFileWriter, open_tokens
-from nanoset_ref.training import Checkpoints, load_config
-from nanoset_ref.training.parallel import ParallelLayout
-from nanoset_ref.training.stages import StagedLoader
+from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
+from nanoset_ref.train import Checkpoints, load_config
+from nanoset_ref.train.parallel import ParallelLayout
+from nanoset_ref.train.stages import StagedLoader
 
 ALONE = SimpleNamespace(is_first=True, agree=lambda value=0: value)
-MODEL = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 300, "n_positions": 8}
+MODEL = {
+    "model_type": "gpt2",
+    "n_embd": 8,
+    "n_layer": 1,
+    "n_head": 1,
+    "vocab_size": 300,
+    "n_positions": 8,
+}
 
 
 def loader_of(folder):
-    return build_nanoset_dataloader(Nanoset([open_tokens(folder / "t.npy")], None, 8, 12, 1), micro_batch_size=2)
+    return build_nanoset_dataloader(
+        Nanoset([open_tokens(folder / "t.npy")], None, 8, 12, 1), micro_batch_size=2
+    )
 
 
 def staged_loader_of(folder):
@@ -49,7 +57,9 @@ def write_inputs(folder, version, checkpoints="unused"):
     generator = np.random.RandomState(version)
     for name in ("text/p", "text/q", "rows/p", "rows/q", "run"):
         (folder / name).mkdir(parents=True)
-    with TokenFileWriter(folder / "t.npy", dtype=["uint16", "int32"][version], vocab_size=300) as writer:
+    with TokenFileWriter(
+        folder / "t.npy", dtype=["uint16", "int32"][version], vocab_size=300
+    ) as writer:
         for length in generator.randint(0, 30, 40):
             writer.write_document(generator.randint(0, 300, length))
     for suffix in ("bin", "ds"):
@@ -63,20 +73,33 @@ def write_inputs(folder, version, checkpoints="unused"):
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "text/q/z.parquet")
     for subset in "pq":
         rows = [{"token_ids": [k, version, 7], "source": subset} for k in range(20)]
-        (folder / "rows" / subset / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "rows" / subset / "train.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     mix(folder / "rows", folder / "mixed", "p,q", 2, 3, random_seed=version)
     for compression in ("bz2", "gzip", "xz"):
         values = CompressedDictionary(compression)
-        values.update({k + version: ["has words " * k, k] for k in range(20)})  # nothing protects the keys
+        values.update(
+            {k + version: ["has words " * k, k] for k in range(20)}
+        )  # nothing protects the keys
         values.dump(folder / f"{compression}.cd")
     indexes_of(folder)
-    with warnings.catch_warnings(action="ignore"), contextlib.closing(Checkpoints(folder / "run", ALONE)) as saved:
-        saved.save(2, {"a": torch.arange(9.0) + version, "b": torch.ones(3, 2)}, {"data": {"version": version}})
+    with (
+        warnings.catch_warnings(action="ignore"),
+        contextlib.closing(Checkpoints(folder / "run", ALONE)) as saved,
+    ):
+        saved.save(
+            2,
+            {"a": torch.arange(9.0) + version, "b": torch.ones(3, 2)},
+            {"data": {"version": version}},
+        )
     metrics = [{"step": k + 1, "loss": k / 7 + version, "samples": [[[k, "0f"]]]} for k in range(9)]
     (folder / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     dataset = {"dataset_path": str(folder / "t.npy"), "order": ["nanotron", "stateless"][version]}
     tree = {
-        "data_stages": [{"name": "s", "start_training_step": 1, "data": {"dataset": dataset, "seed": version}}],
+        "data_stages": [
+            {"name": "s", "start_training_step": 1, "data": {"dataset": dataset, "seed": version}}
+        ],
         "tokens": {"sequence_length": 8, "train_steps": 4, "micro_batch_size": 2},
         "model": {"model_config": MODEL},
         "checkpoints": {"checkpoints_path": str(checkpoints), "checkpoint_interval": 2},

@@ -32,12 +32,12 @@ from types import SimpleNamespace
 
 from numpy.lib import format as numpy_format
 
-from nanoset_ref import command
+from nanoset_ref.cli import command
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SLOW_TO_IMPORT = """
-nanoset_ref.chunks.__main__ nanoset_ref.cli.run_commands nanoset_ref.cli.file_commands nanoset_ref.training.run
+nanoset_ref.chunks.__main__ nanoset_ref.cli.run_commands nanoset_ref.cli.file_commands nanoset_ref.train.run
 transformers:AutoTokenizer transformers:PreTrainedTokenizerFast
 """.split()
 GRACE = 5.0  # for what a killed process leaves behind
@@ -69,7 +69,10 @@ class Counter:
         if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & WRITES:
             self(arguments[0], True)
         elif event in CHANGES:
-            relative = arguments[-1] not in (-1, None) and event in ("os.remove", "os.rmdir")  # to an open folder
+            relative = arguments[-1] not in (-1, None) and event in (
+                "os.remove",
+                "os.rmdir",
+            )  # to an open folder
             self(self.root if relative else arguments[0], event == "os.mkdir")
 
 
@@ -83,16 +86,31 @@ def watch(changed):
             changed(self.name, True, lambda: super(Watched, self).write(view[: len(view) // 2]))
             return super().write(view)
 
-    def watched_open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):
+    def watched_open(
+        file,
+        mode="r",
+        buffering=-1,
+        encoding=None,
+        errors=None,
+        newline=None,
+        closefd=True,
+        opener=None,
+    ):
         if isinstance(file, int) or opener or not set(mode) & set("wax+"):
             return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
         raw = Watched(os.fspath(file), mode.replace("b", "").replace("t", ""))
         file = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)
-        return file if "b" in mode else io.TextIOWrapper(file, encoding, errors, newline, buffering == 1)
+        return (
+            file
+            if "b" in mode
+            else io.TextIOWrapper(file, encoding, errors, newline, buffering == 1)
+        )
 
     builtins.open = io.open = watched_open
     os.fsync = lambda file: None
-    getattr(numpy_format, "_format_impl", numpy_format).isfileobj = lambda file: False  # so that np.save calls `write`
+    getattr(numpy_format, "_format_impl", numpy_format).isfileobj = lambda file: (
+        False
+    )  # so that np.save calls `write`
     sys.addaudithook(changed.audit)
 
 
@@ -121,7 +139,11 @@ def launch(job, cells):
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(job["ranks"])}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(job["ranks"]),
+    }
     os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "kills"}
     pids, codes = [], [0]
     for rank in range(job["ranks"]):
@@ -191,7 +213,10 @@ class Nursery:
     """A process that runs commands in forks of itself; a context manager."""
 
     def __enter__(self):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "OMP_NUM_THREADS": "1",
+        }
         environment |= {"HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1", "MPLBACKEND": "agg"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)

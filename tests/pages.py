@@ -84,8 +84,18 @@ class Chrome:
 
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp()
-        quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "about:blank"]
-        opened = ["--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={self.folder}"]
+        quiet = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "about:blank",
+        ]
+        opened = [
+            "--remote-debugging-port=0",
+            "--remote-allow-origins=*",
+            f"--user-data-dir={self.folder}",
+        ]
         nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([BROWSER, *opened, *quiet], **nowhere)
         port, self.number = Path(self.folder, "DevToolsActivePort"), 0
@@ -94,18 +104,30 @@ class Chrome:
             time.sleep(0.05)
         pages = []
         while not pages:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port.read_text().split()[0]}/json") as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port.read_text().split()[0]}/json"
+            ) as answer:
                 pages = [it for it in json.load(answer) if it["type"] == "page"]
         self.socket = websocket.create_connection(pages[0]["webSocketDebuggerUrl"])
         self._ask("Network.enable")
-        unplugged = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        unplugged = {
+            "offline": True,
+            "latency": 0,
+            "downloadThroughput": -1,
+            "uploadThroughput": -1,
+        }
         self._ask("Network.emulateNetworkConditions", **unplugged)
 
     def open(self, html: str) -> None:
         page = Path(self.folder, f"page-{self.number}.html")
-        page.write_text(f'<!doctype html><meta charset="utf-8">{html}<script>{PAGE}</script>', encoding="utf-8")
+        page.write_text(
+            f'<!doctype html><meta charset="utf-8">{html}<script>{PAGE}</script>', encoding="utf-8"
+        )
         self._ask("Page.navigate", url=page.as_uri())
-        while self._evaluate("[location.href, document.readyState].join()") != f"{page.as_uri()},complete":
+        while (
+            self._evaluate("[location.href, document.readyState].join()")
+            != f"{page.as_uri()},complete"
+        ):
             time.sleep(0.02)
 
     def move(self, name: str, start: int, end: int) -> None:
@@ -128,7 +150,13 @@ class Chrome:
 
     def _press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            self._ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
+            self._ask(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=KEYS[key],
+            )
 
     def _evaluate(self, expression: str):
         answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)

@@ -64,8 +64,15 @@ def check_resume_contract(
 
     def take(loaders: list[Any], batches: int | None) -> list[int]:
         """The positions of the next `batches` batches (None: of the epoch); all ranks must give equally many."""
-        streams = [list(map(positions_of, islice(loader, batches))) if batches != 0 else [] for loader in loaders]
-        return [position for step in zip(*streams, strict=True) for position in in_global_order(step, layout)]
+        streams = [
+            list(map(positions_of, islice(loader, batches))) if batches != 0 else []
+            for loader in loaders
+        ]
+        return [
+            position
+            for step in zip(*streams, strict=True)
+            for position in in_global_order(step, layout)
+        ]
 
     # 1. An uninterrupted epoch reads every position once, in order, whatever the number of workers.
     for num_workers in workers:
@@ -77,7 +84,9 @@ def check_resume_contract(
             loaders = fresh(layouts[0], num_workers)
             before = take(loaders, stop)
             after = take(fresh(layouts[0], workers[index - 1], loaders), None)
-            assert before + after == list(range(whole)), f"stopped after {stop} batches with {num_workers} workers"
+            assert before + after == list(range(whole)), (
+                f"stopped after {stop} batches with {num_workers} workers"
+            )
 
     # 3. A second resume from a resumed run.
     first = fresh(layouts[0], workers[0])
@@ -102,4 +111,6 @@ def check_resume_contract(
     for index, next_layout in enumerate(layouts):
         loaders = fresh(next_layout, workers[index % len(workers)], loaders)
         seen += take(loaders, 2)
-        assert seen == list(range(len(seen))), f"after continuing with (dp_size, micro_batch_size) = {next_layout}"
+        assert seen == list(range(len(seen))), (
+            f"after continuing with (dp_size, micro_batch_size) = {next_layout}"
+        )

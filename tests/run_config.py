@@ -3,11 +3,20 @@
 import functools
 import operator
 
-GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "vocab_size": 300,
+    "n_positions": 32,
+}
 GPT2 |= {"bos_token_id": 0, "eos_token_id": 0}
 
 
-def run_tree(folder, stages, *, steps, length, rows=2, accumulation=1, model=GPT2, interval=1, **parallelism):
+def run_tree(
+    folder, stages, *, steps, length, rows=2, accumulation=1, model=GPT2, interval=1, **parallelism
+):
     """Stages are (name, first step, the fields of `dataset`, the other fields of `data`)."""
     return {
         "data_stages": [

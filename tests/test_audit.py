@@ -4,25 +4,41 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
-from nanoset_ref.formats import DatatroveNanoset
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load import DatatroveNanoset
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import IdentityOrder, NanotronOrder, SkippingOrder, StatelessOrder
 from nanoset_ref.provenance import Stretch, audit
 from nanoset_ref.provenance import auditing as module
 from nanoset_ref.provenance.auditing import shortened
-from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.schedule import Schedule
 
 
 @pytest.fixture
 def paths(tmp_path):
-    return [write_range(tmp_path / "a.npy", 403), write_range(tmp_path / "b.npy", 163)]  # 100 and 40 samples of 4
+    return [
+        write_range(tmp_path / "a.npy", 403),
+        write_range(tmp_path / "b.npy", 163),
+    ]  # 100 and 40 samples of 4
 
 
-def stretch(paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule):
-    schedule = {"dp_size": 3, "micro_batch_size": 2, "batch_accumulation_per_replica": 2, **schedule}
+def stretch(
+    paths, num_steps=20, num_samples=600, weights=None, order="nanotron", workers=0, **schedule
+):
+    schedule = {
+        "dp_size": 3,
+        "micro_batch_size": 2,
+        "batch_accumulation_per_replica": 2,
+        **schedule,
+    }
     dataset = Nanoset(paths, weights, 4, num_samples, order=order)
-    return Stretch(name="run", dataset=dataset, schedule=Schedule(**schedule), num_steps=num_steps, num_workers=workers)
+    return Stretch(
+        name="run",
+        dataset=dataset,
+        schedule=Schedule(**schedule),
+        num_steps=num_steps,
+        num_workers=workers,
+    )
 
 
 def check(report, law):
@@ -33,7 +49,18 @@ def check(report, law):
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
 def test_a_sound_run_passes(paths, layout, order):
-    report = audit([stretch(paths, layout=layout, order=order, workers=4, consumed_train_samples=31, weights=[1, 1])])
+    report = audit(
+        [
+            stretch(
+                paths,
+                layout=layout,
+                order=order,
+                workers=4,
+                consumed_train_samples=31,
+                weights=[1, 1],
+            )
+        ]
+    )
     assert report.ok, str(report)
     assert "0 missing, 0 twice or foreign; 3 ranks x 4 workers, all steps simulated" in str(report)
     assert str(report).endswith("every law holds")
@@ -74,7 +101,11 @@ def test_a_faulty_sampler_is_found(paths, monkeypatch, fault, law):
                 hit = number == 3 and self.dp_rank == 1
                 if hit and fault == "unequal":
                     return
-                faulty = {"repeat": [batch[0]] * len(batch), "skip": [k + 1 for k in batch], "backwards": batch[::-1]}
+                faulty = {
+                    "repeat": [batch[0]] * len(batch),
+                    "skip": [k + 1 for k in batch],
+                    "backwards": batch[::-1],
+                }
                 yield list(faulty[fault]) if hit else batch
 
     monkeypatch.setattr(module, "ResumableBatchSampler", Faulty)
@@ -87,7 +118,10 @@ def test_a_gap_or_an_overlap_between_two_stretches_is_found(paths, begins, holds
     report = audit([stretch(paths, num_steps=10), stretch(paths, weights=[1, 1]), after])
     assert report.ok == holds
     found = report.stretches[2].checks[1]
-    assert (found.holds, found.detail) == (holds, f"run stopped at 120, this one begins at {begins}")
+    assert (found.holds, found.detail) == (
+        holds,
+        f"run stopped at 120, this one begins at {begins}",
+    )
 
 
 def test_weights_that_are_not_reached_are_found(paths):
@@ -99,7 +133,9 @@ def test_weights_that_are_not_reached_are_found(paths):
 
 def test_an_order_that_loses_positions_is_found(paths, monkeypatch):
     broken = stretch(paths)
-    monkeypatch.setattr(broken.dataset.order, "counts", lambda until=None: np.array([until // 2, 0]))
+    monkeypatch.setattr(
+        broken.dataset.order, "counts", lambda until=None: np.array([until // 2, 0])
+    )
     assert not check(audit([broken]), "nothing is lost").holds
 
 
@@ -145,7 +181,9 @@ def test_a_run_that_goes_on_from_a_ledger_passes(paths):
     reads = np.array([[30, 30], [30 + 180, 30 + 60]])
     found = report.stretches[0].sources
     assert [source.read for source in found] == (reads[1] - reads[0]).tolist()
-    assert [source.repetitions for source in found] == [3, 3], "210 readings of 100 samples, 90 of 40"
+    assert [source.repetitions for source in found] == [3, 3], (
+        "210 readings of 100 samples, 90 of 40"
+    )
 
 
 def test_a_file_without_a_sample_is_no_error(tmp_path):
@@ -153,7 +191,10 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
         np.arange(tokens, dtype=np.uint16).tofile(tmp_path / f"{name}.ds")
     dataset = DatatroveNanoset([tmp_path], None, 4, 8)
     report = audit([Stretch(name="run", dataset=dataset, schedule=Schedule(), num_steps=8)])
-    assert sorted((source.num_samples, source.read) for source in report.stretches[0].sources) == [(0, 0), (8, 8)]
+    assert sorted((source.num_samples, source.read) for source in report.stretches[0].sources) == [
+        (0, 0),
+        (8, 8),
+    ]
 
 
 def test_a_long_path_keeps_the_name_of_its_file_in_a_table():

@@ -13,20 +13,21 @@ from resume_contract import check_resume_contract
 from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 
 from nanoset_ref import plain
-from nanoset_ref.best_fit import PackedNanoset, pack_documents
-from nanoset_ref.collator import DataCollatorForCLM, DataCollatorWithLabels
-from nanoset_ref.dataloader import PlanMismatch, build_nanoset_dataloader
-from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.formats import convert
+from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
+from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
+from nanoset_ref.load.dataloader import PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.provenance import audit, compare, when, where
 from nanoset_ref.provenance.auditing import Stretch
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import TokenFileError, TokenFileWriter, open_tokens
+from nanoset_ref.tokens import TokenFileError, TokenFileWriter, convert, open_tokens
 
 # of documents: longer than two rows, exactly one, empty, a row and one token more, ...
 LENGTHS = {"a": [14, 7, 0, 5, 2, 3, 8, 9, 1, 1, 6], "b": [4] * 9 + [1, 17, 7, 0]}
 S, PAD = 7, 999
-EVERYTHING = dict.fromkeys(["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True)
+EVERYTHING = dict.fromkeys(
+    ["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,10 @@ def slow_rows(lengths, first):
     offsets = first + np.append(0, np.cumsum(lengths))
     rows = []
     for row in plain.best_fit(lengths, S + 1):
-        pieces = [range(offsets[document] + begin, offsets[document] + end) for document, begin, end in row]
+        pieces = [
+            range(offsets[document] + begin, offsets[document] + end)
+            for document, begin, end in row
+        ]
         tokens = [token for piece in pieces for token in piece]
         starts = [token == piece[0] for piece in pieces for token in piece]
         free = S + 1 - len(tokens)
@@ -57,7 +61,11 @@ def slow_rows(lengths, first):
     return rows
 
 
-SLOW = [row for first, lengths in zip((0, 100), LENGTHS.values(), strict=True) for row in slow_rows(lengths, first)]
+SLOW = [
+    row
+    for first, lengths in zip((0, 100), LENGTHS.values(), strict=True)
+    for row in slow_rows(lengths, first)
+]
 
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), row_length=st.integers(1, 33))
@@ -68,13 +76,19 @@ def test_it_packs_as_the_slow_form_does(lengths, row_length):
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
     first, begins, sizes = pack_documents(offsets, row_length)
     expected = plain.best_fit(lengths, row_length)
-    pieces = [(int(offsets[document]) + begin, end - begin) for row in expected for document, begin, end in row]
+    pieces = [
+        (int(offsets[document]) + begin, end - begin)
+        for row in expected
+        for document, begin, end in row
+    ]
     assert list(zip(begins.tolist(), sizes.tolist(), strict=True)) == pieces
     assert np.diff(first).tolist() == list(map(len, expected))
     assert (first.dtype, begins.dtype, sizes.dtype) == (np.int64, np.int64, np.int32)
 
 
-@given(lengths=st.lists(st.integers(0, 90), min_size=1, max_size=300), row_length=st.integers(1, 33))
+@given(
+    lengths=st.lists(st.integers(0, 90), min_size=1, max_size=300), row_length=st.integers(1, 33)
+)
 def test_no_document_is_cut_without_need_and_no_two_rows_could_be_one(lengths, row_length):
     first, begins, sizes = pack_documents(np.append(0, np.cumsum(lengths)), row_length)
     assert len(begins) == sum(-(-length // row_length) for length in lengths)
@@ -110,7 +124,8 @@ def test_every_format_of_files_gives_the_same_rows(paths, tmp_path):
 
 def test_rows_of_a_bucket_are_those_of_the_local_files(bucket, folder):  # noqa: F811
     local, remote = (
-        PackedNanoset([f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1) for place in (folder, bucket)
+        PackedNanoset([f"{place}/{name}.npy" for name in "ab"], [1, 2], 50, 300, pad_id=1)
+        for place in (folder, bucket)
     )
     assert local.plan == remote.plan
     assert np.array_equal(local.read(np.arange(300)), remote.read(np.arange(300)))
@@ -123,7 +138,9 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
     rows = packed(paths, order="identity")
     starts = rows.starts(np.arange(len(rows)))
     assert starts.tolist() == [starts for _, starts in SLOW]
-    loader = build_nanoset_dataloader(rows, micro_batch_size=1, documents=DocumentOptions(**EVERYTHING))
+    loader = build_nanoset_dataloader(
+        rows, micro_batch_size=1, documents=DocumentOptions(**EVERYTHING)
+    )
     for batch, (tokens, begins) in zip(loader, SLOW, strict=True):
         fields = plain.documents_of(np.array(begins[:-1]))
         assert batch["position_ids"][0].tolist() == fields["position_ids"].tolist()
@@ -132,29 +149,44 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
         counted = [not begin for begin in begins[1:]]
         assert batch["label_mask"][0].tolist() == counted
         labels = batch["label_ids"][0].tolist()
-        assert [id for id, counts in zip(labels, counted, strict=True) if counts and id == PAD] == []
+        assert [
+            id for id, counts in zip(labels, counted, strict=True) if counts and id == PAD
+        ] == []
         assert labels == tokens[1:]
 
 
-@pytest.mark.parametrize("documents", [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)])
+@pytest.mark.parametrize(
+    "documents", [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)]
+)
 @pytest.mark.parametrize("in_blocks", [True, False])
-def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(paths, documents, in_blocks):
+def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
+    paths, documents, in_blocks
+):
     pad_id = 5  # a token of the text as well
     rows = packed(paths, pad_id=pad_id)
     options = {"micro_batch_size": 3, "documents": documents, "in_blocks": in_blocks}
     batches = list(build_nanoset_dataloader(rows, **options))
     counted = torch.cat([batch["label_ids"][batch["label_mask"]] for batch in batches]).tolist()
     assert len(batches) == len(rows) // 3
-    assert len(counted) == len(set(counted)) > 0, "every label that counts is another token of the text"
+    assert len(counted) == len(set(counted)) > 0, (
+        "every label that counts is another token of the text"
+    )
     asked = documents is not None and documents.reset_position_ids
     assert ["position_ids" in batch for batch in batches] == [asked] * len(batches)
 
 
 def test_a_collator_that_would_count_padding_is_refused(paths):
-    with pytest.raises(ValueError, match="DataCollatorWithLabels has no loss mask, and these rows end in padding"):
-        build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=DataCollatorWithLabels(S))
+    with pytest.raises(
+        ValueError, match="DataCollatorWithLabels has no loss mask, and these rows end in padding"
+    ):
+        build_nanoset_dataloader(
+            packed(paths), micro_batch_size=1, collate_fn=DataCollatorWithLabels(S)
+        )
     mine = DataCollatorForCLM(S, 0, 0, 0)
-    assert build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=mine).collate_fn is mine
+    assert (
+        build_nanoset_dataloader(packed(paths), micro_batch_size=1, collate_fn=mine).collate_fn
+        is mine
+    )
 
 
 # ---- where tokens come from, and where they go
@@ -162,7 +194,10 @@ def test_a_collator_that_would_count_padding_is_refused(paths):
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
 def test_where_and_when_name_every_token(paths, order):
-    rows, schedule = packed(paths, order=order, train_split_num_samples=60), Schedule(dp_size=2, micro_batch_size=2)
+    rows, schedule = (
+        packed(paths, order=order, train_split_num_samples=60),
+        Schedule(dp_size=2, micro_batch_size=2),
+    )
     assert rows.order.samples_per_epoch < 30, "more than two epochs"
     files = [open_tokens(path) for path in paths]
     reads = {}
@@ -171,22 +206,37 @@ def test_where_and_when_name_every_token(paths, order):
             ids, offsets = files[origin.source].tokens, files[origin.source].document_offsets
             assert origin.epoch == origin.slot.position // rows.order.samples_per_epoch
             row = rows[origin.slot.position]["input_ids"].tolist()
-            spans = [ids[offsets[part.document] :][part.start : part.stop].tolist() for part in origin.parts]
+            spans = [
+                ids[offsets[part.document] :][part.start : part.stop].tolist()
+                for part in origin.parts
+            ]
             assert sum(spans, []) == row[: len(sum(spans, []))]
             assert set(row[len(sum(spans, [])) :]) <= {PAD}
             raw = paths[origin.source].read_bytes()
-            assert [np.frombuffer(raw[it.first_byte : it.last_byte], "<u2").tolist() for it in origin.parts] == spans
+            assert [
+                np.frombuffer(raw[it.first_byte : it.last_byte], "<u2").tolist()
+                for it in origin.parts
+            ] == spans
             for part in origin.parts:
                 for token in range(part.start, part.stop):
-                    reads.setdefault((origin.source, part.document, token), []).append(origin.slot.position)
+                    reads.setdefault((origin.source, part.document, token), []).append(
+                        origin.slot.position
+                    )
     for source, lengths in enumerate(LENGTHS.values()):
         for document, length in enumerate(lengths):
             for token in range(length):
                 found = when(rows, schedule, document, source=source, tokens=(token, token + 1))
                 assert [slot.position for slot in found] == sorted(reads[source, document, token])
-            assert when(rows, schedule, document, source=source, tokens=(length // 2, length // 2)) == []
-            every = {position for token in range(length) for position in reads[source, document, token]}
-            assert [slot.position for slot in when(rows, schedule, document, source=source)] == sorted(every)
+            assert (
+                when(rows, schedule, document, source=source, tokens=(length // 2, length // 2))
+                == []
+            )
+            every = {
+                position for token in range(length) for position in reads[source, document, token]
+            }
+            assert [
+                slot.position for slot in when(rows, schedule, document, source=source)
+            ] == sorted(every)
 
 
 # ---- resume
@@ -194,30 +244,47 @@ def test_where_and_when_name_every_token(paths, order):
 
 def test_it_keeps_the_resume_contract(paths):
     rows = packed(paths)
-    position_of = {tuple(row): k for k, row in enumerate(rows.read(np.arange(len(rows)))[:, :-1].tolist())}
+    position_of = {
+        tuple(row): k for k, row in enumerate(rows.read(np.arange(len(rows)))[:, :-1].tolist())
+    }
     assert len(position_of) == len(rows)
 
     def factory(rank, size, batch, workers):
-        place = {"micro_batch_size": batch, "dp_rank": rank, "dp_size": size, "num_loading_workers": workers}
+        place = {
+            "micro_batch_size": batch,
+            "dp_rank": rank,
+            "dp_size": size,
+            "num_loading_workers": workers,
+        }
         return build_nanoset_dataloader(rows, **place)
 
     def positions_of(batch):
         return [position_of[tuple(row)] for row in batch["input_ids"].tolist()]
 
-    check_resume_contract(factory, positions_of, len(rows), layouts=((2, 2), (2, 1), (1, 3)), workers=(0, 2))
+    check_resume_contract(
+        factory, positions_of, len(rows), layouts=((2, 2), (2, 1), (1, 3)), workers=(0, 2)
+    )
 
 
 def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_path):
     state = build_nanoset_dataloader(packed(paths), micro_batch_size=1).state_dict()
-    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:  # the same ids, other documents
+    with TokenFileWriter(
+        tmp_path / "a.npy", dtype="uint16"
+    ) as writer:  # the same ids, other documents
         writer.write(np.arange(sum(LENGTHS["a"])), LENGTHS["a"][::-1])
-    others = [packed(paths, pad_id=1), packed([tmp_path / "a.npy", paths[1]]), packed(paths, random_seed=1)]
+    others = [
+        packed(paths, pad_id=1),
+        packed([tmp_path / "a.npy", paths[1]]),
+        packed(paths, random_seed=1),
+    ]
     parts = ["rows.pad_id", r"files\[0\] \(a.npy\).documents", "order.random_seed"]
     for other, part in zip(others, parts, strict=True):
         with pytest.raises(PlanMismatch, match=f"  {part}: saved"):
             build_nanoset_dataloader(other, micro_batch_size=1).load_state_dict(state)
     assert len({rows.fingerprint for rows in [packed(paths), *others]}) == 4
-    with pytest.raises(ValueError, match=r"where samples follow each other in a file; a.npy is packed by best fit"):
+    with pytest.raises(
+        ValueError, match=r"where samples follow each other in a file; a.npy is packed by best fit"
+    ):
         compare(state, packed(paths))
 
 
@@ -229,8 +296,12 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, m
     expected = packed(paths).read(np.arange(len(rows)))
     assert len(list(tmp_path.glob("cache/*.json"))) == 2
     assert all(isinstance(array.base, np.memmap) for packing in rows.packings for array in packing)
-    monkeypatch.setattr("nanoset_ref.best_fit.pack_documents", lambda *_: pytest.fail("it is built again"))
-    assert np.array_equal(packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))), expected)
+    monkeypatch.setattr(
+        "nanoset_ref.load.best_fit.pack_documents", lambda *_: pytest.fail("it is built again")
+    )
+    assert np.array_equal(
+        packed(paths, path_to_cache=tmp_path / "cache").read(np.arange(len(rows))), expected
+    )
     travelled = pickle.loads(pickle.dumps(rows))
     assert "packings" not in travelled.__dict__
     assert np.array_equal(travelled.read(np.arange(len(rows))), expected)
@@ -241,13 +312,23 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(paths, tmp_path, m
 
 def test_what_cannot_be_packed_says_why(paths, tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
-    with pytest.raises(TokenFileError, match=r"raw.npy has no manifest or index with boundaries; give the end-of-doc"):
+    with pytest.raises(
+        TokenFileError,
+        match=r"raw.npy has no manifest or index with boundaries; give the end-of-doc",
+    ):
         packed(tmp_path / "raw.npy")
     rows = packed(open_tokens(tmp_path / "raw.npy", eos_token_id=9), order="identity")
-    assert rows.read(np.arange(5))[:, 0].tolist() == [0, 10, 18, 26, 34]  # documents 0-9 and 10-39, S + 1 = 8
+    assert rows.read(np.arange(5))[:, 0].tolist() == [
+        0,
+        10,
+        18,
+        26,
+        34,
+    ]  # documents 0-9 and 10-39, S + 1 = 8
     for pad_id in (-1, 2**31):
         with pytest.raises(
-            ValueError, match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: the EOS id will do"
+            ValueError,
+            match=f"pad_id must be a token id of 0 .. 2.*, got {pad_id}: the EOS id will do",
         ):
             packed(paths, pad_id=pad_id)
     with pytest.raises(ValueError, match="sequence_length must be at least 1 token, got 0"):
@@ -262,12 +343,18 @@ def test_what_cannot_be_packed_says_why(paths, tmp_path):
 
 def test_it_says_what_it_is_and_an_audit_holds(paths):
     rows = packed(paths, train_split_num_samples=40)
-    assert repr(rows).startswith("PackedNanoset(2 files: a.npy, b.npy; sequence_length=7, 40 samples, ")
-    report = audit([Stretch(name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20)])
+    assert repr(rows).startswith(
+        "PackedNanoset(2 files: a.npy, b.npy; sequence_length=7, 40 samples, "
+    )
+    report = audit(
+        [Stretch(name="packed", dataset=rows, schedule=Schedule(dp_size=2), num_steps=20)]
+    )
     assert report.ok, str(report)
 
 
-def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(tmp_path):
+def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(
+    tmp_path,
+):
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for length in [3000] * 20:
             writer.write_document(np.arange(length))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from bucket_server import BucketServer
 
-from nanoset_ref import cache
-from nanoset_ref.storage import BucketIds, BucketPath, StorageError, identity, pieces
+from nanoset_ref.io import pieces as cache
+from nanoset_ref.io.buckets import BucketIds, BucketPath, StorageError, identity, pieces
 
 SIZE = 10_000
 
@@ -44,7 +44,9 @@ ROOM = 1000 + 10 * 8  # bytes of a whole piece: its content and its checksums
 
 def read(folder, source, extents, limit=1e6):
     found = cache.read_kept(folder, limit, [(source, *extent) for extent in extents], source.fetch)
-    assert [bytes(content) for content in found] == [source.content[begin:end] for begin, end in extents]
+    assert [bytes(content) for content in found] == [
+        source.content[begin:end] for begin, end in extents
+    ]
 
 
 def kept(folder):
@@ -55,7 +57,13 @@ def everything(folder):
     """All below a folder, with what it holds or links to."""
     found = {}
     for path in folder.rglob("*"):
-        found[path] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[path] = (
+            os.readlink(path)
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else None
+        )
     return found
 
 
@@ -72,14 +80,20 @@ def test_a_piece_is_fetched_once_and_another_version_has_other_pieces(tmp_path):
 DAMAGES = {
     "torn": lambda path: os.truncate(path, 500),
     "zeros": lambda path: path.write_bytes(bytes(ROOM)),
-    "another's": lambda path: path.write_bytes(path.with_name(path.name.replace("-0", "-1000")).read_bytes()),
-    "one bit": lambda path: path.write_bytes(path.read_bytes()[:-999] + b"!" + path.read_bytes()[-998:]),
+    "another's": lambda path: path.write_bytes(
+        path.with_name(path.name.replace("-0", "-1000")).read_bytes()
+    ),
+    "one bit": lambda path: path.write_bytes(
+        path.read_bytes()[:-999] + b"!" + path.read_bytes()[-998:]
+    ),
     "gone": os.unlink,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_piece_whose_content_is_not_what_was_fetched_is_fetched_again_and_repaired(tmp_path, damage):
+def test_a_piece_whose_content_is_not_what_was_fetched_is_fetched_again_and_repaired(
+    tmp_path, damage
+):
     source = Memory()
     read(tmp_path, source, [(0, 2000)])
     DAMAGES[damage](source.place(tmp_path, 0))
@@ -88,10 +102,14 @@ def test_a_piece_whose_content_is_not_what_was_fetched_is_fetched_again_and_repa
         assert source.fetched[2:] == [(0, 1000)]
 
 
-def test_pieces_are_flushed_before_they_have_their_names_and_are_readable_as_the_umask_says(tmp_path, monkeypatch):
+def test_pieces_are_flushed_before_they_have_their_names_and_are_readable_as_the_umask_says(
+    tmp_path, monkeypatch
+):
     events, before = [], os.umask(0o027)
     monkeypatch.setattr(os, "fsync", lambda _, fsync=os.fsync: (events.append("fsync"), fsync(_)))
-    monkeypatch.setattr(os, "replace", lambda *_, replace=os.replace: (events.append("rename"), replace(*_)))
+    monkeypatch.setattr(
+        os, "replace", lambda *_, replace=os.replace: (events.append("rename"), replace(*_))
+    )
     try:
         os.chmod(tmp_path, 0o2770)
         read(tmp_path, Memory(), [(0, 1)])
@@ -109,7 +127,9 @@ def test_the_limit_holds_and_what_was_used_longest_ago_goes_first(tmp_path):
         os.utime(source.place(tmp_path, first), (first, first))
     read(tmp_path, source, [(0, 10)])  # used again
     read(tmp_path, source, [(8000, 8010)], limit=4 * ROOM)
-    assert sorted(kept(tmp_path)) == [source.place(tmp_path, first).name for first in (0, 4000, 8000)]
+    assert sorted(kept(tmp_path)) == [
+        source.place(tmp_path, first).name for first in (0, 4000, 8000)
+    ]
 
 
 def write_foreign(folder, source):
@@ -117,7 +137,13 @@ def write_foreign(folder, source):
     home = folder / cache.FOLDER
     home.mkdir()
     for parent in (folder, home):
-        for name in ("thesis.tex", f"{source.key}-0.bak", f"{source.key}", "one-0", f".{source.key}-0"):
+        for name in (
+            "thesis.tex",
+            f"{source.key}-0.bak",
+            f"{source.key}",
+            "one-0",
+            f".{source.key}-0",
+        ):
             (parent / name).write_text(name)
         (parent / "corpus").mkdir()
         (parent / "corpus" / f"{source.key}-0").write_text("kept")
@@ -136,8 +162,12 @@ def test_nothing_in_the_folder_is_removed_replaced_or_waited_for_but_pieces(tmp_
         read(tmp_path, source, [(0, SIZE)], limit=3 * ROOM)
     after = everything(tmp_path)
     assert {path: after.get(path, "gone") for path in before} == before
-    assert after.keys() - before.keys() <= {source.place(tmp_path, first) for first in range(0, SIZE, 1000)}
-    assert cache.OURS.fullmatch(f"{source.key}-77.0123abcd.tmp"), "what a killed writer leaves goes with the pieces"
+    assert after.keys() - before.keys() <= {
+        source.place(tmp_path, first) for first in range(0, SIZE, 1000)
+    }
+    assert cache.OURS.fullmatch(f"{source.key}-77.0123abcd.tmp"), (
+        "what a killed writer leaves goes with the pieces"
+    )
 
 
 @pytest.mark.parametrize("in_place", [Path.touch, os.mkfifo, lambda path: path.symlink_to(path)])
@@ -222,7 +252,9 @@ def test_two_processes_share_a_folder_that_is_too_small_for_them_with_limits_of_
     assert (tmp_path / "thesis.tex").read_text() == "mine"
 
 
-def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_is_another_piece(tmp_path, monkeypatch):
+def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_is_another_piece(
+    tmp_path, monkeypatch
+):
     server, ids = BucketServer().started(), np.arange(9000, dtype="<u2")
     path, folder = BucketPath(f"http://127.0.0.1:{server.port}/a.npy"), tmp_path / "pieces"
     monkeypatch.setenv("NANOSET_REF_CACHE", str(folder))
@@ -234,19 +266,25 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
     first, again = opened(), opened()
     assert np.array_equal(first[100:], ids[100:])
     sent = server.sent
-    assert 2 * 9000 <= sent < 2 * 9000 + 10, "all of it, and what a try of the server's conditions takes"
+    assert 2 * 9000 <= sent < 2 * 9000 + 10, (
+        "all of it, and what a try of the server's conditions takes"
+    )
     assert np.array_equal(again[np.array([5, 8999, 77])], [5, 8999, 77]) and server.sent == sent
     assert first[9:9].size == 0
     server.keep("/a.npy", ids[::-1].tobytes())
     assert np.array_equal(opened()[0:9000], ids[::-1]) and np.array_equal(first[0:9000], ids)
     for name in kept(folder):
         os.unlink(folder / cache.FOLDER / name)
-    with pytest.raises(StorageError, match=r"a.npy was replaced after it was opened; build the dataset again"):
+    with pytest.raises(
+        StorageError, match=r"a.npy was replaced after it was opened; build the dataset again"
+    ):
         first[0:9]
     monkeypatch.setenv("NANOSET_REF_CACHE_GB", "1e-9")
     assert np.array_equal(opened()[0:9000], ids[::-1]) and not kept(folder)
     for variable in ("NANOSET_REF_CACHE_GB", "NANOSET_REF_TIMEOUT"):
         for given in ("10GB", "0", "-1", "nan", "inf"):
             monkeypatch.setenv(variable, given)
-            with pytest.raises(StorageError, match=f"{variable} must be a positive number.* got '{given}'"):
+            with pytest.raises(
+                StorageError, match=f"{variable} must be a positive number.* got '{given}'"
+            ):
                 b"".join(pieces(path))

@@ -12,8 +12,8 @@ import torch
 from ranks import Ranks
 from ranks.tasks import hold_lock, save_or_load_sharded
 
-from nanoset_ref.training import CheckpointError, Checkpoints, find_problem, read_state, start_world
-from nanoset_ref.training.checkpoint import STATE, digest
+from nanoset_ref.train import CheckpointError, Checkpoints, find_problem, read_state, start_world
+from nanoset_ref.train.checkpoint import STATE, digest
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,11 @@ def test_what_was_saved_is_loaded(checkpoints):
     loaded = {name: torch.zeros_like(tensor) for name, tensor in tensors().items()}
     checkpoints.load(10, loaded)
     assert all(loaded[name].equal(tensor) for name, tensor in tensors(2.0).items())
-    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [".lock", "step-00000005", "step-00000010"]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
+        ".lock",
+        "step-00000005",
+        "step-00000010",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,19 +60,36 @@ def test_what_was_saved_is_loaded(checkpoints):
         (lambda path: (path / STATE).write_text("[]"), "TypeError"),
         (lambda path: (path / STATE).unlink() or os.mkfifo(path / STATE), "is not a regular file"),
         (lambda path: name_file(path, "/dev/zero"), "/dev/zero is not a file of this folder"),
-        (lambda path: name_file(path, "../step-00000005/state.json"), "state.json is not a file of this folder"),
-        (lambda path: os.mkfifo(path / "pipe") or name_file(path, "pipe"), "pipe is not a file of this folder"),
+        (
+            lambda path: name_file(path, "../step-00000005/state.json"),
+            "state.json is not a file of this folder",
+        ),
+        (
+            lambda path: os.mkfifo(path / "pipe") or name_file(path, "pipe"),
+            "pipe is not a file of this folder",
+        ),
         (lambda path: change_state(path, files=["a"]), "AttributeError"),
-        *((lambda path, key=key: drop_from_state(path, key), f"lacks '{key}'") for key in ("step", "files", "state")),
+        *(
+            (lambda path, key=key: drop_from_state(path, key), f"lacks '{key}'")
+            for key in ("step", "files", "state")
+        ),
         (lambda path: change_state(path, step=5), "is the state after step 5, not 10"),
         (lambda path: count_on(path / STATE), "state.json has changed: another checksum"),
         (lambda path: next(path.glob("*.safetensors")).unlink(), "is not a file of this folder"),
-        (lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"), "has changed: another size"),
-        (lambda path: flip_a_bit(next(path.glob("*.safetensors"))), "has changed: another size or checksum"),
+        (
+            lambda path: next(path.glob("*.safetensors")).write_bytes(b"short"),
+            "has changed: another size",
+        ),
+        (
+            lambda path: flip_a_bit(next(path.glob("*.safetensors"))),
+            "has changed: another size or checksum",
+        ),
         (lambda path: shutil.rmtree(path) or path.mkdir(), "FileNotFoundError"),
     ],
 )
-def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(checkpoints, caplog, damage, problem):
+def test_a_broken_checkpoint_is_skipped_with_a_warning_and_written_again(
+    checkpoints, caplog, damage, problem
+):
     checkpoints.save(5, tensors(), {"n": 5})
     checkpoints.save(10, tensors(), {"n": 10})
     damage(checkpoints.folder / "step-00000010")
@@ -85,7 +106,9 @@ def count_on(path):
 
 def drop_from_state(path, *keys):
     """State.json without these keys, and with a right checksum."""
-    content = {key: value for key, value in read_state(path).items() if key not in (*keys, "checksum")}
+    content = {
+        key: value for key, value in read_state(path).items() if key not in (*keys, "checksum")
+    }
     (path / STATE).write_text(json.dumps(content | {"checksum": digest(content)}))
 
 
@@ -147,7 +170,9 @@ def test_a_broken_checkpoint_is_not_counted_among_those_that_are_kept(checkpoint
     assert saved(checkpoints) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
-def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(checkpoints, tmp_path):
+def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(
+    checkpoints, tmp_path
+):
     for step in (1, 2, 3, 5, 8):
         checkpoints.save(step, tensors(), {"model": "another" if step == 2 else "this"})
     (checkpoints.folder / "step-00000001/notes.txt").write_text("mine")
@@ -164,14 +189,18 @@ def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(ch
     gone = {*before} - {*saved(checkpoints)}
     assert gone == {"step-00000005", "step-00000008", ".step-00000007.tmp"}
     assert checkpoints.newest()[0] == 9
-    aside = [path / "notes.txt" if path.is_dir() else path for path in checkpoints.folder.glob("*.aside")]
+    aside = [
+        path / "notes.txt" if path.is_dir() else path for path in checkpoints.folder.glob("*.aside")
+    ]
     assert [path.read_text() for path in aside] == ["mine", "mine"]
 
 
 def test_another_model_is_refused(checkpoints):
     checkpoints.save(5, tensors(), {})
     for wrong in ({"model.bias": torch.zeros(3)}, {"model.weight": torch.zeros(4, 4)}):
-        with pytest.raises(CheckpointError, match=rf"is of another model .*{next(iter(wrong))}.*take another"):
+        with pytest.raises(
+            CheckpointError, match=rf"is of another model .*{next(iter(wrong))}.*take another"
+        ):
             checkpoints.load(5, wrong)
 
 

@@ -10,26 +10,33 @@ from hypothesis import strategies as st
 from test_nanoset import GOLDEN, golden_nanoset
 
 from nanoset_ref import plain
-from nanoset_ref.collator import DataCollatorForCLM, TensorPointer, to_device
-from nanoset_ref.rows import SampleBlock
+from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer, to_device
+from nanoset_ref.load.rows import SampleBlock
 
 ROWS = np.arange(10, dtype=np.int32).reshape(2, 5)
 
 
 def described(batch):
     """Its fields in their order: pointers unchanged, of tensors their dtype and values."""
-    return [(key, it if isinstance(it, TensorPointer) else (it.dtype, it.tolist())) for key, it in batch.items()]
+    return [
+        (key, it if isinstance(it, TensorPointer) else (it.dtype, it.tolist()))
+        for key, it in batch.items()
+    ]
 
 
 @given(st.integers(1, 4), st.integers(1, 9), *[st.integers(0, 2)] * 3)
-def test_every_pipeline_rank_gets_what_plain_gives_it(batch_size, length, input_pp_rank, output_pp_rank, current):
+def test_every_pipeline_rank_gets_what_plain_gives_it(
+    batch_size, length, input_pp_rank, output_pp_rank, current
+):
     rows = np.arange(batch_size * (length + 1), dtype=np.int32).reshape(batch_size, length + 1)
     has_data = current in (input_pp_rank, output_pp_rank)
     examples = [{"input_ids": row} if has_data else {} for row in rows]
     batch = DataCollatorForCLM(length, input_pp_rank, output_pp_rank, current)(examples)
     expected = plain.collate(rows, current, input_pp_rank, output_pp_rank)
     for name, value in expected.items():
-        expected[name] = TensorPointer(value[1]) if isinstance(value, tuple) else torch.from_numpy(value)
+        expected[name] = (
+            TensorPointer(value[1]) if isinstance(value, tuple) else torch.from_numpy(value)
+        )
     assert described(batch) == described(expected)
 
 
@@ -38,17 +45,26 @@ def recorded(value):
     if isinstance(value, TensorPointer):
         return {"type": "TensorPointer", "group_rank": value.group_rank}
     sha256 = hashlib.sha256(value.numpy().tobytes()).hexdigest()
-    return {"type": "tensor", "dtype": str(value.dtype), "shape": list(value.shape), "sha256": sha256}
+    return {
+        "type": "tensor",
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "sha256": sha256,
+    }
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
     config, nanoset = golden_nanoset(golden, tmp_path, name)
     for case in config["pipeline"]:
-        pp_ranks = {key: case[key] for key in ("input_pp_rank", "output_pp_rank", "current_pp_rank")}
+        pp_ranks = {
+            key: case[key] for key in ("input_pp_rank", "output_pp_rank", "current_pp_rank")
+        }
         has_data = pp_ranks.pop("current_pp_rank") in pp_ranks.values()
         size = case["micro_batch_size"]
-        collator = DataCollatorForCLM(nanoset.sequence_length, **pp_ranks, current_pp_rank=case["current_pp_rank"])
+        collator = DataCollatorForCLM(
+            nanoset.sequence_length, **pp_ranks, current_pp_rank=case["current_pp_rank"]
+        )
         batch = collator(nanoset.__getitems__(range(size)) if has_data else [{}] * size)
         assert {key: recorded(value) for key, value in batch.items()} == case["first_batch"]
 
@@ -56,7 +72,10 @@ def test_pipeline_ranks_get_what_nanotron_gives_them(golden, tmp_path, name):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ([{"input_ids": np.zeros(4)}], r"samples must have 5 tokens, got \[4\]; dataset and collator need the same"),
+        (
+            [{"input_ids": np.zeros(4)}],
+            r"samples must have 5 tokens, got \[4\]; dataset and collator need the same",
+        ),
         ([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}], r"got \[5, 6\]"),
         (SampleBlock(np.zeros((2, 7), dtype=np.int32)), r"got \[7\]"),
         ([{"tokens": np.zeros(5)}], r"one key 'input_ids', got the keys \['tokens'\]"),
@@ -78,7 +97,8 @@ def test_a_sequence_has_at_least_a_token(length):
 
 def test_a_rank_without_data_refuses_data():
     with pytest.raises(
-        ValueError, match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]"
+        ValueError,
+        match=r"pipeline rank 1 takes no data \(inputs go to 0, labels to 2\).*\['input_ids'\]",
     ):
         DataCollatorForCLM(4, 0, 2, 1)([{"input_ids": ROWS[0]}])
 
@@ -95,7 +115,9 @@ def test_a_block_is_cut_into_the_batches_of_its_rows():
 def test_a_mask_made_in_inference_mode_serves_training_too():
     with torch.inference_mode():
         DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))
-    mask = DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))["label_mask"]
+    mask = DataCollatorForCLM(6, 0, 0, 0)(SampleBlock(np.zeros((3, 7), dtype=np.int32)))[
+        "label_mask"
+    ]
     (torch.ones(3, 6, requires_grad=True) * mask).sum().backward()
     mask.zero_()
 
@@ -103,7 +125,9 @@ def test_a_mask_made_in_inference_mode_serves_training_too():
 @pytest.mark.parametrize("current", [0, 1, 2])
 @pytest.mark.parametrize(("input_pp_rank", "output_pp_rank"), [(0, 0), (0, 1)])
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_device_gets_ids_as_contiguous_blocks(monkeypatch, input_pp_rank, output_pp_rank, current, cut):
+def test_a_device_gets_ids_as_contiguous_blocks(
+    monkeypatch, input_pp_rank, output_pp_rank, current, cut
+):
     """The device is a fake: what is moved is written down, and then another tensor."""
     moved = []
 

@@ -53,5 +53,7 @@ def name_is_drawn(name: str, value: object) -> bool:
 
 @pytest.mark.parametrize("rule", [refusal.rule for refusal in REFUSALS])
 def test_a_combination_that_breaks_a_rule_is_refused(corpora, rule):
-    broken = [draw for draw in pool(refused=1) if [refusal.rule for refusal in refusals(draw)] == [rule]]
+    broken = [
+        draw for draw in pool(refused=1) if [refusal.rule for refusal in refusals(draw)] == [rule]
+    ]
     assert outcome_of(min(broken, key=cost), corpora) == rule

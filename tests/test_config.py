@@ -10,7 +10,7 @@ from run_config import put
 
 from corpus_generator import train_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.training import ConfigError, load_config, stages_of
+from nanoset_ref.train import ConfigError, load_config, stages_of
 
 SEEDS = """
 data_stages:
@@ -81,27 +81,79 @@ START, PATHS = "data_stages.1.start_training_step", "data_stages.1.data.dataset.
     ("path", "value", "message"),
     [
         (START, 1, "data_stages[1].start_training_step: 1 is used twice"),
-        ("data_stages.0.start_training_step", 2, "data_stages: one stage must have start_training_step 1"),
+        (
+            "data_stages.0.start_training_step",
+            2,
+            "data_stages: one stage must have start_training_step 1",
+        ),
         (START, "15", "start_training_step: should be a valid integer, got '15'"),
-        ("data_stages.1.name", "Third purpose training (Blended dataset)", "data_stages[2].name: 'Third purpo"),
-        ("data_stages.1.data.seed", 2**32, "data_stages[1].data.seed: should be less than 4294967296, got 4294967296"),
+        (
+            "data_stages.1.name",
+            "Third purpose training (Blended dataset)",
+            "data_stages[2].name: 'Third purpo",
+        ),
+        (
+            "data_stages.1.data.seed",
+            2**32,
+            "data_stages[1].data.seed: should be less than 4294967296, got 4294967296",
+        ),
         (PATHS, 3, "data_stages[1].data.dataset.dataset_path: must be one path, a list of"),
         (PATHS, {"a": -1}, "/a: should be greater than or equal to 0, got -1"),
         (PATHS, {"a": 0}, "dataset_path: must name at least one file with a weight above 0"),
         (PATHS, ["a", "./a"], "dataset_path: a file may be named once, got ['a', './a']"),
-        ("data_stages.1.data.dataset.order", "random", "order: should be 'nanotron' or 'stateless', got 'random'"),
-        ("tokens.train_steps", 10**30, "train_steps: should be less than 9223372036854775808, got 1000"),
-        ("tokens.sequence_length", 4096, "tokens.sequence_length: 4096 is above the model's 2048 positions"),
+        (
+            "data_stages.1.data.dataset.order",
+            "random",
+            "order: should be 'nanotron' or 'stateless', got 'random'",
+        ),
+        (
+            "tokens.train_steps",
+            10**30,
+            "train_steps: should be less than 9223372036854775808, got 1000",
+        ),
+        (
+            "tokens.sequence_length",
+            4096,
+            "tokens.sequence_length: 4096 is above the model's 2048 positions",
+        ),
         ("tokens.sequence_length", 200, "dataset_path: "),
-        ("parallelism.tp", 4, "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2"),
+        (
+            "parallelism.tp",
+            4,
+            "parallelism.tp: 4 does not divide model.model_config.num_attention_heads 2",
+        ),
         ("parallelism.pp", 8, "parallelism.pp: 8 stages for 2 layers; each needs at least one"),
-        ("model.model_config.vocab_size", 299, "300 ids, model.model_config.vocab_size is only 299"),
-        ("model.model_config.model_type", "lama", "model.model_config: of model_type 'lama': Unrecogn"),
-        ("model.model_config.model_type", ["llama"], "model.model_config: of model_type ['llama']: "),
-        ("model.model_config.hiden_size", 8, "model.model_config: hiden_size: unknown key, did you mean 'hid"),
-        ("model.model_config.hidden_size", 0, "model.model_config: hidden_size: must be at least 1, got 0"),
+        (
+            "model.model_config.vocab_size",
+            299,
+            "300 ids, model.model_config.vocab_size is only 299",
+        ),
+        (
+            "model.model_config.model_type",
+            "lama",
+            "model.model_config: of model_type 'lama': Unrecogn",
+        ),
+        (
+            "model.model_config.model_type",
+            ["llama"],
+            "model.model_config: of model_type ['llama']: ",
+        ),
+        (
+            "model.model_config.hiden_size",
+            8,
+            "model.model_config: hiden_size: unknown key, did you mean 'hid",
+        ),
+        (
+            "model.model_config.hidden_size",
+            0,
+            "model.model_config: hidden_size: must be at least 1, got 0",
+        ),
         ("model.model_config.vocab_size", None, "model_config: "),
-        ("optimizer.clip_grad", float("nan"), "optimizer.clip_grad: should be a finite number, got nan"),
+        (
+            "optimizer.clip_grad",
+            float("nan"),
+            "optimizer.clip_grad: should be a finite number, got nan",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
@@ -153,14 +205,23 @@ def test_the_tokenizer_must_fit_the_model_and_the_files(load, tmp_path):
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     size = tokenizer.get_vocab_size()
     named = {"tokenizer": {"tokenizer_name_or_path": str(folder)}}
-    with pytest.raises(ConfigError, match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}"):
+    with pytest.raises(
+        ConfigError, match=rf"300 ids, the tokenizer of tokenizer.tokenizer_name_or_path has {size}"
+    ):
         load(named)
 
-    small = {"model.model_config.vocab_size": size - 1, "model.model_config.max_position_embeddings": 4}
+    small = {
+        "model.model_config.vocab_size": size - 1,
+        "model.model_config.max_position_embeddings": 4,
+    }
     with pytest.raises(ConfigError) as error:
         load(named | small)
     only = f"ids, model.model_config.vocab_size is only {size - 1}"
-    for what in (f"or_path: the tokenizer has {size} {only}", f"a_input_ids.npy has 300 {only}", "the model's 4 pos"):
+    for what in (
+        f"or_path: the tokenizer has {size} {only}",
+        f"a_input_ids.npy has 300 {only}",
+        "the model's 4 pos",
+    ):
         assert what in str(error.value)
 
 
@@ -190,4 +251,6 @@ def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
     with pytest.raises(ConfigError) as error:
         load_config(tmp_path / "config.yaml")
     assert message in str(error.value)
-    assert all("config.yaml: " in line and len(line) < 600 for line in str(error.value).splitlines())
+    assert all(
+        "config.yaml: " in line and len(line) < 600 for line in str(error.value).splitlines()
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import SkippingOrder, StatelessOrder
 from nanoset_ref.provenance.continuation import compare, ledger_of
 from nanoset_ref.tokens import TokenFileWriter
@@ -51,18 +51,29 @@ def test_every_figure_equals_a_count_of_tokens(
     """Also of files that come or go, and of one that a plan names twice."""
     old = Nanoset([files[name] for name in old_names], None, lengths[0], 60, order=old_order)
     weights = weights and weights[: len(new_names)]
-    new = Nanoset([files[name] for name in new_names], weights, lengths[1], 60, 1234 + seed, order=new_order)
+    new = Nanoset(
+        [files[name] for name in new_names], weights, lengths[1], 60, 1234 + seed, order=new_order
+    )
     found = compare(state_of(old, consumed), new)
     epoch = old.order.samples_per_epoch
     until = (consumed // epoch + 1) * epoch
     assert found.until == until
-    before, saved, ours = labels(old, 0, consumed), labels(old, consumed, until), labels(new, consumed, until)
+    before, saved, ours = (
+        labels(old, 0, consumed),
+        labels(old, consumed, until),
+        labels(new, consumed, until),
+    )
     assert sorted(file.file[0] for file in found.files) == sorted({*old_names, *new_names})
     for file in found.files:
         name, tokens = file.file[0], TOKENS[file.file[0]]
-        assert file.status == ("added" if name not in old_names else "kept" if name in new_names else "dropped")
+        assert file.status == (
+            "added" if name not in old_names else "kept" if name in new_names else "dropped"
+        )
         assert file.read_before == sum(before[t] for t in tokens)
-        assert (file.saved, file.new) == (sum(saved[t] for t in tokens), sum(ours[t] for t in tokens))
+        assert (file.saved, file.new) == (
+            sum(saved[t] for t in tokens),
+            sum(ours[t] for t in tokens),
+        )
         assert file.repeated == sum(max(0, ours[t] - saved[t]) for t in tokens)
         assert file.again == sum(max(0, ours[t] - saved[t]) for t in tokens if before[t])
         assert file.lost == sum(max(0, saved[t] - ours[t]) for t in tokens)
@@ -75,7 +86,10 @@ def test_the_same_plan_is_exact_also_for_a_file_of_another_name(files):
     for plan in (nanoset, Nanoset(files["moved"], None, 4, 40)):
         found = compare(state_of(nanoset, 7), plan)
         assert found.exact
-        assert str(found) == "continuing at 7 reads the same tokens as the saved plan would, each as often"
+        assert (
+            str(found)
+            == "continuing at 7 reads the same tokens as the saved plan would, each as often"
+        )
 
 
 def test_a_state_tells_how_far_each_file_was_read(files):
@@ -104,11 +118,16 @@ def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
     with pytest.raises(ValueError, match="cannot be built again from its plan"):
         ledger_of(state_of(Nanoset(a, None, 4, 38, order=order), 5))
     state = state_of(nanoset, 5)
-    with pytest.raises(ValueError, match="counts 1152921504606846976 samples, its plan has 15 in an epoch"):
+    with pytest.raises(
+        ValueError, match="counts 1152921504606846976 samples, its plan has 15 in an epoch"
+    ):
         compare(state | {"consumed_train_samples": 2**60}, nanoset)
     state["plan"]["files"][0]["num_tokens"] = 2**31
     with pytest.raises(ValueError, match="counts 2147483648 tokens in a file that holds 61"):
         compare(state, nanoset)
     late = StatelessOrder([15], None, 20, start={"position": 8, "reads": [8]})
     with pytest.raises(ValueError, match="begins at position 8, the saved run had read up to 4"):
-        compare(state_of(Nanoset(a, None, 4, 20, order="stateless"), 4), Nanoset(a, None, 4, 20, order=late))
+        compare(
+            state_of(Nanoset(a, None, 4, 20, order="stateless"), 4),
+            Nanoset(a, None, 4, 20, order=late),
+        )

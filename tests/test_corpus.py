@@ -16,7 +16,7 @@ import zstandard
 from transformers import AutoTokenizer
 
 from corpus_generator import FORMAT, VOCAB_SIZE
-from nanoset_ref.corpus import DATA, Corpus, prepare_corpus
+from nanoset_ref.chunks.corpus import DATA, Corpus, prepare_corpus
 
 # sha256 of every file of format 1; a change here needs a new FORMAT
 DIGESTS = {
@@ -36,18 +36,23 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="module")
 def documents(corpus: Corpus) -> dict[str, list[dict]]:
-    lines = {name: path.read_text(encoding="utf-8").splitlines() for name, path in corpus.domains.items()}
+    lines = {
+        name: path.read_text(encoding="utf-8").splitlines() for name, path in corpus.domains.items()
+    }
     return {name: [json.loads(line) for line in found] for name, found in lines.items()}
 
 
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def test_every_byte_is_pinned_and_the_command_says_where_it_is(tmp_path) -> None:
     assert FORMAT == 1
-    command = [sys.executable, "-m", "nanoset_ref.corpus", "here"]
+    command = [sys.executable, "-m", "nanoset_ref.chunks.corpus", "here"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     names = ["stories.jsonl", "arithmetic.jsonl", "programs.jsonl", "tokenizer"]
     assert result.stdout.splitlines() == [f"{Path(name).stem}: here/{name}" for name in names]
@@ -55,8 +60,14 @@ def test_every_byte_is_pinned_and_the_command_says_where_it_is(tmp_path) -> None
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_the_generator_makes_these_bytes_with_any_hash_seed_and_number_of_threads(tmp_path, threads: str) -> None:
-    environment = os.environ | {"PYTHONHASHSEED": threads, "RAYON_NUM_THREADS": threads, "LC_ALL": "C"}
+def test_the_generator_makes_these_bytes_with_any_hash_seed_and_number_of_threads(
+    tmp_path, threads: str
+) -> None:
+    environment = os.environ | {
+        "PYTHONHASHSEED": threads,
+        "RAYON_NUM_THREADS": threads,
+        "LC_ALL": "C",
+    }
     command = [sys.executable, "-m", "corpus_generator", str(tmp_path / "made")]
     folder = Path(__file__).parent.parent / "notebooks"
     subprocess.run(command, cwd=folder, env=environment, check=True)
@@ -70,7 +81,7 @@ def test_a_second_call_writes_nothing_and_an_interrupted_one_is_repaired(tmp_pat
     assert prepare_corpus(str(tmp_path)) == corpus
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     (tmp_path / "corpus.json").unlink()
-    corpus.domains["stories"].write_text("half a file")
+    corpus.domains["stories"].unlink()
     prepare_corpus(tmp_path)
     assert digests(tmp_path) == DIGESTS
     corpus.domains["programs"].unlink()
@@ -104,7 +115,9 @@ def test_every_program_runs_and_says_what_it_prints(documents: dict[str, list[di
     assert asserts > 2_500
 
 
-def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(corpus: Corpus, documents) -> None:
+def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(
+    corpus: Corpus, documents
+) -> None:
     tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
     assert (len(tokenizer), tokenizer.eos_token_id) == (VOCAB_SIZE, 0)
     for rows in documents.values():
@@ -113,3 +126,13 @@ def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(corpu
         assert tokenizer.batch_decode(ids[-20:]) == texts[-20:]
         lengths = sorted(map(len, ids))
         assert lengths[0] <= 12 and 30 <= lengths[len(lengths) // 2] <= 120 and lengths[-1] > 3500
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "programs.jsonl").write_text("mine")
+    with pytest.raises(
+        FileExistsError, match="programs.jsonl is there already and is not of the corpus"
+    ):
+        prepare_corpus(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["programs.jsonl"]
+    assert (tmp_path / "programs.jsonl").read_text() == "mine"

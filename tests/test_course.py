@@ -17,7 +17,8 @@ def test_the_tiny_corpus_holds_its_documents_and_ten_samples(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [(..., "open"), (7, "right"), (8, "not yet: count again"), ("x", "not yet: .*TypeError")]
+    ("answer", "said"),
+    [(..., "open"), (7, "right"), (8, "not yet: count again"), ("x", "not yet: .*TypeError")],
 )
 def test_a_check_says_open_right_or_what_to_think_of(answer, said: str, capsys) -> None:
     check(answer, lambda it: it + 1 == 8, "count again")

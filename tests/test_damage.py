@@ -39,10 +39,44 @@ CLEAN = ValueError, TypeError, IndexError, OSError
 
 # ---- how a file is damaged
 
-NUMBERS = [0, 1, -1, 2, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64, 10**30, 1e308, float("nan")]
-OTHERS = [None, True, "", "x", "3", "../x", "/dev/zero", "é" * 9999, [], {}, [[[]]], {"x": [1]}, [1] * 999]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    255,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    2**63,
+    2**64,
+    10**30,
+    1e308,
+    float("nan"),
+]
+OTHERS = [
+    None,
+    True,
+    "",
+    "x",
+    "3",
+    "../x",
+    "/dev/zero",
+    "é" * 9999,
+    [],
+    {},
+    [[[]]],
+    {"x": [1]},
+    [1] * 999,
+]
 IN_PLACE = {"pipe": os.mkfifo, "folder": os.mkdir, "link": partial(os.symlink, "/dev/zero")}
-WAYS = ["flip", "tree"] * 5 + "cut splice splice word swap deep bomb pipe folder link nothing".split()
+WAYS = [
+    "flip",
+    "tree",
+] * 5 + "cut splice splice word swap deep bomb pipe folder link nothing".split()
 
 
 def write_bombs(folder):
@@ -57,7 +91,9 @@ def write_bombs(folder):
 
 def places(node):
     """Where in a tree of JSON something stands."""
-    for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+    for key in (
+        node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    ):
         yield node, key
         yield from places(node[key])
 
@@ -83,7 +119,9 @@ def damaged(chance, what, content, other):
     elif what == "cut":
         del changed[at:]
     elif what == "splice":
-        changed[at : at + chance.choice([0, few])] = chance.choice([bytes(few), chance.randbytes(few), content[start:]])
+        changed[at : at + chance.choice([0, few])] = chance.choice(
+            [bytes(few), chance.randbytes(few), content[start:]]
+        )
     elif what == "word":
         at -= at % 4
         changed[at : at + 8] = number.to_bytes(8, "little")[: len(changed) - at]
@@ -116,7 +154,11 @@ def judged(name, folder, target, truth):
 
 def contents(folder, pattern=""):
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {path: path.read_bytes() for path in paths if re.search(pattern, path.relative_to(folder).as_posix())}
+    return {
+        path: path.read_bytes()
+        for path in paths
+        if re.search(pattern, path.relative_to(folder).as_posix())
+    }
 
 
 def restore(files):
@@ -137,7 +179,9 @@ def damage(chance, target, content, other, second):
         return what
     if what == "bomb" and bomb.exists():
         second = bomb
-    target.write_bytes(damaged(chance, what, content, second.read_bytes() if second.exists() else b""))
+    target.write_bytes(
+        damaged(chance, what, content, second.read_bytes() if second.exists() else b"")
+    )
     return what
 
 
@@ -149,7 +193,15 @@ def work(words):
     files, truth = contents(folder, KINDS[name][0]), repr(KINDS[name][1](folder))
     virtual = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (virtual + GIB, virtual + GIB))
-    known = (str(folder), str(other), sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "/proc", "/sys")
+    known = (
+        str(folder),
+        str(other),
+        sys.prefix,
+        sys.base_prefix,
+        str(Path(__file__).parents[1]),
+        "/proc",
+        "/sys",
+    )
     opened = []
     sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
     with open(log, "ab", 0) as file:
@@ -168,7 +220,9 @@ def work(words):
                 verdict = f"! a whole file is {verdict}"
             if left := [path for path in opened if not path.startswith(known)]:
                 verdict = f"! leaves its folder: {left[0]}"
-            file.write(f"{number}\t{what} {target.suffix}\t{' '.join(verdict.split())[:200]}\n".encode())
+            file.write(
+                f"{number}\t{what} {target.suffix}\t{' '.join(verdict.split())[:200]}\n".encode()
+            )
     restore(files)
 
 
@@ -201,9 +255,13 @@ def nursery():
 def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):
     count = int(COUNT * KINDS[name][3] / sum(share for *_, share in KINDS.values()))
     whole, (folder, _, log) = contents(inputs[0]), inputs
-    log.write_text("")  # to have a line for each damaged file: its number, what was done, and the verdict
+    log.write_text(
+        ""
+    )  # to have a line for each damaged file: its number, what was done, and the verdict
     while (done := len(log.read_text().splitlines())) < count:
-        end = nursery.run(["test_damage:work", name, *inputs, done, count], folder, "none", seconds=7200)
+        end = nursery.run(
+            ["test_damage:work", name, *inputs, done, count], folder, "none", seconds=7200
+        )
         restore(whole)
         if end.code:
             hangs = end.code in (-signal.SIGALRM, -signal.SIGPROF)
@@ -218,4 +276,6 @@ def test_a_damaged_file_is_read_right_or_refused(nursery, inputs, name):
         if verdict[0] == "!":
             kind = what.split()[-1] + re.sub("(: [^:]*).*", r"\1", verdict)
             problems.setdefault(kind, []).append(f"{number} {what}: {verdict}")
-    assert not problems, "\n".join(f"{len(them)} x {kind}, first {them[0]}" for kind, them in problems.items())
+    assert not problems, "\n".join(
+        f"{len(them)} x {kind}, first {them[0]}" for kind, them in problems.items()
+    )

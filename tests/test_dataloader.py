@@ -14,12 +14,12 @@ from resume_contract import check_resume_contract
 from test_nanoset import GOLDEN, golden_nanoset, write_range
 from torch.utils.data import default_collate
 
-from nanoset_ref import blocks
-from nanoset_ref.collator import DataCollatorWithLabels, TensorPointer
-from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
-from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.load import blocks
+from nanoset_ref.load.collator import DataCollatorWithLabels, TensorPointer
+from nanoset_ref.load.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.tokens import TokenFileWriter
 
 
@@ -49,7 +49,9 @@ def numbered(tmp_path):
     """A Nanoset whose sample at position k can be recognised by its first token."""
     nanoset = Nanoset(write_range(tmp_path / "a.npy", 121 * 2 + 1), None, 2, 121, order="nanotron")
     position_of = {int(row[0]): k for k, row in enumerate(nanoset.__getitems__(range(121)).rows)}
-    return nanoset, lambda batch: [position_of[first] for first in batch["input_ids"][:, 0].tolist()]
+    return nanoset, lambda batch: [
+        position_of[first] for first in batch["input_ids"][:, 0].tolist()
+    ]
 
 
 FEW = {"layouts": [(2, 3), (1, 2)], "stops": [1, 5]}
@@ -60,13 +62,21 @@ FEW = {"layouts": [(2, 3), (1, 2)], "stops": [1, 5]}
     [
         ("num_loading_workers", 100, "strided", {}, {}),
         ("num_loading_workers", 100, "contiguous", {}, {"workers": [0]}),
-        ("num_loading_workers", 100, "strided", {"prefetch_factor": 7, "persistent_workers": True}, {"workers": [2]}),
+        (
+            "num_loading_workers",
+            100,
+            "strided",
+            {"prefetch_factor": 7, "persistent_workers": True},
+            {"workers": [2]},
+        ),
         ("num_loading_workers", 2, "strided", {"read_ahead": 2}, {"workers": [0, 2]}),
         ("read_ahead", 1, "strided", {}, {"workers": [0, 1, 3]}),
         ("read_ahead", 2, "contiguous", {}, {"workers": [0, 1, 3]}),
     ],
 )
-def test_it_keeps_the_resume_contract(numbered, monkeypatch, name, batches_per_block, layout, options, contract):
+def test_it_keeps_the_resume_contract(
+    numbered, monkeypatch, name, batches_per_block, layout, options, contract
+):
     """`name` is what the contract's number of workers stands for. An epoch is one block where 100 batches fit."""
     nanoset, positions_of = numbered
 
@@ -75,14 +85,18 @@ def test_it_keeps_the_resume_contract(numbered, monkeypatch, name, batches_per_b
         place = {"micro_batch_size": batch, "dp_rank": rank, "dp_size": size, "layout": layout}
         return build_nanoset_dataloader(nanoset, **place, **options, **{name: workers})
 
-    check_resume_contract(factory, positions_of, 121, layout=layout, **contract, **(FEW if options else {}))
+    check_resume_contract(
+        factory, positions_of, 121, layout=layout, **contract, **(FEW if options else {})
+    )
 
 
 def test_another_collator_gets_its_batches_one_by_one(numbered):
     """One that cannot cut blocks: it is called where torch calls it, in the worker if there is one."""
     nanoset, positions_of = numbered
     for options in ({}, {"num_workers": 1}, {"read_ahead": 2}, {"num_workers": 1, "read_ahead": 1}):
-        loader = NanosetDataLoader(nanoset, ResumableBatchSampler(121, 8), collate_fn=default_collate, **options)
+        loader = NanosetDataLoader(
+            nanoset, ResumableBatchSampler(121, 8), collate_fn=default_collate, **options
+        )
         for number, batch in enumerate(loader):
             assert positions_of(batch) == list(range(8 * number, 8 * number + 8))
             assert loader.consumed_train_samples == 8 * number + 8
@@ -91,14 +105,19 @@ def test_another_collator_gets_its_batches_one_by_one(numbered):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"read_ahead": -1}, "read_ahead must be at least 0, got -1"), ({"in_order": False}, "in_order must be True")],
+    [
+        ({"read_ahead": -1}, "read_ahead must be at least 0, got -1"),
+        ({"in_order": False}, "in_order must be True"),
+    ],
 )
 def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
     with pytest.raises(ValueError, match=message):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, num_loading_workers=2, **options)
 
 
-def test_a_block_is_pinned_before_it_is_cut_and_the_first_batch_waits_for_no_other(numbered, monkeypatch):
+def test_a_block_is_pinned_before_it_is_cut_and_the_first_batch_waits_for_no_other(
+    numbered, monkeypatch
+):
     """Stand-ins for an accelerator. Blocks grow in each epoch."""
     nanoset, positions_of = numbered
     pinned = []
@@ -113,13 +132,17 @@ def test_a_block_is_pinned_before_it_is_cut_and_the_first_batch_waits_for_no_oth
     for _ in range(2):
         assert [k for batch in loader for k in positions_of(batch)] == list(range(120))
     ids_and_mask = [[(size, 3), (size, 2)] for size in (8, 16, 32, 64)]
-    assert pinned == 2 * [shape for shapes in ids_and_mask for shape in 2 * shapes], "inputs and labels of each block"
+    assert pinned == 2 * [shape for shapes in ids_and_mask for shape in 2 * shapes], (
+        "inputs and labels of each block"
+    )
 
 
 def test_the_state_is_one_number_and_a_plan(numbered):
     """And asking for it or the length in the middle disturbs nothing."""
     nanoset, positions_of = numbered
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=5, dp_rank=1, dp_size=2, num_loading_workers=1)
+    loader = build_nanoset_dataloader(
+        nanoset, micro_batch_size=5, dp_rank=1, dp_size=2, num_loading_workers=1
+    )
     for number, batch in enumerate(loader):
         assert len(loader) == 11 - number
         state = json.loads(json.dumps(loader.state_dict()))
@@ -163,7 +186,9 @@ def test_workers_that_are_started_draw_nothing_from_the_global_generator(numbere
     before = torch.get_rng_state()
     for _ in build_nanoset_dataloader(nanoset, micro_batch_size=8, num_loading_workers=1):
         pass
-    for _ in NanosetDataLoader(nanoset, ResumableBatchSampler(121, 8), collate_fn=DataCollatorWithLabels(2)):
+    for _ in NanosetDataLoader(
+        nanoset, ResumableBatchSampler(121, 8), collate_fn=DataCollatorWithLabels(2)
+    ):
         pass
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -195,7 +220,9 @@ def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypat
         monkeypatch.setattr(Accelerator, name, property(lambda self, value=value: value))
     ours = build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2)
     expected = [batch["input_ids"].tolist() for batch in ours]
-    again = accelerator.prepare(build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2))
+    again = accelerator.prepare(
+        build_nanoset_dataloader(nanoset, micro_batch_size=4, dp_rank=0, dp_size=2)
+    )
     assert [batch["input_ids"].tolist() for batch in again] == expected
     assert len(list(accelerator.prepare(torch.utils.data.DataLoader(range(8))))) == 4
 
@@ -205,14 +232,23 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, i
     nanoset, _ = numbered
     options = {"micro_batch_size": 4, "in_blocks": in_blocks}
     rows = [nanoset.read(np.arange(k, k + 4)).tolist() for k in range(0, 120, 4)]
-    labelled = list(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(2), **options))
+    labelled = list(
+        build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(2), **options)
+    )
     assert [batch["input_ids"].tolist() for batch in labelled] == rows
     assert all(torch.equal(batch["labels"], batch["input_ids"]) for batch in labelled)
     assert labelled[0]["labels"].dtype == torch.int64
-    middle = build_nanoset_dataloader(nanoset, collate_fn=len, output_pp_rank=2, current_pp_rank=1, **options)
+    middle = build_nanoset_dataloader(
+        nanoset, collate_fn=len, output_pp_rank=2, current_pp_rank=1, **options
+    )
     assert next(iter(middle))["input_ids"] == TensorPointer(0)
-    with pytest.raises(ValueError, match=r"samples must have 6 tokens, got \[3\]; dataset and collator need the same"):
-        next(iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options)))
+    with pytest.raises(
+        ValueError,
+        match=r"samples must have 6 tokens, got \[3\]; dataset and collator need the same",
+    ):
+        next(
+            iter(build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(5), **options))
+        )
     with pytest.raises(ValueError, match="documents is an option of DataCollatorForCLM"):
         build_nanoset_dataloader(nanoset, collate_fn=len, documents=DocumentOptions(), **options)
 
@@ -228,20 +264,35 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, i
         ),
         ({"batch_size": 4}, "batch_size was given: choose"),
         ({"drop_last": True}, "drop_last was given: choose"),
-        ({"prefetch_facto": 2}, "^NanosetDataLoader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$"),
+        (
+            {"prefetch_facto": 2},
+            "^NanosetDataLoader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",
+        ),
     ],
 )
-def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(tmp_path, options, message):
+def test_an_option_that_a_loader_cannot_have_is_refused_in_its_own_words(
+    tmp_path, options, message
+):
     dataset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 10)
     with pytest.raises((ValueError, TypeError), match=message):
         build_nanoset_dataloader(dataset, micro_batch_size=2, **options)
 
 
-WORKER_OPTIONS = {"prefetch_factor": 3, "persistent_workers": True, "multiprocessing_context": "spawn", "timeout": 9}
+WORKER_OPTIONS = {
+    "prefetch_factor": 3,
+    "persistent_workers": True,
+    "multiprocessing_context": "spawn",
+    "timeout": 9,
+}
 
 
 def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(numbered):
-    options = {"micro_batch_size": 8, "output_pp_rank": 2, "num_loading_workers": 2, "read_ahead": 1}
+    options = {
+        "micro_batch_size": 8,
+        "output_pp_rank": 2,
+        "num_loading_workers": 2,
+        "read_ahead": 1,
+    }
     middle = build_nanoset_dataloader(numbered[0], current_pp_rank=1, **options, **WORKER_OPTIONS)
     threads = threading.active_count()
     batches = iter(middle)
@@ -254,11 +305,17 @@ def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
     for pp_rank in (0, 1):
         with pytest.raises(ValueError, match="prefetch_factor"):
             build_nanoset_dataloader(
-                numbered[0], micro_batch_size=8, output_pp_rank=2, current_pp_rank=pp_rank, prefetch_factor=3
+                numbered[0],
+                micro_batch_size=8,
+                output_pp_rank=2,
+                current_pp_rank=pp_rank,
+                prefetch_factor=3,
             )
 
 
-@pytest.mark.parametrize("options", [{}, {"in_blocks": False}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"in_blocks": False}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str
+)
 def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
     nanoset, positions_of = numbered
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)
@@ -276,7 +333,8 @@ def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
 
 def test_fewer_samples_than_a_global_batch_are_refused(numbered):
     with pytest.raises(
-        ValueError, match="121 samples do not fill one batch .*=16 ranks times micro_batch_size=8 are 128"
+        ValueError,
+        match="121 samples do not fill one batch .*=16 ranks times micro_batch_size=8 are 128",
     ):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, dp_size=16)
 

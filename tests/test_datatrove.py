@@ -8,23 +8,25 @@ import numpy as np
 import pytest
 
 from nanoset_ref import plain
-from nanoset_ref.collator import TensorPointer
-from nanoset_ref.dataloader import NanosetDataLoader
-from nanoset_ref.documents import position_ids, starts_after_eos
-from nanoset_ref.formats import DataCollatorForCLMWithPositionIds, DatatroveFile, DatatroveNanoset, datatrove_files
-from nanoset_ref.formats.datatrove import FolderOrder
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds, DatatroveNanoset
+from nanoset_ref.load.collator import TensorPointer
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.datatrove import FolderOrder
+from nanoset_ref.load.documents import position_ids, starts_after_eos
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.rows import SampleBlock
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders import build_order
-from nanoset_ref.rows import SampleBlock
-from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.tokens import TokenFileError
+from nanoset_ref.tokens import DatatroveFile, TokenFileError, datatrove_files
 
 
 def write_ds(path, ids, ends, dtype=np.uint16):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.asarray(ids, dtype=dtype).tofile(path)
     np.asarray(ends, dtype=np.uint64).tofile(f"{path}.index")
-    path.with_name(path.name + ".metadata").write_text(f"tok|{np.dtype(dtype).itemsize}\n{len(ids)}\n{len(ids)} T")
+    path.with_name(path.name + ".metadata").write_text(
+        f"tok|{np.dtype(dtype).itemsize}\n{len(ids)}\n{len(ids)} T"
+    )
     return path
 
 
@@ -42,13 +44,20 @@ def test_golden_reads_of_datatrove(golden):
     assert len(reads) == 14
     for read in reads:
         options, length = read["args"], read["seq_len"]
-        positions, eos = options.pop("return_positions", False), options.pop("positions_from_eos_token_id", None)
+        positions, eos = (
+            options.pop("return_positions", False),
+            options.pop("positions_from_eos_token_id", None),
+        )
         files = datatrove_files(golden / "datatrove" / read["folder"], **options)
         assert [file.path.name for file in files] == read["file_order"]
         lengths = [file.num_samples(length) for file in files]
         assert lengths == read["file_lens"] and sum(lengths) == read["len"]
         nanoset = Nanoset(files, None, length, read["len"])
-        turns = [nanoset.order.positions(d, s)[0] for d, count in enumerate(lengths) for s in range(count)]
+        turns = [
+            nanoset.order.positions(d, s)[0]
+            for d, count in enumerate(lengths)
+            for s in range(count)
+        ]
         rows = nanoset.read(np.array(turns))
         np.testing.assert_array_equal(rows, arrays[f"{read['id']}/input_ids"])
         if positions:
@@ -80,7 +89,10 @@ def test_golden_samples_of_nanotron(golden):
         datasets, samples = order[np.arange(len(dataset))]
         np.testing.assert_array_equal(datasets, arrays[f"{case['id']}/dataset_index"])
         np.testing.assert_array_equal(samples, arrays[f"{case['id']}/dataset_sample_index"])
-        rows, starts = dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset)))
+        rows, starts = (
+            dataset.read(np.arange(len(dataset))),
+            dataset.starts(np.arange(len(dataset))),
+        )
         for found, name in ((rows, "samples"), (position_ids(starts), "positions")):
             assert sha256(found) == case[f"all_{name}_sha256"]
 
@@ -109,14 +121,18 @@ def test_golden_batches_of_nanotron(golden):
                 assert sha256(values, values[0].dtype) == expected
 
 
-@pytest.mark.parametrize(("windows", "begins"), [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))])
+@pytest.mark.parametrize(
+    ("windows", "begins"), [("disjoint", range(0, 20, 5)), ("overlapping", range(0, 16, 4))]
+)
 def test_windows_disjoint_or_overlapping(tmp_path, windows, begins):
     path = write_ds(tmp_path / "a.ds", range(20), [7, 20])
     dataset = DatatroveNanoset(tmp_path, None, 4, 4, windows=windows)
     rows, starts = dataset.read(np.arange(4)), dataset.starts(np.arange(4))
     assert sorted(rows.tolist()) == [[*range(begin, begin + 5)] for begin in begins]
     assert (starts == ((rows == 7) | (np.arange(5) == 0))).all()
-    ended = DatatroveNanoset(tmp_path, None, 4, 4, eos_token_id=8, windows=windows).starts(np.arange(4))
+    ended = DatatroveNanoset(tmp_path, None, 4, 4, eos_token_id=8, windows=windows).starts(
+        np.arange(4)
+    )
     assert (ended == ((rows == 9) | (np.arange(5) == 0))).all()
     assert DatatroveFile(path).document_offsets.tolist() == [0, 7, 20]
 
@@ -126,7 +142,10 @@ def test_ids_of_four_bytes_and_files_too_short_for_a_sample(tmp_path):
     write_ds(tmp_path / "x/1.ds", [1], [1], np.uint32)
     write_ds(tmp_path / "x/2.ds", [70003, 70004], [2], np.uint32)
     dataset = DatatroveNanoset(str(tmp_path / "x"), None, 1, 6)  # one path is one folder
-    assert sorted(dataset[k]["input_ids"].tolist() for k in range(6)) == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
+    assert (
+        sorted(dataset[k]["input_ids"].tolist() for k in range(6))
+        == [[70000, 70001]] * 3 + [[70003, 70004]] * 3
+    )
 
 
 def test_an_order_over_folders_is_an_order_over_their_files():
@@ -150,8 +169,13 @@ def test_ranks_without_data_get_pointers():
     rows = SampleBlock(np.arange(5)[None], lambda: np.array([[True, False, True, False, False]]))
     batch = DataCollatorForCLMWithPositionIds(4, 0, 2, 2)(rows)
     assert batch["input_ids"] == TensorPointer(0)
-    assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [[True, False, True, True]]
-    halves = [DataCollatorForCLMWithPositionIds(4, 0, 2, 2, cp_size=2, cp_rank=rank)(rows) for rank in range(2)]
+    assert batch["label_ids"].tolist() == [[1, 2, 3, 4]] and batch["label_mask"].tolist() == [
+        [True, False, True, True]
+    ]
+    halves = [
+        DataCollatorForCLMWithPositionIds(4, 0, 2, 2, cp_size=2, cp_rank=rank)(rows)
+        for rank in range(2)
+    ]
     assert [half["label_ids"].tolist() for half in halves] == [[[1, 2]], [[3, 4]]]
 
 
@@ -169,9 +193,14 @@ def test_a_context_parallel_rank_that_is_none_is_refused(options, message):
 
 
 @pytest.mark.parametrize(("cp_size", "lost"), [(4, 2), (5, 0)])
-def test_columns_that_reach_no_context_parallel_rank_as_in_nanotron_are_warned_of(caplog, cp_size, lost):
+def test_columns_that_reach_no_context_parallel_rank_as_in_nanotron_are_warned_of(
+    caplog, cp_size, lost
+):
     rows = SampleBlock(np.arange(11, dtype=np.int32)[None], lambda: np.eye(1, 11, dtype=bool))
-    ranks = [DataCollatorForCLMWithPositionIds(10, 0, 0, 0, cp_size=cp_size, cp_rank=rank) for rank in range(cp_size)]
+    ranks = [
+        DataCollatorForCLMWithPositionIds(10, 0, 0, 0, cp_size=cp_size, cp_rank=rank)
+        for rank in range(cp_size)
+    ]
     columns = np.concatenate([rank(rows)["input_ids"][0] for rank in ranks]).tolist()
     assert columns == list(range(10 - lost))
     assert (f"the last {lost} columns of every row reach no rank" in caplog.text) == (lost > 0)
@@ -193,4 +222,7 @@ def test_files_below_a_folder_are_found_but_a_nanoset_has_none_of_them(tmp_path)
     for name in ("a.ds", "below/b.ds"):
         write_ds(tmp_path / name, range(10), [10])
     every, own = datatrove_files(tmp_path), DatatroveNanoset([tmp_path], None, 4, 2).files
-    assert [[file.path.name for file in files] for files in (every, own)] == [["a.ds", "b.ds"], ["a.ds"]]
+    assert [[file.path.name for file in files] for files in (every, own)] == [
+        ["a.ds", "b.ds"],
+        ["a.ds"],
+    ]

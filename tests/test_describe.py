@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import as_text, describe
-from nanoset_ref.tokens import Tokens
+from nanoset_ref.tokens import Tokens, as_text, describe
 
 
 class of(Tokens):
@@ -19,7 +18,11 @@ class of(Tokens):
 
     def __init__(self, lists, dtype=np.uint16):
         self.facts = {"eos_token_id": 0}
-        self.path, self.dtype, self.num_tokens = Path("x.npy"), np.dtype(dtype), sum(map(len, lists))
+        self.path, self.dtype, self.num_tokens = (
+            Path("x.npy"),
+            np.dtype(dtype),
+            sum(map(len, lists)),
+        )
         self.tokens = np.array([i for document in lists for i in document], dtype=dtype)
         self.document_offsets = np.cumsum([0, *map(len, lists)])
 
@@ -38,7 +41,9 @@ def test_every_figure_equals_a_slow_count(lists):
     assert found["documents_ending_in_eos"] == sum(document[-1] == 0 for document in full)
     counts = collections.Counter(full)
     assert found["duplicate_documents"] == sum(count - 1 for count in counts.values())
-    assert found["duplicate_tokens"] == sum((count - 1) * len(document) for document, count in counts.items())
+    assert found["duplicate_tokens"] == sum(
+        (count - 1) * len(document) for document, count in counts.items()
+    )
     for first, last, count in found["length_histogram"]:
         assert count == sum(first <= len(document) <= last for document in lists)
     assert sum(count for _, _, count in found["length_histogram"]) == len(lists)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref import Nanoset, build_nanoset_dataloader, direct
-from nanoset_ref.direct import BLOCK, DirectGatherer
-from nanoset_ref.gather import Gatherer
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+from nanoset_ref.load import direct
+from nanoset_ref.load.direct import BLOCK, DirectGatherer
+from nanoset_ref.load.gather import Gatherer
 from nanoset_ref.tokens import TokenFile
 
 pytestmark = pytest.mark.only_on("linux")  # no other system has these reads
@@ -33,12 +34,20 @@ def files(tmp_path_factory):
 
 def slices(files, datasets, starts, length):
     ids = [np.fromfile(file.path, file.dtype) for file in files]
-    rows = [ids[dataset][start : start + length] for dataset, start in zip(datasets, starts, strict=True)]
+    rows = [
+        ids[dataset][start : start + length]
+        for dataset, start in zip(datasets, starts, strict=True)
+    ]
     return np.array(rows, dtype=np.int32).reshape(-1, length)
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 40) | st.just(5000), st.integers(0, 300), st.integers(1, 200), st.integers(0, 2**32 - 1))
+@given(
+    st.integers(1, 40) | st.just(5000),
+    st.integers(0, 300),
+    st.integers(1, 200),
+    st.integers(0, 2**32 - 1),
+)
 def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     """More and fewer rows than may be under way, and larger ones than there is room for; the last ids among them."""
     files, random = files[: 3 if length < 41 else 2], np.random.default_rng(seed)
@@ -77,7 +86,9 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
         nanoset = Nanoset(files[:2], None, 64, 2000)
         nanoset[0]  # with a queue of this process, which workers must not use
         loader = build_nanoset_dataloader(nanoset, micro_batch_size=4, **options)
-        return type(nanoset._gather), np.stack([batch["input_ids"].numpy().copy() for batch in islice(loader, 450)])
+        return type(nanoset._gather), np.stack(
+            [batch["input_ids"].numpy().copy() for batch in islice(loader, 450)]
+        )
 
     (kind, ours), (other, theirs) = batches("1"), batches("0")
     assert (kind, other) == (DirectGatherer, Gatherer)
@@ -92,12 +103,19 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files,
         monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
         return type(direct.direct_gatherer(files))
 
-    assert (kind(0), kind(1), kind(1, "0"), kind(0, "1")) == (type(None), DirectGatherer, type(None), DirectGatherer)
+    assert (kind(0), kind(1), kind(1, "0"), kind(0, "1")) == (
+        type(None),
+        DirectGatherer,
+        type(None),
+        DirectGatherer,
+    )
     with pytest.raises(ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"):
         kind(0, "yes")
     monkeypatch.setattr(direct.platform, "machine", lambda: "s390x")
     assert kind(1) is type(None)
-    with pytest.raises(OSError, match="reading past the page cache needs Linux on x86_64 or aarch64"):
+    with pytest.raises(
+        OSError, match="reading past the page cache needs Linux on x86_64 or aarch64"
+    ):
         kind(0, "1")
 
 
@@ -107,7 +125,9 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(f
     short = DirectGatherer([TokenFile(path, "<u2")])
     os.truncate(path, 2 * 7000)
     starts = np.arange(400) * 20
-    with pytest.raises(OSError, match=r"short.npy, tokens from (6,99|7,).* on: the file was cut short"):
+    with pytest.raises(
+        OSError, match=r"short.npy, tokens from (6,99|7,).* on: the file was cut short"
+    ):
         reads_the_first(short, files, starts, 10)
     assert reads_the_first(DirectGatherer(files), files, starts, 10)
 
@@ -116,7 +136,9 @@ def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     gather = DirectGatherer(files)
     monkeypatch.setattr(direct, "_idle", [])
     monkeypatch.setattr(direct, "_system_call", lambda *_: -1)
-    with pytest.raises(OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"):
+    with pytest.raises(
+        OSError, match=r"no more queues for asynchronous reads: raise fs.aio-max-nr \(sysctl\)"
+    ):
         reads_the_first(gather, files, np.zeros(1, np.int64), 4)
 
 
@@ -133,7 +155,9 @@ def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(fil
         assert reads_the_first(alive[-1], files, np.arange(9), 10)
         assert queues() <= before + 1
     with ThreadPoolExecutor(12) as threads:
-        assert all(threads.map(lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive))
+        assert all(
+            threads.map(lambda gather: reads_the_first(gather, files, np.arange(900), 10), alive)
+        )
     assert before < queues() <= before + direct.KEPT
     alive.clear()
     gc.collect()
@@ -143,7 +167,9 @@ def test_queues_are_shared_by_the_datasets_of_a_process_and_go_with_the_last(fil
 def test_a_process_that_is_forked_leaves_the_queues_of_its_parent_alone(files):
     gather = DirectGatherer(files)
     assert reads_the_first(gather, files, np.arange(9), 10)
-    child = multiprocessing.get_context("fork").Process(target=reads_the_first, args=(gather, files, np.arange(9), 10))
+    child = multiprocessing.get_context("fork").Process(
+        target=reads_the_first, args=(gather, files, np.arange(9), 10)
+    )
     child.start()
     child.join()
     assert child.exitcode == 0 and reads_the_first(gather, files, np.arange(9), 10)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.utils.data import DataLoader
 
-from nanoset_ref.collator import DataCollatorForCLM, TensorPointer
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.documents import (
+from nanoset_ref.load.collator import DataCollatorForCLM, TensorPointer
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.documents import (
     DocumentOptions,
     attention_mask,
     cu_seqlens,
@@ -18,8 +18,13 @@ from nanoset_ref.documents import (
     starts_after_eos,
     starts_at_boundaries,
 )
-from nanoset_ref.megatron import MegatronCollator, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.megatron import (
+    MegatronCollator,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.plain import document_starts, documents_of
 from nanoset_ref.tokens import TokenFileWriter
 
@@ -28,7 +33,10 @@ ROWS = np.array([[1, 2, EOS, 3, 4], [EOS, EOS, 5, 6, EOS], [1, 1, 1, 1, 1]], dty
 EXAMPLES = settings(max_examples=50, deadline=None)
 
 
-DTYPES, SHAPES = st.sampled_from([np.int32, np.int64, np.uint16]), st.tuples(st.integers(1, 4), st.integers(1, 20))
+DTYPES, SHAPES = (
+    st.sampled_from([np.int32, np.int64, np.uint16]),
+    st.tuples(st.integers(1, 4), st.integers(1, 20)),
+)
 
 
 @EXAMPLES
@@ -39,7 +47,9 @@ def test_every_field_follows_from_the_tokens(rows):
     expected = [documents_of(row) for row in starts]
     assert position_ids(starts).tolist() == [fields["position_ids"].tolist() for fields in expected]
     assert loss_mask(starts).tolist() == [fields["label_mask"].tolist() for fields in expected]
-    assert attention_mask(starts)[:, 0].tolist() == [fields["attention_mask"].tolist() for fields in expected]
+    assert attention_mask(starts)[:, 0].tolist() == [
+        fields["attention_mask"].tolist() for fields in expected
+    ]
     edges, longest = cu_seqlens(starts)
     lengths = np.concatenate([np.diff(fields["cu_seqlens"]) for fields in expected])
     assert edges.dtype == np.int32
@@ -47,7 +57,11 @@ def test_every_field_follows_from_the_tokens(rows):
 
 
 @EXAMPLES
-@given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=12), width=st.integers(1, 9), data=st.data())
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=12),
+    width=st.integers(1, 9),
+    data=st.data(),
+)
 def test_boundaries_show_where_documents_begin(lengths, width, data):
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     assume(offsets[-1] >= width)
@@ -67,7 +81,12 @@ def test_damaged_boundaries_are_refused():
 
 def batch_of(rows, **flags):
     config = NanosetConfig(
-        random_seed=0, sequence_length=rows.shape[1] - 1, data_path="c", split="1", eod_id=EOS, **flags
+        random_seed=0,
+        sequence_length=rows.shape[1] - 1,
+        data_path="c",
+        split="1",
+        eod_id=EOS,
+        **flags,
     )
     return MegatronCollator(config)([{"input_ids": row} for row in rows])
 
@@ -80,13 +99,19 @@ def test_each_flag_does_its_part():
     assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
     assert batch["max_seqlen"] == 4
     for flag in (True, False):
-        mask = batch_of(ROWS, create_attention_mask=True, reset_attention_mask=flag)["attention_mask"]
-        assert bool(mask[0, 0, 3, 0]) is flag  # the first token lies in another document than the fourth
+        mask = batch_of(ROWS, create_attention_mask=True, reset_attention_mask=flag)[
+            "attention_mask"
+        ]
+        assert (
+            bool(mask[0, 0, 3, 0]) is flag
+        )  # the first token lies in another document than the fourth
 
 
 # ---- in the collator of the house
 
-EVERYTHING = dict.fromkeys(["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True)
+EVERYTHING = dict.fromkeys(
+    ["reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens"], True
+)
 
 
 def collated(rank, **options):
@@ -104,7 +129,10 @@ def test_fields_about_documents_go_where_they_are_needed():
     for batch in (inputs, labels):
         assert batch["cu_seqlens"].tolist() == [0, 3, 4, 5, 6, 8, 12]
         assert batch["max_seqlen"] == 4
-        assert batch["attention_mask"].tolist() == attention_mask(starts_after_eos(ROWS[:, :-1], EOS)).tolist()
+        assert (
+            batch["attention_mask"].tolist()
+            == attention_mask(starts_after_eos(ROWS[:, :-1], EOS)).tolist()
+        )
     assert between == {name: TensorPointer(2 if "label" in name else 0) for name in inputs}
 
 
@@ -112,11 +140,16 @@ def test_fields_not_asked_for_are_not_there():
     batch = DataCollatorForCLM(4, 0, 0, 0)([{"input_ids": row} for row in ROWS])
     assert list(batch) == ["input_ids", "input_mask", "label_ids", "label_mask"]
     assert list(collated(0, eod_id=EOS, reset_position_ids=True)) == [*batch, "position_ids"]
-    assert DocumentOptions(**EVERYTHING).names == "position_ids attention_mask label_mask cu_seqlens max_seqlen".split()
+    assert (
+        DocumentOptions(**EVERYTHING).names
+        == "position_ids attention_mask label_mask cu_seqlens max_seqlen".split()
+    )
 
 
 def test_somebody_must_say_where_documents_begin():
-    with pytest.raises(ValueError, match="give eod_id, or read from a Nanoset whose files have manifests"):
+    with pytest.raises(
+        ValueError, match="give eod_id, or read from a Nanoset whose files have manifests"
+    ):
         collated(0, reset_position_ids=True)
 
 
@@ -126,7 +159,9 @@ def test_the_manifest_knows_boundaries_that_no_token_shows(tmp_path):
         with TokenFileWriter(path, dtype=np.uint16) as writer:
             writer.write(np.full(sum(lengths), 7), lengths)
     plain = Nanoset(paths, None, 4, 12)
-    collator = DataCollatorForCLM(4, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True, eod_mask_loss=True))
+    collator = DataCollatorForCLM(
+        4, 0, 0, 0, documents=DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
+    )
     loader = DataLoader(plain, batch_size=4, collate_fn=collator)
     boundaries = [{0, 3, 4, 9, 11}, {0, 4, 8}]
     for number, batch in enumerate(loader):
@@ -134,14 +169,19 @@ def test_the_manifest_knows_boundaries_that_no_token_shows(tmp_path):
         for row, (file, sample) in enumerate(zip(files.tolist(), samples.tolist(), strict=True)):
             begins = [column == 0 or 4 * sample + column in boundaries[file] for column in range(5)]
             assert batch["label_mask"][row].tolist() == [not begin for begin in begins[1:]]
-            assert batch["position_ids"][row].tolist() == position_ids(np.array([begins[:4]]))[0].tolist()
+            assert (
+                batch["position_ids"][row].tolist()
+                == position_ids(np.array([begins[:4]]))[0].tolist()
+            )
 
 
 def test_without_a_manifest_there_is_a_clear_error(tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(ValueError, match="raw.npy has no manifest or index"):
         nanoset = Nanoset([tmp_path / "raw.npy"], None, 4, 4)
-        build_nanoset_dataloader(nanoset, micro_batch_size=1, documents=DocumentOptions(eod_mask_loss=True))
+        build_nanoset_dataloader(
+            nanoset, micro_batch_size=1, documents=DocumentOptions(eod_mask_loss=True)
+        )
 
 
 @pytest.mark.parametrize("blended", [False, True])

@@ -15,17 +15,34 @@ import pytest
 import sentencepiece
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
-from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise import encode as encode_module
-from nanoset_ref.tokenise.backends import hf
-from nanoset_ref.tokenise.cutting import StretchCutter
-from nanoset_ref.tokenise.encode import Encoder, TokenizerError, load_tokenizer
-from nanoset_ref.tokenise.special import restored
+from nanoset_ref.preprocess import encode as encode_module
+from nanoset_ref.preprocess.backends import hf
+from nanoset_ref.preprocess.cut import StretchCutter
+from nanoset_ref.preprocess.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.preprocess.special import restored
+from nanoset_ref.preprocess.text import InputError, open_text
 
-TEXTS = ["", "one two three", "  x\n\ny ", "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00", "a</s>b <s>", "", "and so on"]
+TEXTS = [
+    "",
+    "one two three",
+    "  x\n\ny ",
+    "\u00e9e\u0301 \u4f60\u597d\U0001f600\x00",
+    "a</s>b <s>",
+    "",
+    "and so on",
+]
 WORDS = "the quick brown fox, it's 1234567 (jumps) over.\nthe lazy dog's \u00e9t\u00e9 \u4f60\u597d\u3002 x"
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -33,22 +50,42 @@ LLAMA_3 = (
 )
 
 
-def trained(*, normalizer=None, pre_tokenizer=None, byte_fallback=False, model=models.BPE, trainer=trainers.BpeTrainer):
+def trained(
+    *,
+    normalizer=None,
+    pre_tokenizer=None,
+    byte_fallback=False,
+    model=models.BPE,
+    trainer=trainers.BpeTrainer,
+):
     """A small tokenizer of the given build, trained on WORDS; it knows <s>, </s> and a special token with spaces."""
-    fallback = {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True} if byte_fallback else {}
+    fallback = (
+        {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True} if byte_fallback else {}
+    )
     tokenizer = Tokenizer(model(**fallback))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
-    special = ["<unk>", "<s>", "</s>", *([f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else [])]
+    special = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *([f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else []),
+    ]
     options = {"special_tokens": special, "vocab_size": 600, "show_progress": False}
     if trainer is trainers.BpeTrainer and not byte_fallback:
         options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator([" " + word for word in WORDS.split(" ")] * 20, trainer(**options))
-    tokenizer.add_special_tokens(["<|end of text|>", AddedToken("<mask>", lstrip=True, rstrip=True)])
+    tokenizer.train_from_iterator(
+        [" " + word for word in WORDS.split(" ")] * 20, trainer(**options)
+    )
+    tokenizer.add_special_tokens(
+        ["<|end of text|>", AddedToken("<mask>", lstrip=True, rstrip=True)]
+    )
     return tokenizer
 
 
 def byte_level(*before, **options):
-    return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False, **options)])
+    return pre_tokenizers.Sequence(
+        [*before, pre_tokenizers.ByteLevel(add_prefix_space=False, **options)]
+    )
 
 
 class Builds(dict):
@@ -59,15 +96,20 @@ class Builds(dict):
 @pytest.fixture(scope="module")
 def known(golden):
     """The builds that are cut: GPT-2's, Llama 3's, Qwen's, Llama 2's, the two Metaspace forms, Gemma's."""
-    llama_2 = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    llama_2 = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
     split = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
     builds = {
         "golden": Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json")),
         "llama 3": trained(pre_tokenizer=byte_level(split, use_regex=False)),
-        "nfc": trained(normalizer=normalizers.NFC(), pre_tokenizer=byte_level(split, use_regex=False)),
+        "nfc": trained(
+            normalizer=normalizers.NFC(), pre_tokenizer=byte_level(split, use_regex=False)
+        ),
         "llama 2": trained(normalizer=llama_2, byte_fallback=True),
         "metaspace": trained(
-            pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False), byte_fallback=True
+            pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+            byte_fallback=True,
         ),
         "metaspace, split": trained(pre_tokenizer=pre_tokenizers.Metaspace(), byte_fallback=True),
         "gemma": trained(
@@ -91,22 +133,43 @@ def whole(tokenizer, text):
 def in_stretches(tokenizer, text, stretch_chars):
     stretches = list(StretchCutter(tokenizer, stretch_chars)(text))
     assert [last for _, last in stretches] == [False] * (len(stretches) - 1) + [True]
-    return [token for stretch, _ in stretches for token in whole(tokenizer, stretch)], len(stretches)
+    return [token for stretch, _ in stretches for token in whole(tokenizer, stretch)], len(
+        stretches
+    )
 
 
 # ------------------------------------------------------------------------------------------------ long documents
 
 NASTY = st.one_of(
     st.sampled_from(WORDS.split(" ")),
-    st.sampled_from([" ", " ", "\n", "  ", "\t", "\r\n", "\xa0", "\u3000", "<s>", "</s>", "<|end of text|>", "<mask>"]),
-    st.sampled_from(["1234567", "'s", "e\u0301", "\u0301", "\u0338", "\ufb01", "\u2581", "\u0120", "\x00", '"']),
+    st.sampled_from(
+        [
+            " ",
+            " ",
+            "\n",
+            "  ",
+            "\t",
+            "\r\n",
+            "\xa0",
+            "\u3000",
+            "<s>",
+            "</s>",
+            "<|end of text|>",
+            "<mask>",
+        ]
+    ),
+    st.sampled_from(
+        ["1234567", "'s", "e\u0301", "\u0301", "\u0338", "\ufb01", "\u2581", "\u0120", "\x00", '"']
+    ),
     st.text(max_size=3),
 )
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    parts=st.lists(NASTY, min_size=5, max_size=120), gap=st.sampled_from(["", " "]), stretch_chars=st.integers(4, 80)
+    parts=st.lists(NASTY, min_size=5, max_size=120),
+    gap=st.sampled_from(["", " "]),
+    stretch_chars=st.integers(4, 80),
 )
 def test_stretches_of_any_text_have_the_ids_of_the_whole(known, parts, gap, stretch_chars):
     text = gap.join(parts).encode(errors="ignore").decode()
@@ -126,7 +189,9 @@ def test_every_known_build_is_cut_and_the_real_gpt_2(known, real_text):
 
 def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tokenizer):
     quotes = byte_level(pre_tokenizers.Split(Regex('"[^"]*"'), "isolated"), use_regex=False)
-    brackets = byte_level(pre_tokenizers.Split(Regex(r"\([^)]*\)| ?[^\s()]+|\s+|."), "isolated"), use_regex=False)
+    brackets = byte_level(
+        pre_tokenizers.Split(Regex(r"\([^)]*\)| ?[^\s()]+|\s+|."), "isolated"), use_regex=False
+    )
     long_special = trained(pre_tokenizer=byte_level())
     long_special.add_special_tokens(["<" + "x " * 40 + ">"])
     builds = {
@@ -134,10 +199,14 @@ def test_tokenizers_that_look_far_are_not_cut_nor_texts_without_a_safe_place(tok
         "quotes": trained(pre_tokenizer=quotes),
         "brackets": trained(pre_tokenizer=brackets),
         "unigram": trained(
-            pre_tokenizer=pre_tokenizers.Metaspace(), model=models.Unigram, trainer=trainers.UnigramTrainer
+            pre_tokenizer=pre_tokenizers.Metaspace(),
+            model=models.Unigram,
+            trainer=trainers.UnigramTrainer,
         ),
         "wordpiece": trained(
-            pre_tokenizer=pre_tokenizers.Whitespace(), model=models.WordPiece, trainer=trainers.WordPieceTrainer
+            pre_tokenizer=pre_tokenizers.Whitespace(),
+            model=models.WordPiece,
+            trainer=trainers.WordPieceTrainer,
         ),
     }
     for name, build in builds.items():
@@ -197,20 +266,29 @@ def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, monkeypatch, back
     assert ids.tolist() == [token for one in expected for token in one]
     assert lengths.tolist() == list(map(len, expected))
     assert encoder.backend == ("hf" if backend == "hf" else "gigatoken")
-    assert [(it.dtype, it.size) for it in encoder.encode_batch([])] == [(np.uint16, 0), (np.int64, 0)]
+    assert [(it.dtype, it.size) for it in encoder.encode_batch([])] == [
+        (np.uint16, 0),
+        (np.int64, 0),
+    ]
 
 
 def test_auto_falls_back_when_gigatoken_differs_or_is_missing(tokenizer, monkeypatch, caplog):
     caplog.set_level("INFO", "nanoset_ref")
     with monkeypatch.context() as patch:
-        patch.setattr(encode_module, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1]))
+        patch.setattr(
+            encode_module, "gigatoken", lambda tokenizer: lambda texts: hf(tokenizer)(texts[::-1])
+        )
         assert Encoder(tokenizer).backend == "hf"
         assert "gigatoken is not used: it gives other ids" in caplog.text
-        with pytest.raises(TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"):
+        with pytest.raises(
+            TokenizerError, match="cannot be used: it gives other ids .* use --backend hf"
+        ):
             Encoder(tokenizer, backend="gigatoken")
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     assert Encoder(tokenizer).backend == "hf"
-    with pytest.raises(TokenizerError, match="cannot be used: ModuleNotFoundError: .* use --backend hf"):
+    with pytest.raises(
+        TokenizerError, match="cannot be used: ModuleNotFoundError: .* use --backend hf"
+    ):
         Encoder(tokenizer, backend="gigatoken")
 
 
@@ -218,7 +296,9 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
     tokenizer, tmp_path, monkeypatch
 ):
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["one"] * 600 + ["deux"] * 600))
+    path.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in ["one"] * 600 + ["deux"] * 600)
+    )
 
     def english(tokenizer):
         """As hf, but with other ids for a language that the beginning of the corpus is not in."""
@@ -230,7 +310,10 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
     encoder = Encoder(tokenizer, probe=source.beginning())
     assert encoder.backend == "gigatoken"
     encoder.encode_batch(islice(source.documents(), 600))
-    with pytest.raises(TokenizerError, match=rf"{path}:601: gigatoken gives other ids .* begin again with backend hf"):
+    with pytest.raises(
+        TokenizerError,
+        match=rf"{path}:601: gigatoken gives other ids .* begin again with backend hf",
+    ):
         encoder.encode_batch(source.documents())
 
 
@@ -238,43 +321,57 @@ def test_a_program_may_end_with_a_stream_half_read(golden):
     """The module that the stream hangs on has lost its names by the time the stream is closed."""
     program = f"""if True:
         import concurrent.futures.thread, itertools
-        from nanoset_ref.tokenise import encode
+        from nanoset_ref.preprocess import encode
         encode.BATCH_DOCUMENTS = 1
         encoder = encode.Encoder(encode.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
         concurrent.futures.thread.kept = encoder.stream("word" for _ in itertools.count())
         next(concurrent.futures.thread.kept)
     """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 # ------------------------------------------------------------------------------------------------ special tokens
 
-SOME = st.lists(st.sampled_from(["</s>", "<s>", "<unk>", "<", "/s>", " ", "a", "\n", "é"]), max_size=8).map("".join)
+SOME = st.lists(
+    st.sampled_from(["</s>", "<s>", "<unk>", "<", "/s>", " ", "a", "\n", "é"]), max_size=8
+).map("".join)
 
 
 @settings(max_examples=60)
-@given(texts=st.lists(SOME, max_size=9), backend=st.sampled_from(["hf", "gigatoken"]), append_eod=st.booleans())
-def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(tokenizer, texts, backend, append_eod):
+@given(
+    texts=st.lists(SOME, max_size=9),
+    backend=st.sampled_from(["hf", "gigatoken"]),
+    append_eod=st.booleans(),
+)
+def test_special_tokens_of_a_text_are_kept_and_counted_or_split_or_refused(
+    tokenizer, texts, backend, append_eod
+):
     options = {"backend": backend, "append_eod": append_eod}
     end = [2] * append_eod
     for mode, split in (("keep", False), ("split", True)):
         encoder = Encoder(tokenizer, special_tokens=mode, **options)
         ids, lengths = encoder.encode_batch(texts)
         expected = [
-            tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"] for text in texts
+            tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
+            for text in texts
         ]
         assert ids.tolist() == [token for one in expected for token in one + end]
         assert lengths.tolist() == [len(one + end) for one in expected]
         found = Counter(token for one in expected for token in one if token < 3)
-        assert encoder.found.tokens == {["<unk>", "<s>", "</s>"][token]: count for token, count in found.items()}
+        assert encoder.found.tokens == {
+            ["<unk>", "<s>", "</s>"][token]: count for token, count in found.items()
+        }
         assert encoder.found.documents == sum(min(one, default=3) < 3 for one in expected)
     assert not encoder.found.documents
     holders = [text for text in texts if re.search("<s>|</s>|<unk>", text)]
     refusing = Encoder(tokenizer, special_tokens="refuse", **options)
     if holders:
         with pytest.raises(
-            InputError, match=f"text {texts.index(holders[0]) + 1}: the document holds the special token"
+            InputError,
+            match=f"text {texts.index(holders[0]) + 1}: the document holds the special token",
         ):
             refusing.encode_batch(texts)
     else:
@@ -286,13 +383,19 @@ def test_long_documents_are_cut_and_counted_alike_with_special_tokens_of_spaces(
     tokenizer = wrapped(build, eos_token="</s>")
     text = " ".join([WORDS, "<|end of text|>", "<mask> ", WORDS] * 40)
     for mode, split in (("keep", False), ("split", True)):
-        expected = tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
+        expected = tokenizer(text, add_special_tokens=False, split_special_tokens=split)[
+            "input_ids"
+        ]
         for stretch_chars in (50, 10**6):
-            monkeypatch.setattr(encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars))
+            monkeypatch.setattr(
+                encode_module, "StretchCutter", partial(StretchCutter, stretch_chars=stretch_chars)
+            )
             encoder = Encoder(tokenizer, backend="hf", special_tokens=mode)
             assert encoder.encode_batch([text])[0].tolist() == expected
             counted = {"<|end of text|>": 40, "<mask>": 40}
-            assert (encoder.found.documents, encoder.found.tokens) == ((0, {}) if split else (1, counted))
+            assert (encoder.found.documents, encoder.found.tokens) == (
+                (0, {}) if split else (1, counted)
+            )
 
 
 def test_only_what_the_tokenizer_calls_special_is_split_and_counted(golden):
@@ -313,7 +416,9 @@ def test_unknown_characters_are_no_special_tokens_unless_they_end_documents():
         encoder = Encoder(wrapped(words, eos_token=eos, unk_token=unknown))
         encoder.encode_batch(["a b"])
         assert encoder.found.tokens == counted
-    with pytest.raises(InputError, match="'</s>' cannot be split: this tokenizer makes it of plain text"):
+    with pytest.raises(
+        InputError, match="'</s>' cannot be split: this tokenizer makes it of plain text"
+    ):
         Encoder(wrapped(words, eos_token="</s>"), special_tokens="split").encode_batch(["a </s>"])
 
 
@@ -325,7 +430,9 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
     """The golden tokenizer with a post-processor <s> ... </s>, and a truncation that must be ignored."""
     backend = Tokenizer.from_file(str(golden / "tokenizer" / "tokenizer.json"))
     special = [("<s>", 1), ("</s>", 2)]
-    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=special
+    )
     backend.enable_truncation(4)
     backend.enable_padding()
     tokenizer = wrapped(backend, eos_token="</s>")
@@ -339,7 +446,11 @@ def test_special_tokens_are_the_tokenizers_own_and_eod_is_not_doubled(golden):
         encoder = Encoder(tokenizer, **options)
         ids, lengths = encoder.encode_batch(["", "one two three", ""])
         assert ids.tolist() == [*prefix, *suffix, *prefix, *plain, *suffix, *prefix, *suffix]
-        assert lengths.tolist() == [len(prefix + suffix), len(prefix + plain + suffix), len(prefix + suffix)]
+        assert lengths.tolist() == [
+            len(prefix + suffix),
+            len(prefix + plain + suffix),
+            len(prefix + suffix),
+        ]
 
 
 def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
@@ -352,9 +463,13 @@ def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
 
 
 def test_the_dtype_follows_the_largest_id():
-    backend = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>"))
+    backend = Tokenizer(
+        models.WordLevel({"<unk>": 0, "a": 1, "b": 70_000, "</s>": 2}, unk_token="<unk>")
+    )
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    ids, lengths = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True).encode_batch(["a b", ""])
+    ids, lengths = Encoder(wrapped(backend, eos_token="</s>"), append_eod=True).encode_batch(
+        ["a b", ""]
+    )
     assert (ids.dtype, ids.tolist(), lengths.tolist()) == (np.int32, [1, 70_000, 2, 2], [3, 1])
 
 
@@ -362,12 +477,18 @@ def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error
     encoder = Encoder(tokenizer, backend="hf", bos_text="<s>", eos_text="</s>", append_eod=True)
     assert (encoder.prefix, encoder.suffix) == ([1], [2])
     encoder.encode = lambda texts: (np.array([70_000]), np.array([1]))
-    with pytest.raises(TokenizerError, match="token id 70000 is not below 480, the size of the vocabulary"):
+    with pytest.raises(
+        TokenizerError, match="token id 70000 is not below 480, the size of the vocabulary"
+    ):
         encoder.encode_batch(["a"])
     without_eos = wrapped(Tokenizer(models.WordLevel({"a": 0})))
     slow = SimpleNamespace(is_fast=False, name_or_path="mine")
     for wrong, options, message in [
-        (tokenizer, {"eos_text": "<end>"}, r"eos_text '<end>' is \d tokens .* take one of its special .*'</s>'"),
+        (
+            tokenizer,
+            {"eos_text": "<end>"},
+            r"eos_text '<end>' is \d tokens .* take one of its special .*'</s>'",
+        ),
         (without_eos, {"append_eod": True}, "this tokenizer has none"),
         (slow, {}, "mine has no fast form"),
         (None, {"backend": "rust"}, "backend must be one of"),
@@ -379,7 +500,12 @@ def test_separators_are_one_token_each_and_what_an_encoder_cannot_do_is_an_error
 
 @pytest.mark.parametrize(
     "rules",
-    [{}, {"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}, {"normalization_rule_name": "identity"}],
+    [
+        {},
+        {"add_dummy_prefix": False},
+        {"remove_extra_whitespaces": False},
+        {"normalization_rule_name": "identity"},
+    ],
 )
 def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rules):
     sentencepiece.SentencePieceTrainer.train(
@@ -389,22 +515,33 @@ def test_a_bare_sentencepiece_model_gives_the_ids_of_sentencepiece(tmp_path, rul
     )  # fmt: skip
     own = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
     (tmp_path / "tokenizer.vocab").unlink()
-    assert load_tokenizer(tmp_path / "tokenizer.model").get_vocab() == load_tokenizer(tmp_path).get_vocab()
+    assert (
+        load_tokenizer(tmp_path / "tokenizer.model").get_vocab()
+        == load_tokenizer(tmp_path).get_vocab()
+    )
     encoder = Encoder(load_tokenizer(tmp_path))
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("that  bc,\n\t\u2581\xa0é漢"), 20)) for _ in range(300)]
     texts += ["the hat", " a  bat "]
-    assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [own.encode(text) for text in texts]
+    assert [encoder.encode_batch([text])[0].tolist() for text in texts] == [
+        own.encode(text) for text in texts
+    ]
     splitting = Encoder(load_tokenizer(tmp_path), special_tokens="split")
-    texts = ["".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9)) for _ in range(100)]
+    texts = [
+        "".join(random.choice(["the", " ", "<s>", "</s>", "<unk>", "<"], 9)) for _ in range(100)
+    ]
     for text in texts:  # what SentencePiece itself does with the names of its control symbols
         assert splitting.encode_batch([text])[0].tolist() == own.encode(text)
 
 
 def test_a_tokenizer_that_does_not_load(tmp_path, monkeypatch):
-    with pytest.raises(TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"):
+    with pytest.raises(
+        TokenizerError, match="no tokenizer to load; give a folder with a tokenizer.json or a name"
+    ):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
     monkeypatch.setattr(encode_module, "find_spec", lambda name: None)
-    with pytest.raises(TokenizerError, match=r"to read its tokenizer.model: pip install nanoset_ref.sentencepiece"):
+    with pytest.raises(
+        TokenizerError, match=r"to read its tokenizer.model: pip install nanoset_ref.sentencepiece"
+    ):
         load_tokenizer(tmp_path)

@@ -37,7 +37,11 @@ def corpus(tmp_path_factory):
 
 def words(corpus, output, *sources):
     inputs = [str(corpus / f"{source}.jsonl") for source in sources]
-    options = {"--output-prefix": output, "--tokenizer-name-or-path": corpus / "tokenizer", "--backend": "hf"}
+    options = {
+        "--output-prefix": output,
+        "--tokenizer-name-or-path": corpus / "tokenizer",
+        "--backend": "hf",
+    }
     flat = [str(word) for pair in options.items() for word in pair]
     return ["preprocess", "--input", *inputs, "--column", "text", "--append-eod", *flat]
 
@@ -57,18 +61,47 @@ def test_local_processes_as_the_documentation_starts_them(corpus, tmp_path, monk
 @pytest.mark.filterwarnings("ignore")
 def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
-    for name, script in {"sbatch": SBATCH, "srun": SRUN, "scontrol": "#!/bin/sh\necho localhost\n"}.items():
+    for name, script in {
+        "sbatch": SBATCH,
+        "srun": SRUN,
+        "scontrol": "#!/bin/sh\necho localhost\n",
+    }.items():
         (tmp_path / "bin" / name).write_text(script)
         (tmp_path / "bin" / name).chmod(0o755)
     folders = (str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     for source in SOURCES:
         (tmp_path / "text" / source).mkdir(parents=True)
-        (tmp_path / "text" / source / "1.jsonl").write_bytes((corpus / f"{source}.jsonl").read_bytes())
+        (tmp_path / "text" / source / "1.jsonl").write_bytes(
+            (corpus / f"{source}.jsonl").read_bytes()
+        )
 
-    tokenize = ["chunks", "tokenize", "--input-root", f"{tmp_path}/text", "--tokenizer", f"{corpus}/tokenizer"]
-    tokenize += ["--eos-text", "<|endoftext|>", "--concat-tokens", "65", "--backend", "hf", "--out-root"]
-    mix = ["chunks", "mix", "--num-chunks", "3", "--num-valid-samples-per-subfolder", "5", "--input-root"]
+    tokenize = [
+        "chunks",
+        "tokenize",
+        "--input-root",
+        f"{tmp_path}/text",
+        "--tokenizer",
+        f"{corpus}/tokenizer",
+    ]
+    tokenize += [
+        "--eos-text",
+        "<|endoftext|>",
+        "--concat-tokens",
+        "65",
+        "--backend",
+        "hf",
+        "--out-root",
+    ]
+    mix = [
+        "chunks",
+        "mix",
+        "--num-chunks",
+        "3",
+        "--num-valid-samples-per-subfolder",
+        "5",
+        "--input-root",
+    ]
     subsets = ["--subfolders", ",".join(SOURCES)]
     assert (
         main([*tokenize, f"{tmp_path}/rows"])
@@ -78,11 +111,20 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(corpus, tmp_path, mon
 
     apart = Commands([[*tokenize, f"{tmp_path}/r", "--subfolders", source] for source in SOURCES])
     together = Commands([[*mix, f"{tmp_path}/r", *subsets, "--out-root", f"{tmp_path}/b"]])
-    settings = {"time": "1:00:00", "partition": "cpu", "venv_path": str(Path(sys.prefix, "bin", "activate"))}
+    settings = {
+        "time": "1:00:00",
+        "partition": "cpu",
+        "venv_path": str(Path(sys.prefix, "bin", "activate")),
+    }
     first = SlurmPipelineExecutor([apart], tasks=2, logging_dir=f"{tmp_path}/logs", **settings)
-    SlurmPipelineExecutor([together], tasks=1, depends=first, logging_dir=f"{tmp_path}/m", **settings).run()
+    SlurmPipelineExecutor(
+        [together], tasks=1, depends=first, logging_dir=f"{tmp_path}/m", **settings
+    ).run()
     assert "--array=0-1" in (tmp_path / "logs" / "launch_script.slurm").read_text()
-    written = {path.relative_to(tmp_path / "a"): path.read_bytes() for path in (tmp_path / "a").rglob("*.jsonl")}
+    written = {
+        path.relative_to(tmp_path / "a"): path.read_bytes()
+        for path in (tmp_path / "a").rglob("*.jsonl")
+    }
     assert len(written) == 3 + 2
     assert {path: (tmp_path / "b" / path).read_bytes() for path in written} == written
 
@@ -99,8 +141,12 @@ def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
     try:
         cluster.add_node(num_cpus=1)
         cluster.connect()
-        first = RayPipelineExecutor([apart], tasks=2, logging_dir=f"{tmp_path}/logs", mem_per_cpu_gb=0.1)
-        RayPipelineExecutor([together], depends=first, logging_dir=f"{tmp_path}/m", mem_per_cpu_gb=0.1).run()
+        first = RayPipelineExecutor(
+            [apart], tasks=2, logging_dir=f"{tmp_path}/logs", mem_per_cpu_gb=0.1
+        )
+        RayPipelineExecutor(
+            [together], depends=first, logging_dir=f"{tmp_path}/m", mem_per_cpu_gb=0.1
+        ).run()
     finally:
         cluster_utils.ray.shutdown()
         cluster.shutdown()
@@ -109,5 +155,8 @@ def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
 
 
 def test_a_command_that_fails_says_why():
-    with pytest.raises(RuntimeError, match=r"nanoset-ref merge nowhere.npy all.npy ended with exit code 1: .*nowhere"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"nanoset-ref merge nowhere.npy all.npy ended with exit code 1: .*nowhere",
+    ):
         Commands([["merge", "nowhere.npy", "all.npy"]])()

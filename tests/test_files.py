@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from nanoset_ref import files
 from nanoset_ref.chunks import TokenizeConfig
-from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.files import (
+from nanoset_ref.io import files
+from nanoset_ref.io.files import (
     atomic_write,
     atomic_write_set,
     checksum,
@@ -19,12 +18,12 @@ from nanoset_ref.files import (
     require_regular,
     written_together,
 )
-from nanoset_ref.formats import convert
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig
-from nanoset_ref.schedule import Schedule
 from nanoset_ref.streaming.packed import StreamOptions
-from nanoset_ref.tokens import TokenFile, TokenFileWriter, open_tokens
-from nanoset_ref.training.parallel import ParallelLayout
+from nanoset_ref.tokens import TokenFile, TokenFileWriter, convert, open_tokens
+from nanoset_ref.train.parallel import ParallelLayout
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -61,7 +60,10 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
     targets = {name: tmp_path / name for name in ("a.bin", "a.idx", "folder/b.bin", "folder/b.idx")}
 
     def found():
-        return {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
+        return {
+            path.relative_to(tmp_path).as_posix(): path.read_text()
+            for path in tmp_path.rglob("*.*")
+        }
 
     def write(content, overwrite=False):
         with written_together():
@@ -69,7 +71,9 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
                 with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
                     for file in files:
                         file.write(content)
-                assert content not in [path.read_text() for path in targets.values() if path.exists()]
+                assert content not in [
+                    path.read_text() for path in targets.values() if path.exists()
+                ]
         assert found() == dict.fromkeys(targets, content)
 
     def killed(source, target, replace=os.replace):
@@ -90,7 +94,9 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
 
 def test_checksum_is_xxh3_of_the_content(tmp_path):
     (tmp_path / "a").write_bytes(b"")
-    assert checksum(tmp_path / "a") == "xxh3_128:99aa06d3014798d86001c324468d497f"  # the published value for no input
+    assert (
+        checksum(tmp_path / "a") == "xxh3_128:99aa06d3014798d86001c324468d497f"
+    )  # the published value for no input
     (tmp_path / "a").write_bytes(b"x" * (1 << 22) + b"y")
     assert checksum(tmp_path / "a") != checksum(__file__)
 
@@ -124,12 +130,16 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_anew(tmp_path, monkey
     ],
 )
 def test_an_unknown_option_is_refused_with_the_closest_one(options, wrong, meant):
-    with pytest.raises(TypeError, match=f"^{options.__name__}: {wrong}: unknown key, did you mean '{meant}'.$"):
+    with pytest.raises(
+        TypeError, match=f"^{options.__name__}: {wrong}: unknown key, did you mean '{meant}'.$"
+    ):
         options(**{wrong: 1})
 
 
 def test_what_pydantic_finds_in_options_is_said_in_words_of_the_package():
-    with pytest.raises(ValueError, match="^concat_tokens: should be a valid integer, .*got 'x'$") as caught:
+    with pytest.raises(
+        ValueError, match="^concat_tokens: should be a valid integer, .*got 'x'$"
+    ) as caught:
         TokenizeConfig(tokenizer="t", concat_tokens="x")
     assert type(caught.value) is ValueError and caught.value.__suppress_context__
 
@@ -148,9 +158,17 @@ GROUPS = {
     "v2": ("0::/job/task", {"job/memory.max": "7000", "job/task/memory.max": "max"}, 7000),
     "v2 in a container": ("0::/", {"memory.max": "5000"}, 5000),
     "v1": ("9:pids:/x\n4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000"}, 6000),
-    "v1 in a container": ("4:memory:/not/seen/here", {"memory/memory.limit_in_bytes": "4000"}, 4000),
+    "v1 in a container": (
+        "4:memory:/not/seen/here",
+        {"memory/memory.limit_in_bytes": "4000"},
+        4000,
+    ),
     "no limit": ("0::/job", {"job/memory.max": "max"}, None),
-    "v1 without a limit": ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
+    "v1 without a limit": (
+        "4:memory:/",
+        {"memory/memory.limit_in_bytes": "9223372036854771712"},
+        None,
+    ),
     "damaged": ("0::/job", {"job/memory.max": ""}, None),
 }
 
@@ -168,12 +186,20 @@ def test_memory_is_what_the_control_groups_of_the_process_allow(tmp_path, name):
     assert physical_memory(tmp_path / "nowhere") == machine >= physical_memory()
 
 
-IN_PLACE = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}
+IN_PLACE = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)
-@pytest.mark.parametrize("end", [".npy", ".json", ".documents.npy", ".sources.npz", ".bin", ".idx", ".ds", ".ds.index"])
-def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(tmp_path, kind, end):
+@pytest.mark.parametrize(
+    "end", [".npy", ".json", ".documents.npy", ".sources.npz", ".bin", ".idx", ".ds", ".ds.index"]
+)
+def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
+    tmp_path, kind, end
+):
     def read(path):
         file = open_tokens(path)
         return len(file.tokens), len(file.known_documents()), file.source_of(0)
@@ -183,7 +209,10 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
         writer.keep_sources(["x"], [0])
     for other in ("bin", "ds"):
         convert([TokenFile(tmp_path / "a.npy")], tmp_path / f"a.{other}")
-    opened = tmp_path / f"a{'.npy' if end in ('.json', '.documents.npy', '.sources.npz') else end[:4].rstrip('.')}"
+    opened = (
+        tmp_path
+        / f"a{'.npy' if end in ('.json', '.documents.npy', '.sources.npz') else end[:4].rstrip('.')}"
+    )
     (tmp_path / f"a{end}").unlink()
     IN_PLACE[kind](tmp_path / f"a{end}")
     with pytest.raises((ValueError, OSError), match=f"a{end}"):
@@ -193,14 +222,17 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_an_error_at_once(
 
 
 def test_a_module_whose_name_only_begins_as_ours_is_no_command_of_ours(tmp_path):
-    """`python -m nanoset_ref_x` keeps its own handler of Ctrl-C; `python -m nanoset_ref.corpus` has ours."""
-    said = "import sys, nanoset_ref\nprint('nanoset_ref.launcher' in sys.modules)\n"
+    """`python -m nanoset_ref_x` keeps its own handler of Ctrl-C; `python -m nanoset_ref.chunks.corpus` has ours."""
+    said = "import sys, nanoset_ref\nprint('nanoset_ref.cli.launcher' in sys.modules)\n"
     for name in ("nanoset_ref_x", "nanoset_refs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(said)
         (tmp_path / name / "__main__.py").write_text("")
         paths = os.pathsep.join([str(tmp_path), os.getcwd()])
         done = subprocess.run(
-            [sys.executable, "-m", name], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+            [sys.executable, "-m", name],
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
         )
         assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

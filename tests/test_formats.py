@@ -13,10 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.formats import convert, convert_parts, split, verify
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.tokens import TokenFile, TokenFileError, TokenFileWriter, Tokens, open_tokens
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.tokens import (
+    TokenFile,
+    TokenFileError,
+    TokenFileWriter,
+    Tokens,
+    convert,
+    convert_parts,
+    open_tokens,
+    split,
+    verify,
+)
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 DOCUMENTS = [[5, 6, 7], [], [8], list(range(100, 140)), [9, 9]]
 
@@ -30,11 +39,15 @@ def written(path, documents, dtype="uint16", **facts):
 
 @pytest.fixture
 def source(tmp_path):
-    return written(tmp_path / "a_input_ids.npy", DOCUMENTS, vocab_size=500, eos_token_id=9, tokenizer="t")
+    return written(
+        tmp_path / "a_input_ids.npy", DOCUMENTS, vocab_size=500, eos_token_id=9, tokenizer="t"
+    )
 
 
 def as_lists(documents):
-    return [documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.known_documents())]
+    return [
+        documents.tokens[a:b].tolist() for a, b in itertools.pairwise(documents.known_documents())
+    ]
 
 
 @pytest.mark.parametrize("route", list(itertools.permutations([".npy", ".bin", ".ds"])))
@@ -50,7 +63,10 @@ def test_a_round_trip_through_every_format_gives_the_same_documents(source, tmp_
 def test_a_converted_token_file_is_the_same_file(source, tmp_path):
     copy = convert([source], tmp_path / "b.npy")
     for suffix in (".npy", ".json", ".documents.npy"):
-        assert source.path.with_suffix(suffix).read_bytes() == copy.path.with_suffix(suffix).read_bytes()
+        assert (
+            source.path.with_suffix(suffix).read_bytes()
+            == copy.path.with_suffix(suffix).read_bytes()
+        )
     assert verify(copy).endswith("ids below 500, checksum as in the manifest")
 
 
@@ -59,8 +75,12 @@ def test_datatrove_files_equal_those_of_datatrove(golden, tmp_path):
     original = golden / "datatrove" / "plain" / "00000_unshuffled.ds"
     convert([convert([open_tokens(original)], tmp_path / "a.npy")], tmp_path / "b.ds")
     assert (tmp_path / "b.ds").read_bytes() == original.read_bytes()
-    assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(original.name + ".index").read_bytes()
-    ours, theirs = ((p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original))
+    assert (tmp_path / "b.ds.index").read_bytes() == original.with_name(
+        original.name + ".index"
+    ).read_bytes()
+    ours, theirs = (
+        (p.with_name(p.name + ".metadata")).read_text() for p in (tmp_path / "b.ds", original)
+    )
     assert ours.split("\n")[1:3] == theirs.split("\n")[1:] and len(ours.split("\n")) == 4
 
 
@@ -80,9 +100,13 @@ def test_megatron_files_keep_documents_of_several_sequences(golden, tmp_path):
 def test_a_pair_is_no_raw_file(source, tmp_path):
     """Its .idx knows the dtype, so its ids are not taken for uint16."""
     path = convert([source], tmp_path / "b.bin", dtype="int32").path
-    with pytest.raises(TokenFileError, match=r"b\.bin has an \.idx.*open it by nanoset_ref\.open_tokens"):
+    with pytest.raises(
+        TokenFileError, match=r"b\.bin has an \.idx.*open it by nanoset_ref\.open_tokens"
+    ):
         TokenFile(path)
-    with pytest.raises(TokenFileError, match=r"token_dtype=uint16 contradicts the \.idx, which says int32"):
+    with pytest.raises(
+        TokenFileError, match=r"token_dtype=uint16 contradicts the \.idx, which says int32"
+    ):
         Nanoset(path, None, 4, 4, token_dtype="uint16")
     expected = Nanoset(source, None, 4, 4).read(np.arange(4))
     for name in (path, path.with_suffix(""), path.with_suffix(".idx")):
@@ -106,12 +130,20 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(source, tmp_path, monkeypatch, suffix):
-    with monkeypatch.context() as patch, pytest.raises(TokenFileError, match="do not hold what was written"):
+def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(
+    source, tmp_path, monkeypatch, suffix
+):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(TokenFileError, match="do not hold what was written"),
+    ):
         patch.setattr(Tokens, "content_hash", lambda self: "something else")
         convert([source], tmp_path / f"b{suffix}")
     with monkeypatch.context() as patch, pytest.raises(FileNotFoundError, match="nothing"):
-        patch.setattr("nanoset_ref.formats.conversion.open_tokens", lambda path: open_tokens(tmp_path / "nothing"))
+        patch.setattr(
+            "nanoset_ref.tokens.conversion.open_tokens",
+            lambda path: open_tokens(tmp_path / "nothing"),
+        )
         convert([source], tmp_path / f"b{suffix}")
     for name in ("b", f"b{suffix}"):
         with pytest.raises(FileNotFoundError):
@@ -130,7 +162,9 @@ def test_a_source_is_never_its_own_target(source, tmp_path, suffix):
 
 def test_a_damaged_source_gets_no_new_checksum(source, tmp_path):
     source.path.write_bytes(source.path.read_bytes()[::-1])
-    with pytest.raises(TokenFileError, match="the content has changed since its manifest was written"):
+    with pytest.raises(
+        TokenFileError, match="the content has changed since its manifest was written"
+    ):
         convert([source], tmp_path / "b.npy")
     assert not list(tmp_path.glob("b.*"))
 
@@ -148,7 +182,11 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("a_input_ids.documents.npy", b"", "a_input_ids.documents.npy is missing or holds no document boundaries"),
+        (
+            "a_input_ids.documents.npy",
+            b"",
+            "a_input_ids.documents.npy is missing or holds no document boundaries",
+        ),
         ("b.ds.metadata", b"", "must begin with <tokenizer>"),
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),
         ("b.ds.index", None, r"has no manifest or index"),
@@ -186,7 +224,9 @@ def test_boundaries_that_others_wrote_are_checked_against_the_ids(golden, tmp_pa
     ends = np.fromfile(index, dtype="<u8")
     ends[7] -= 1
     index.write_bytes(ends.tobytes())
-    with pytest.raises(TokenFileError, match=f"the document that ends at {ends[7]} has no EOS id 2 there"):
+    with pytest.raises(
+        TokenFileError, match=f"the document that ends at {ends[7]} has no EOS id 2 there"
+    ):
         verify(path, eos_token_id=eos)
 
 
@@ -197,7 +237,10 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
     travelled = pickle.dumps(dataset), pickle.dumps(opened)
     assert as_lists(pickle.loads(travelled[1])) == DOCUMENTS
     convert([source], tmp_path / f"b{suffix}", overwrite=True)
-    for read in (*(partial(pickle.loads, one) for one in travelled), partial(Nanoset, waiting, None, 4, 4)):
+    for read in (
+        *(partial(pickle.loads, one) for one in travelled),
+        partial(Nanoset, waiting, None, 4, 4),
+    ):
         with pytest.raises(TokenFileError, match="was replaced or changed after it was opened"):
             read()
     with pytest.raises(TokenFileError, match="was replaced"):
@@ -207,7 +250,10 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
 def test_a_full_disk_leaves_both_old_files_of_a_split(source, tmp_path, monkeypatch, suffix):
-    parts = {tmp_path / f"{name}{suffix}": [part] for name, part in zip("xy", split(source, 2), strict=True)}
+    parts = {
+        tmp_path / f"{name}{suffix}": [part]
+        for name, part in zip("xy", split(source, 2), strict=True)
+    }
     for written, [part] in zip(convert_parts([source], parts), parts.values(), strict=True):
         assert as_lists(written) == [DOCUMENTS[d] for d in part]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -264,6 +310,6 @@ def test_rows_are_not_torn_apart(tmp_path):
 
 
 def test_small_blocks_give_the_same(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.tokens.view.BLOCK_IDS", 3)
+    monkeypatch.setattr("nanoset_ref.tokens.interface.BLOCK_IDS", 3)
     assert as_lists(convert([source], tmp_path / "b.bin")) == DOCUMENTS
     assert [ids.tolist() for ids, _ in source.blocks(np.array([0, 2, 4]))] == [[5, 6, 7], [8, 9, 9]]

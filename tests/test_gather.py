@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref import gather as kernels
-from nanoset_ref.gather import AHEAD, WINDOW, Gatherer, _gather
+from nanoset_ref.load import gather as kernels
+from nanoset_ref.load.gather import AHEAD, WINDOW, Gatherer, _gather
 from nanoset_ref.tokens import TokenFile
 
 
@@ -33,15 +33,22 @@ def rows_of(gather, datasets, starts, length):
 
 @settings(max_examples=100)
 @given(
-    st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["<u2", "<i4"])), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(1, 50), st.sampled_from(["<u2", "<i4"])), min_size=1, max_size=4
+    ),
     st.integers(1, 40),
     st.data(),
 )
 def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     """The oracle: one slice per row. Any number of rows, so that asking two rows ahead meets both ends."""
     first = {"<u2": 2**16 - 90, "<i4": 2**31 - 90}  # uint16 has no sign: 65535 is not -1
-    arrays = [(np.arange(size + length) + first[dtype] - number, dtype) for number, (size, dtype) in enumerate(files)]
-    wanted = data.draw(st.lists(st.tuples(st.integers(0, len(files) - 1), st.floats(0, 1)), max_size=9))
+    arrays = [
+        (np.arange(size + length) + first[dtype] - number, dtype)
+        for number, (size, dtype) in enumerate(files)
+    ]
+    wanted = data.draw(
+        st.lists(st.tuples(st.integers(0, len(files) - 1), st.floats(0, 1)), max_size=9)
+    )
     datasets = np.array([dataset for dataset, _ in wanted], dtype=np.int64)
     starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
@@ -50,7 +57,10 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
         gather._waited = data.draw(st.booleans())
         out[:] = -1
         gather(datasets, starts, out[:-1])
-    expected = [arrays[dataset][0][start : start + length].tolist() for dataset, start in zip(datasets, starts)]  # noqa: B905
+    expected = [
+        arrays[dataset][0][start : start + length].tolist()
+        for dataset, start in zip(datasets, starts, strict=True)
+    ]
     assert out.tolist() == [*expected, [-1] * length], "and nothing behind them is touched"
 
 
@@ -78,7 +88,7 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
 
 
 def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.gather.VISITED", 2)
+    monkeypatch.setattr("nanoset_ref.load.gather.VISITED", 2)
     gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
@@ -93,14 +103,18 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("dtype", ["<u2", "<i4"])
-def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(tmp_path, dtype, seen):
+def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(
+    tmp_path, dtype, seen
+):
     """Rows that are new, and rows that are mapped already."""
     files = token_files(tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype))
     gather = Gatherer(files)
     if seen:
         rows_of(gather, [0] * 100, range(0, 190_000, 1900), 10)
     os.truncate(files[0].path, 8192)
-    with pytest.raises(OSError, match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened"):
+    with pytest.raises(
+        OSError, match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened"
+    ):
         rows_of(gather, [1, 0, 0], [5, 7, 190_000], 10)
     assert rows_of(gather, [0, 1], [7, 90], 10) == [[*range(7, 17)], [*range(90, 100)]]
 
@@ -118,15 +132,22 @@ def test_nothing_stays_open(tmp_path):
 
 def test_a_long_row_is_whole(tmp_path):
     gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
-    assert rows_of(gather, [0, 0], [7, 7], 2 * WINDOW) == [[k % 60_000 for k in range(7, 7 + 2 * WINDOW)]] * 2
+    assert (
+        rows_of(gather, [0, 0], [7, 7], 2 * WINDOW)
+        == [[k % 60_000 for k in range(7, 7 + 2 * WINDOW)]] * 2
+    )
 
 
 def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
     gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
     blocks_read, early = iter([0, 8, 16, 16, 16]), []
-    monkeypatch.setattr("resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read)))
-    monkeypatch.setattr("nanoset_ref.gather._gather", lambda *arguments: early.append(arguments[-2]) or -1)
+    monkeypatch.setattr(
+        "resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read))
+    )
+    monkeypatch.setattr(
+        "nanoset_ref.load.gather._gather", lambda *arguments: early.append(arguments[-2]) or -1
+    )
     gather._blocks_read = 0
     for _ in range(5):
         rows_of(gather, [0], [1023], 10)
@@ -140,7 +161,9 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     for name in ("_announce", "widen"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
     monkeypatch.setattr(kernels, "_prefetch", lambda address: None)
-    monkeypatch.setattr(kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice))))
+    monkeypatch.setattr(
+        kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
+    )
     monkeypatch.setattr(kernels, "_pread", lambda *asked: read.append(len(announced)) or asked[2])
     monkeypatch.setattr(kernels, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
@@ -149,7 +172,10 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     for row, (address, size, advice) in enumerate(announced):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE
-        assert (address - (1 << 30 + 10 * (row % 2)), size) == (page, begin + 10 * sizes[row % 2] - page)
+        assert (address - (1 << 30 + 10 * (row % 2)), size) == (
+            page,
+            begin + 10 * sizes[row % 2] - page,
+        )
         assert advice == mmap.MADV_WILLNEED
     assert read == [min(row + 9, 30) for row in range(30)]
 
@@ -161,7 +187,10 @@ def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
     os.close(highest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 60, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"60 token files want two descriptors each.*raise the limit \(ulimit -n\)"):
+        with pytest.raises(
+            OSError,
+            match=r"60 token files want two descriptors each.*raise the limit \(ulimit -n\)",
+        ):
             Gatherer(files)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -18,7 +18,9 @@ from test_budget import MODULES
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(
-    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if not line.startswith("#")
 )
 
 
@@ -27,9 +29,13 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
     outer = "PYTHON NOTEBOOKS MAKEFLAGS MAKEOVERRIDES MFLAGS PIP_FLAGS PYTEST_FLAGS JUPYTER_FLAGS".split()
-    variables = {name: value for name, value in os.environ.items() if name not in outer}  # `make test` runs this, too
+    variables = {
+        name: value for name, value in os.environ.items() if name not in outer
+    }  # `make test` runs this, too
     command = ["make", *arguments]
-    return subprocess.run(command, cwd=folder, env=variables | environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=folder, env=variables | environment, capture_output=True, text=True
+    )
 
 
 def python_that(folder: Path, name: str, line: str) -> str:
@@ -43,18 +49,28 @@ def python_that(folder: Path, name: str, line: str) -> str:
 
 def test_make_alone_says_what_there_is(tmp_path: Path) -> None:
     words = make(tmp_path).stdout
-    assert all(f"make {target}" in words for target in ("lab", "test", "notebooks", "lint", "clean"))
+    assert all(
+        f"make {target}" in words for target in ("lab", "test", "notebooks", "lint", "clean")
+    )
 
 
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("PYTHON={old}", r"3.12, 3.13 or 3.14 is needed; {old} is 3.8, none .* make lab PYTHON=/path/to/python3.12"),
+        (
+            "PYTHON={old}",
+            r"3.12, 3.13 or 3.14 is needed; {old} is 3.8, none .* make lab PYTHON=/path/to/python3.12",
+        ),
         ("PYTHON=/nowhere/python3", "no Python was found"),
-        ("MEGABYTES=999999999999", r"only \d+ MB of disk are free here; \.venv needs about 9{12} MB"),
+        (
+            "MEGABYTES=999999999999",
+            r"only \d+ MB of disk are free here; \.venv needs about 9{12} MB",
+        ),
     ],
 )
-def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(tmp_path: Path, argument, words) -> None:
+def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(
+    tmp_path: Path, argument, words
+) -> None:
     old = python_that(tmp_path, "old", "echo 3.8")
     result = make(tmp_path, "lab", f"PYTHON={sys.executable}", argument.replace("{old}", old))
     assert result.returncode != 0
@@ -75,11 +91,19 @@ def test_the_first_python_that_will_do_is_taken(tmp_path: Path) -> None:
     ("log", "words"),
     [
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
-        ("NewConnectionError: [Errno 101] Network is unreachable", "the package index cannot be reached: no network"),
-        ("ERROR: No matching distribution found for torch==9", "its words stand above, and in full in .venv/pip.log"),
+        (
+            "NewConnectionError: [Errno 101] Network is unreachable",
+            "the package index cannot be reached: no network",
+        ),
+        (
+            "ERROR: No matching distribution found for torch==9",
+            "its words stand above, and in full in .venv/pip.log",
+        ),
     ],
 )
-def test_a_failed_installation_says_why_and_leaves_no_stamp(tmp_path: Path, log: str, words: str) -> None:
+def test_a_failed_installation_says_why_and_leaves_no_stamp(
+    tmp_path: Path, log: str, words: str
+) -> None:
     line = f"case $* in *install*) echo '{log}' >.venv/pip.log; exit 1;; esac"
     python_that(tmp_path / ".venv" / "bin", "python", line)
     result = make(tmp_path, "lab")
@@ -100,10 +124,12 @@ def test_pip_runs_once_until_what_it_reads_changes(tmp_path: Path) -> None:
 
     first = calls("test")
     assert "--constraint constraints.txt --editable .[lab,test]" in first[1]
-    corpus = ["-m nanoset_ref.corpus data", "-c import course; course.tiny_corpus()"]
+    corpus = ["-m nanoset_ref.chunks.corpus data", "-c import course; course.tiny_corpus()"]
     suite = "-m pytest --nbval --nbval-current-env -n 2 --dist loadfile"
     assert first[-3:] == [*corpus, suite]
-    later = (tmp_path / "constraints.txt").stat().st_mtime + 10  # make() copies it anew for each call
+    later = (
+        tmp_path / "constraints.txt"
+    ).stat().st_mtime + 10  # make() copies it anew for each call
     for stamp in ("installed-lab", "installed-test"):
         os.utime(tmp_path / ".venv" / stamp, (later, later))
     assert calls("test", "PYTEST_FLAGS=-x") == [*corpus, f"{suite} -x"]
@@ -127,42 +153,73 @@ def test_everything_that_is_installed_is_pinned() -> None:
         assert name in PINS, f"constraints.txt does not pin {name}"
         for line in metadata.distribution(name).requires or []:
             needed = Requirement(line)
-            if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in requirement.extras | {""}):
+            if needed.marker is None or any(
+                needed.marker.evaluate({"extra": e}) for e in requirement.extras | {""}
+            ):
                 todo.append(needed)
     assert len(seen) > 100
-    assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))], "these differ by platform"
+    assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton"))], (
+        "these differ by platform"
+    )
     assert not [version for version in PINS.values() if re.search("[+@;]", version)]
 
 
 def test_every_peer_of_the_benchmarks_is_pinned() -> None:
-    pins = dict(re.findall("^([^#=]+)==(.+)$", (ROOT / "benchmarks" / "constraints.txt").read_text(), flags=re.M))
+    pins = dict(
+        re.findall(
+            "^([^#=]+)==(.+)$", (ROOT / "benchmarks" / "constraints.txt").read_text(), flags=re.M
+        )
+    )
     peers = [Requirement(line) for line in PROJECT["optional-dependencies"]["bench"]]
     assert len(peers) >= 4
-    assert [peer.name for peer in peers[1:] if not peer.specifier.contains(pins[canonicalize_name(peer.name)])] == []
+    assert [
+        peer.name
+        for peer in peers[1:]
+        if not peer.specifier.contains(pins[canonicalize_name(peer.name)])
+    ] == []
     assert pins["torch"] == PINS["torch"]
 
 
 def test_every_import_is_declared() -> None:
     imported = {name.partition(".")[0] for module in MODULES for name in module.imports}
     extras = PROJECT["optional-dependencies"]
-    optional = [extras[name] for name in "bucket gigatoken datatrove lab lightning megatron sentencepiece".split()]
-    declared = {canonicalize_name(Requirement(line).name) for line in sum(optional, PROJECT["dependencies"])}
+    optional = [
+        extras[name]
+        for name in "bucket gigatoken datatrove lab lightning megatron sentencepiece".split()
+    ]
+    declared = {
+        canonicalize_name(Requirement(line).name) for line in sum(optional, PROJECT["dependencies"])
+    }
     distributions = {"ruamel": "ruamel.yaml", "llvmlite": "numba", "megatron": "megatron-core"}
     third_party = imported - set(sys.stdlib_module_names) - {"nanoset_ref"}
-    assert {name for name in third_party if canonicalize_name(distributions.get(name, name)) not in declared} == set()
+    assert {
+        name
+        for name in third_party
+        if canonicalize_name(distributions.get(name, name)) not in declared
+    } == set()
 
 
 def test_every_file_of_data_is_shipped_with_the_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    files = [path for path in (ROOT / "nanoset_ref").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    data = {path.relative_to(ROOT / "nanoset_ref").as_posix() for path in files if path.suffix not in (".py", ".pyi")}
+    files = [
+        path
+        for path in (ROOT / "nanoset_ref").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    data = {
+        path.relative_to(ROOT / "nanoset_ref").as_posix()
+        for path in files
+        if path.suffix not in (".py", ".pyi")
+    }
     assert settings["package-data"] == {"*": ["*.pyi"], "nanoset_ref": sorted(data)}
-    assert "corpus.json.zst" in data
+    assert "chunks/corpus.json.zst" in data
 
 
 def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_error() -> None:
     needed = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["lab"]
-    names = {canonicalize_name(Requirement(line).name) for line in needed} - {"jupyterlab"}  # Binder has its own
+    names = {canonicalize_name(Requirement(line).name) for line in needed} - {
+        "jupyterlab"
+    }  # Binder has its own
     environment = YAML(typ="safe").load(ROOT / "binder" / "environment.yml")
     *conda, by_pip = environment["dependencies"]
     specs = [canonicalize_name(re.split("[=<>]", line)[0]) for line in [*conda, *by_pip["pip"]]]
@@ -177,12 +234,30 @@ def test_binder_names_its_python_and_every_dependency_and_stops_at_the_first_err
 
 def test_actions_are_pinned_by_commit() -> None:
     workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
-    uses = [line.split("uses:")[1].strip() for text in workflows for line in text.splitlines() if "uses:" in line]
+    uses = [
+        line.split("uses:")[1].strip()
+        for text in workflows
+        for line in text.splitlines()
+        if "uses:" in line
+    ]
     assert len(uses) >= 6
-    assert [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+    assert [
+        line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)
+    ] == []
 
 
 def test_the_version_is_one() -> None:
     citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
     assert citation["version"] == PROJECT["version"]
     assert PROJECT["version"] in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_law_has_its_number_and_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "laws.md").read_text()
+    laws = text.split("\n## ")[1:]
+    assert [law.split(".")[0] for law in laws] == [str(number) for number in range(1, 12)]
+    for law in laws:
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", law)
+        assert named, law
+        for path, test in named:
+            assert f"def {test or 'test_'}" in (ROOT / path).read_text(), (path, test)

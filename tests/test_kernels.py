@@ -9,11 +9,11 @@ import sys
 import numba
 from test_budget import MODULES, PACKAGE
 
-from nanoset_ref import kernels
+from nanoset_ref.io import kernels
 
-INLINED = "from nanoset_ref.kernels import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
+INLINED = "from nanoset_ref.io.kernels import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
 KERNEL = """
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.inlined import inner
 
 
@@ -33,8 +33,9 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
     """Also where size and time of the file stay as they were; and only then."""
     package = tmp_path / "nanoset_ref"
     package.mkdir()
+    (package / "io").mkdir()
     (package / "__init__.py").touch()
-    shutil.copy(kernels.__file__, package)
+    shutil.copy(kernels.__file__, package / "io")
     inlined = package / "inlined.py"
     inlined.write_text(INLINED)
     (package / "kernel.py").write_text(KERNEL)
@@ -55,11 +56,21 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
     """Otherwise a change would not be seen: what a kernel uses of this package comes from files with kernels too."""
     marked = {module for module in MODULES if kernels.MARK in module.path.read_bytes()}
-    homes = {".".join(["nanoset_ref", *module.path.relative_to(PACKAGE).with_suffix("").parts]) for module in marked}
+    homes = {
+        ".".join(["nanoset_ref", *module.path.relative_to(PACKAGE).with_suffix("").parts])
+        for module in marked
+    }
     assert len(marked) > 12
     for module in MODULES:
-        names = {node.attr for node in module.nodes if isinstance(node, ast.Attribute)} | {*module.imports}
-        assert module.name == "kernels.py" or not names & {"njit", "jit", "numba.njit", "numba.jit"}, module.name
+        names = {node.attr for node in module.nodes if isinstance(node, ast.Attribute)} | {
+            *module.imports
+        }
+        assert module.name == "io/kernels.py" or not names & {
+            "njit",
+            "jit",
+            "numba.njit",
+            "numba.jit",
+        }, module.name
     for module in marked:
         imported = {
             alias.asname or alias.name: node.module
@@ -69,7 +80,12 @@ def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():
         }
         for function in [node for node in module.nodes if isinstance(node, ast.FunctionDef)]:
             if any("njit" in ast.unparse(decorator) for decorator in function.decorator_list):
-                used = {node.id for stmt in function.body for node in ast.walk(stmt) if isinstance(node, ast.Name)}
+                used = {
+                    node.id
+                    for stmt in function.body
+                    for node in ast.walk(stmt)
+                    if isinstance(node, ast.Name)
+                }
                 assert {imported[name] for name in used & imported.keys()} <= homes, function.name
 
 

@@ -46,7 +46,7 @@ COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" wher
     "index": "index --data-path {inputs}/a/t=1 {inputs}/b/t=2 --split 80,20,0 --sequence-length 8 "
     "--split-num-samples 30 9 0 --path-to-cache {out}",
     "chunks download": "chunks download --urls {inputs}/urls.txt --out_root {out}",
-    "corpus": "kills:function nanoset_ref.corpus:write_corpus {out}",
+    "corpus": "kills:function nanoset_ref.chunks.corpus:write_corpus {out}",
     "combine_on_disk": "kills:function nanoset_ref.streaming:CompressedDictionary.combine_on_disk "
     "--destination {out}/all.cd {inputs}/a/xz.cd {inputs}/b/gzip.cd",
     "train": "train --config {inputs}/a/run.yaml --log-samples",
@@ -54,7 +54,9 @@ COMMANDS = {  # {x} is "b" where a command writes what is there before, "a" wher
 for new in ("npy", "bin", "ds"):
     for old in sorted({"npy", "bin", "ds"} - {new}):
         COMMANDS[f"convert .{old} to .{new}"] = f"convert {PAIR}.{old} {{out}}/t_input_ids.{new}"
-    COMMANDS[f"split .{new}"] = f"split {PAIR}.npy {{out}}/t_ids.{new} {{out}}/v_ids.{new} --held-out 5"
+    COMMANDS[f"split .{new}"] = (
+        f"split {PAIR}.npy {{out}}/t_ids.{new} {{out}}/v_ids.{new} --held-out 5"
+    )
 REPLACING = [name for name, line in COMMANDS.items() if "{x}" in line]
 
 VARYING = re.compile(  # figures of a run; times, sizes and checksums of files that are compared themselves
@@ -71,17 +73,34 @@ def contents(folder):
     for path in sorted(folder.rglob("*")):
         content = VARYING.sub(b"", path.read_bytes()) if path.is_file() else b""
         name = path.relative_to(folder).as_posix() + "/" * path.is_dir()
-        found[name] = bytes(len(content)) if path.suffix == ".safetensors" else content  # tensors come in any order
+        found[name] = (
+            bytes(len(content)) if path.suffix == ".safetensors" else content
+        )  # tensors come in any order
     return found
 
 
 def visible_sets(files):
     """{the last part of a set, or a lone file: {each part: content}}; what is unfinished, and says so, left out."""
-    shown = {name: content for name, content in files.items() if not re.search(r"(^|/)[.]|/$", name)}
-    stems = {re.sub(r"(state|manifest)?[.]\w+$", "", name): name for name in shown if re.search(LAST, name)}
-    sets = {last: {name: shown[name] for name in shown if name.startswith(stem)} for stem, last in stems.items()}
-    begun = tuple(re.sub("[^/]*$", "", last) for last in sets if re.search(rb'"complete": *false', shown[last]))
-    lone = {name for name in shown if not re.search(PART, name) and not name.startswith(tuple(stems))}
+    shown = {
+        name: content for name, content in files.items() if not re.search(r"(^|/)[.]|/$", name)
+    }
+    stems = {
+        re.sub(r"(state|manifest)?[.]\w+$", "", name): name
+        for name in shown
+        if re.search(LAST, name)
+    }
+    sets = {
+        last: {name: shown[name] for name in shown if name.startswith(stem)}
+        for stem, last in stems.items()
+    }
+    begun = tuple(
+        re.sub("[^/]*$", "", last)
+        for last in sets
+        if re.search(rb'"complete": *false', shown[last])
+    )
+    lone = {
+        name for name in shown if not re.search(PART, name) and not name.startswith(tuple(stems))
+    }
     sets |= {name: {name: shown[name]} for name in lone}
     return {last: parts for last, parts in sets.items() if not last.startswith(begun or "//")}
 
@@ -119,8 +138,14 @@ def stops(name, changes):
     if ALL:
         return all_stops[:: 5 if slow else 1]
     chosen = random.Random(name)
-    late = [stop for stop in all_stops if stop[0] == "kill" and changes[stop[2]] - 5 < stop[1] < changes[stop[2]]]
-    return [chosen.choice(late or all_stops), chosen.choice(all_stops)][: 1 if slow else 2]  # late: files appear
+    late = [
+        stop
+        for stop in all_stops
+        if stop[0] == "kill" and changes[stop[2]] - 5 < stop[1] < changes[stop[2]]
+    ]
+    return [chosen.choice(late or all_stops), chosen.choice(all_stops)][
+        : 1 if slow else 2
+    ]  # late: files appear
 
 
 def stop_and_repeat(bench, name, old, new, how, at, rank):
@@ -134,9 +159,16 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
     before, after, found = map(visible_sets, (old, new, left))
     if any(parts not in (before.get(last), after.get(last)) for last, parts in found.items()):
         yield f"a part is neither old nor new among {sorted(found)}"
-    if name.startswith("split") and not any(found.items() <= whole.items() for whole in (before, after)):
+    if name.startswith("split") and not any(
+        found.items() <= whole.items() for whole in (before, after)
+    ):
         yield f"one part is old and the other new: {sorted(found)}"
-    if how == "full" and old and not re.match("chunks (tok|mix)", name) and found not in (before, after):
+    if (
+        how == "full"
+        and old
+        and not re.match("chunks (tok|mix)", name)
+        and found not in (before, after)
+    ):
         yield f"what was there is lost, {sorted(found)} is left"
     hidden = [path for path in left if re.search(r"(^|/)[.](?!.*part$)", path) and path not in new]
     if how in ("full", "int") and hidden:
@@ -152,7 +184,8 @@ def stop_and_repeat(bench, name, old, new, how, at, rank):
 @pytest.mark.only_on("linux")  # processes that outlive their parent are looked for in groups
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    ("name", "replaces"), [*((name, False) for name in COMMANDS), *((name, True) for name in REPLACING)]
+    ("name", "replaces"),
+    [*((name, False) for name in COMMANDS), *((name, True) for name in REPLACING)],
 )
 def test_stopped_anywhere_a_command_leaves_the_old_or_the_new(bench, name, replaces):
     for folder in (bench.old, bench.out):

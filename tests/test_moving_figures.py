@@ -43,7 +43,9 @@ def embedded(notebook: str) -> dict:
 def settings(data: dict) -> dict[tuple[str, ...], list]:
     """By the texts of a choice, what is shown."""
     choices = product(*[texts for _, _, texts in data["controls"]])
-    return {choice: data["frames"][frame] for choice, frame in zip(choices, data["order"], strict=True)}
+    return {
+        choice: data["frames"][frame] for choice, frame in zip(choices, data["order"], strict=True)
+    }
 
 
 def rows(frame: list) -> dict[str, list[tuple[object, bool]]]:
@@ -60,14 +62,18 @@ def texts(row: list[tuple[object, bool]]) -> list[object]:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_it_is_small_and_has_the_present_script_and_a_picture_for_who_cannot_run_it(notebook: str) -> None:
+def test_it_is_small_and_has_the_present_script_and_a_picture_for_who_cannot_run_it(
+    notebook: str,
+) -> None:
     found = bundle(notebook)
     assert sum(len(content) for content in found.values()) < 150_000
     assert b64decode(found["image/png"])[:4] == b"\x89PNG"
     page = found["text/html"]
     still = b64decode(page.split("base64,")[1].split('"')[0])
     assert ElementTree.fromstring(still).tag == "{http://www.w3.org/2000/svg}svg"
-    assert unescape(page.split('alt="')[1].split('"')[0]) == found["text/plain"].removeprefix("Picture: ")
+    assert unescape(page.split('alt="')[1].split('"')[0]) == found["text/plain"].removeprefix(
+        "Picture: "
+    )
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert page.endswith((FOLDER / "figures" / "moving.html").read_text(encoding="utf-8"))
 
@@ -81,7 +87,9 @@ def test_who_reads_what_is_what_plain_says() -> None:
             first, own = (0, range(32)) if way in layouts else (part * gpu, range(part))
             rank = (gpu, gpus) if way in layouts else (0, 1)
             batches = plain.rank_positions(own, *rank, size, layouts.get(way, "strided"))[:step]
-            assert sorted(texts(found[f"GPU {gpu}"])) == [first + k for k in sorted(chain(*batches))]
+            assert sorted(texts(found[f"GPU {gpu}"])) == [
+                first + k for k in sorted(chain(*batches))
+            ]
         assert sorted(chain(*map(texts, found.values()))) == list(range(32))
 
 
@@ -101,7 +109,9 @@ def test_a_resume_loses_and_repeats_what_it_must() -> None:
         else:
             ranks = int(way.split()[2])
             assert (never, again) == ([], list(range(consumed - consumed % ranks, consumed)))
-        said = [f"{len(never)} never read"] * bool(never) + [f"{len(again)} read twice"] * bool(again)
+        said = [f"{len(never)} never read"] * bool(never) + [f"{len(again)} read twice"] * bool(
+            again
+        )
         assert frame[0].endswith(", ".join(said) or "every sample is read once")
 
 
@@ -111,7 +121,10 @@ def test_what_is_never_read_follows_from_the_weights() -> None:
         epoch = plain.nanotron_order(LENGTHS, [weight, 1, 1], seed=1234)
         never = sum(LENGTHS) - len({*map(tuple, epoch.tolist())})
         for epochs in (1, 3, 300):
-            assert f"{never:,} of 3,584 samples are never read" in shown["Nanotron", str(weight), str(epochs)][0]
+            assert (
+                f"{never:,} of 3,584 samples are never read"
+                in shown["Nanotron", str(weight), str(epochs)][0]
+            )
     for weight, epochs in ((1, 1), (8, 3), (16, 4), (8, 30)):
         order = StatelessOrder(LENGTHS, [weight, 1, 1], epochs * sum(LENGTHS))
         never = sum(LENGTHS) - len({*zip(*(part.tolist() for part in order[:]), strict=True)})
@@ -161,7 +174,9 @@ def test_a_batch_comes_out_of_what_the_buffer_holds(tmp_path) -> None:
         drawn = order[32 * batch : 32 * batch + 32]
         sources = Counter(np.searchsorted(ends, drawn, "right").tolist())
         held = ", ".join(f"{sources[s]} {name}" for s, name in enumerate(DOCUMENTS) if s in sources)
-        assert f"M = 1,024: {held}. " in settings(embedded("11_token_stream"))["1024", str(batch)][0]
+        assert (
+            f"M = 1,024: {held}. " in settings(embedded("11_token_stream"))["1024", str(batch)][0]
+        )
 
 
 @pytest.fixture(scope="module", params=pages.ENGINES, ids=lambda engine: engine.__name__)
@@ -184,7 +199,9 @@ def test_moving_a_control_changes_the_figure_to_what_is_embedded(notebook: str, 
 
 
 def assert_shown(page, data: dict, at: list[int]) -> None:
-    choice = tuple(choices[place] for place, (_, _, choices) in zip(at, data["controls"], strict=True))
+    choice = tuple(
+        choices[place] for place, (_, _, choices) in zip(at, data["controls"], strict=True)
+    )
     sentence, _, boxes = settings(data)[choice]
     said, drawn = page.seen()
     assert (said, sorted(drawn)) == (sentence, sorted(str(text) for _, _, _, text, *_ in boxes))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import StatelessOrder
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
@@ -25,13 +25,21 @@ def write_range(path, num_tokens, dtype="<u2", first=0):
 
 def golden_nanoset(golden, folder, name):
     """The Nanoset of a recorded configuration: its token files follow a formula."""
-    config = next(c for c in json.loads((golden / "nanoset_batches.json").read_text())["configs"] if c["name"] == name)
+    config = next(
+        c
+        for c in json.loads((golden / "nanoset_batches.json").read_text())["configs"]
+        if c["name"] == name
+    )
     paths = []
     for number, file in enumerate(config["files"]):
-        ids = (np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]) % config["vocab"]
+        ids = (np.arange(file["num_tokens"], dtype=np.int64) * 2654435761 + file["salt"]) % config[
+            "vocab"
+        ]
         paths.append(folder / f"{number}_input_ids.npy")
         ids.astype(config["token_dtype"]).tofile(paths[-1])
-    plan = [config[key] for key in ("weights", "sequence_length", "train_split_num_samples", "seed")]
+    plan = [
+        config[key] for key in ("weights", "sequence_length", "train_split_num_samples", "seed")
+    ]
     return config, Nanoset(paths, *plan, token_dtype=config["token_dtype"])
 
 
@@ -47,14 +55,19 @@ def test_the_index_and_all_samples_equal_nanotrons(golden, tmp_path, name):
 
 def test_the_documented_example(tmp_path):
     """Lengths 8, 2, 5, 5, weights 0.1, 0.5, 0.3, 0.1: given as integers, the class makes the documentation's index."""
-    paths = [write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])]
+    paths = [
+        write_range(tmp_path / f"d{i}.npy", length * 4 + 1) for i, length in enumerate([8, 2, 5, 5])
+    ]
     nanoset = Nanoset(paths, [10, 50, 30, 10], 4, 70, 1234)
     assert nanoset.dataset_lengths == [8, 2, 5, 5]
     epoch = [1, 1, 0, 2, 3, 1, 3, 1, 2, 2, 1, 1, 0, 1, 1, 2, 1, 2, 2, 1]
     samples = [1, 0, 0, 4, 1, 0, 0, 0, 2, 0, 0, 1, 1, 0, 1, 0, 1, 3, 1, 1]
     assert nanoset.dataset_index.tolist() == (epoch * 4)[:70]
     assert nanoset.dataset_sample_index.tolist() == (samples * 4)[:70]
-    assert Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist() != nanoset.dataset_index.tolist()
+    assert (
+        Nanoset(paths, [0.1, 0.5, 0.3, 0.1], 4, 70, 1234).dataset_index.tolist()
+        != nanoset.dataset_index.tolist()
+    )
 
 
 @pytest.mark.parametrize("order", ["nanotron", "stateless"])
@@ -66,11 +79,15 @@ def test_the_summary_is_the_documented_one_and_counts_what_the_index_holds(tmp_p
         expected = [lines[0].format(num_samples), lines[1].format(8 * num_samples)]
         for name, count in zip("ab", np.bincount(nanoset.dataset_index, minlength=2), strict=True):
             share = round(count / num_samples, 2)
-            expected.append(f"> Total number of samples from the {name}.npy dataset: {count} ({share})")
+            expected.append(
+                f"> Total number of samples from the {name}.npy dataset: {count} ({share})"
+            )
         assert nanoset.summary().splitlines() == expected
     (tmp_path / "c").mkdir()
     one, other = paths[0], write_range(tmp_path / "c/a.npy", 500)
-    assert [line.split()[7] for line in Nanoset([one, other], None, 8, 9).summary().splitlines()[2:]] == [
+    assert [
+        line.split()[7] for line in Nanoset([one, other], None, 8, 9).summary().splitlines()[2:]
+    ] == [
         str(one),
         str(other),
     ]
@@ -96,7 +113,10 @@ def test_samples_are_those_that_plain_reads(
         with TokenFileWriter(paths[-1], dtype="int32" if wide else "uint16", **windows) as writer:
             writer.write_document(range(1000 * number, 1000 * number + num_tokens))
     nanoset = Nanoset(paths, None, sequence_length, num_samples, seed, order=order)
-    tokens = [plain.read_tokens(path, "<i4" if wide else "<u2") for path, (_, wide) in zip(paths, files, strict=True)]
+    tokens = [
+        plain.read_tokens(path, "<i4" if wide else "<u2")
+        for path, (_, wide) in zip(paths, files, strict=True)
+    ]
     lengths = [plain.count_samples(len(ids), sequence_length, disjoint) for ids in tokens]
     epoch = plain.nanotron_order(lengths, None, seed)
     rows = nanoset.__getitems__(range(num_samples)).rows
@@ -111,7 +131,10 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
     rows = [sample["input_ids"].tolist() for sample in itertools.islice(iter(nanoset), 30)]
     assert rows == nanoset.read(np.arange(25)).tolist(), "a plain for loop ends"
     assert [nanoset[k]["input_ids"].tolist() for k in (-1, np.int64(3))] == [rows[24], rows[3]]
-    assert [sample["input_ids"].tolist() for sample in nanoset.__getitems__([3, -1])] == [rows[3], rows[24]]
+    assert [sample["input_ids"].tolist() for sample in nanoset.__getitems__([3, -1])] == [
+        rows[3],
+        rows[24],
+    ]
     for outside in (25, -26):
         with pytest.raises(IndexError):
             nanoset[outside]
@@ -120,7 +143,9 @@ def test_it_is_indexed_as_a_sequence(tmp_path):
 
 
 def test_no_number_of_samples_is_one_epoch(tmp_path):
-    paths = [write_range(tmp_path / f"{name}.npy", length) for name, length in (("a", 41), ("b", 17))]
+    paths = [
+        write_range(tmp_path / f"{name}.npy", length) for name, length in (("a", 41), ("b", 17))
+    ]
     assert len(Nanoset(paths, [1, 5], 4, None)) == 10 + 4
     assert len(Nanoset(paths, None, 4, None, disjoint=True)) == 8 + 3
 
@@ -145,10 +170,22 @@ def test_the_three_forms_of_dataset_path(tmp_path):
     [
         ({"dataset_paths": []}, "at least one token file"),
         ({"sequence_length": 0}, "sequence_length must be at least 1"),
-        ({"sequence_length": 41}, r"a\.npy holds 41 tokens; one sample of sequence_length=41 needs 42"),
-        ({"order": StatelessOrder([10], None, 9)}, "the order has 9 positions .* train_split_num_samples is 10"),
-        ({"order": StatelessOrder([10], None, 11)}, "the order has 11 positions .* train_split_num_samples is 10"),
-        ({"order": StatelessOrder([9], None, 10)}, r"over datasets of \[9\] samples; .* these files have \[10\]"),
+        (
+            {"sequence_length": 41},
+            r"a\.npy holds 41 tokens; one sample of sequence_length=41 needs 42",
+        ),
+        (
+            {"order": StatelessOrder([10], None, 9)},
+            "the order has 9 positions .* train_split_num_samples is 10",
+        ),
+        (
+            {"order": StatelessOrder([10], None, 11)},
+            "the order has 11 positions .* train_split_num_samples is 10",
+        ),
+        (
+            {"order": StatelessOrder([9], None, 10)},
+            r"over datasets of \[9\] samples; .* these files have \[10\]",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(tmp_path, arguments, message):
@@ -163,7 +200,9 @@ def test_a_worker_gets_the_same_nanoset_without_its_tokens(tmp_path):
     assert nanoset.files[0].tokens[-1] == 60_000
     travelled = pickle.dumps(nanoset)
     assert len(travelled) < 10_000
-    assert np.array_equal(pickle.loads(travelled).__getitems__(range(10)).rows, nanoset.__getitems__(range(10)).rows)
+    assert np.array_equal(
+        pickle.loads(travelled).__getitems__(range(10)).rows, nanoset.__getitems__(range(10)).rows
+    )
 
 
 def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_path):
@@ -171,7 +210,9 @@ def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_pa
     with TokenFileWriter(path, dtype="uint16") as writer:
         writer.write_document(range(1, 42))
     base = Nanoset([path], None, 4, 10)
-    assert Nanoset([path], None, 4, 999).fingerprint == base.fingerprint, "the length of the run changes no position"
+    assert Nanoset([path], None, 4, 999).fingerprint == base.fingerprint, (
+        "the length of the run changes no position"
+    )
     others = [
         Nanoset([path], None, 4, 10, 1),
         Nanoset([path], None, 5, 10),
@@ -218,7 +259,10 @@ def test_what_nanotrons_class_offers_beside_its_samples_is_there(tmp_path, capsy
     ("options", "message"),
     [
         ({"sequence_length": "x"}, "^sequence_length must be a whole number, got 'x'$"),
-        ({"train_split_num_samples": 1.5}, "^train_split_num_samples must be a whole number, got 1.5$"),
+        (
+            {"train_split_num_samples": 1.5},
+            "^train_split_num_samples must be a whole number, got 1.5$",
+        ),
         ({"random_seed": "x"}, "^random_seed must be a whole number, got 'x'$"),
         ({"random_seed": -1}, r"^random_seed must lie in 0 \.\. 2\*\*32 - 1, got -1$"),
         ({"train_split_num_samples": -3}, "^num_samples must not be negative.* got -3$"),

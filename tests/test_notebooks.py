@@ -18,7 +18,11 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 # tags, and what JupyterLab folds: the source, the outputs
-HIDING = [(set(), (False, False)), ({"hide-input"}, (True, False)), ({"hide-output"}, (False, True))]
+HIDING = [
+    (set(), (False, False)),
+    ({"hide-input"}, (True, False)),
+    ({"hide-output"}, (False, True)),
+]
 HIDING += [({"hide-cell"}, (True, True))]
 
 
@@ -50,13 +54,19 @@ def code_cells(notebook: dict) -> list[dict]:
 
 
 def test_the_notebooks_are_numbered() -> None:
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"{number:02}_" for number in range(1, len(NOTEBOOKS) + 1)]
+    assert [path.name[:3] for path in NOTEBOOKS] == [
+        f"{number:02}_" for number in range(1, len(NOTEBOOKS) + 1)
+    ]
 
 
-def test_every_cell_was_run_in_order_from_a_fresh_default_kernel_without_an_error(notebook: dict) -> None:
+def test_every_cell_was_run_in_order_from_a_fresh_default_kernel_without_an_error(
+    notebook: dict,
+) -> None:
     cells = code_cells(notebook)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    assert not [
+        output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"
+    ]
     assert not [cell for cell in notebook["cells"] if "execution" in cell["metadata"]]
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
@@ -65,12 +75,18 @@ def test_every_cell_was_run_in_order_from_a_fresh_default_kernel_without_an_erro
 def test_no_output_depends_on_where_or_how_fast_it_ran(notebook: dict) -> None:
     for cell in code_cells(notebook):
         for output in cell["outputs"]:
-            text = "".join(output.get("text", [])) + "".join(output.get("data", {}).get("text/plain", []))
-            assert not re.search(r"(?<![\w.])/(home|root|tmp|var|usr|work|Users|private)/|0x[0-9a-f]{6,}", text), text
+            text = "".join(output.get("text", [])) + "".join(
+                output.get("data", {}).get("text/plain", [])
+            )
+            assert not re.search(
+                r"(?<![\w.])/(home|root|tmp|var|usr|work|Users|private)/|0x[0-9a-f]{6,}", text
+            ), text
             assert output.get("name") != "stderr", text
 
 
-def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(notebook: dict) -> None:
+def test_no_comparison_is_switched_off_and_what_the_site_hides_is_hidden_in_jupyterlab(
+    notebook: dict,
+) -> None:
     assert "NBVAL" not in "\n".join(map(source, code_cells(notebook)))
     for cell in notebook["cells"]:
         jupyter = cell["metadata"].get("jupyter", {})
@@ -83,7 +99,9 @@ def test_it_opens_with_a_question_and_a_picture(notebook: dict) -> None:
     assert re.match(r"# \d\d · ", source(question))
     assert 30 <= len(source(question).split()) <= 150
     assert tags(picture) == ["hide-input"]
-    assert [kind for output in picture["outputs"] for kind in output.get("data", {})].count("image/png") == 1
+    assert [kind for output in picture["outputs"] for kind in output.get("data", {})].count(
+        "image/png"
+    ) == 1
     text = source(plan).lower()
     assert all(words in text for words in ("you will learn", "you need", "minutes"))
 
@@ -96,7 +114,9 @@ def test_no_prediction_can_be_read_before_it_is_asked_for(notebook: dict) -> Non
         assert set(tags(cells[place + 1])) & {"hide-cell", "hide-output"}, source(cells[place])
 
 
-def test_exercises_are_open_and_have_solutions(notebook: dict, request: pytest.FixtureRequest) -> None:
+def test_exercises_are_open_and_have_solutions(
+    notebook: dict, request: pytest.FixtureRequest
+) -> None:
     exercises = [cell for cell in code_cells(notebook) if "exercise" in tags(cell)]
     assert len(exercises) >= 3
     for cell in exercises:
@@ -105,7 +125,9 @@ def test_exercises_are_open_and_have_solutions(notebook: dict, request: pytest.F
     assert len(solutions(request.node.callspec.params["notebook"])) == len(exercises)
 
 
-def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(notebook: dict) -> None:
+def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(
+    notebook: dict,
+) -> None:
     pictures = 0
     for cell in code_cells(notebook):
         kinds = [next(iter(output.get("data", {})), "") for output in cell["outputs"]]
@@ -122,7 +144,10 @@ def test_every_picture_has_one_width_a_caption_and_words_for_who_cannot_see_it(n
 
 def test_it_says_who_says_so_and_how_to_go_on(notebook: dict) -> None:
     text = "\n".join(source(cell) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
-    assert all(f"## {heading}" in text for heading in ("Exercises", "Summary", "References", "Where the code lives"))
+    assert all(
+        f"## {heading}" in text
+        for heading in ("Exercises", "Summary", "References", "Where the code lives")
+    )
     references = text.split("## References")[1].split("\n## ")[0]
     assert 3 <= len(re.findall(r"https://", references)) <= 8
 
@@ -144,7 +169,12 @@ def names(cell: dict) -> tuple[set[str], set[str]]:
     for table in tables:
         tables += table.get_children()
     made = {it.get_name() for it in top.get_symbols() if it.is_assigned() or it.is_imported()}
-    read = {it.get_name() for table in tables for it in table.get_symbols() if table is top or it.is_global()}
+    read = {
+        it.get_name()
+        for table in tables
+        for it in table.get_symbols()
+        if table is top or it.is_global()
+    }
     return made | {*re.findall(r"^ *(\w+)[.\[]", text, flags=re.MULTILINE)}, read
 
 
@@ -155,13 +185,17 @@ def test_its_exercises_can_be_solved(path: Path, elsewhere: Path) -> None:
     for cell, solution in zip(exercises, solutions(path), strict=True):
         cell.source = solution + cell.source[cell.source.index("check(") :]
     needed = set()
-    for cell in reversed(code_cells(notebook)):  # nbval runs them all; here, those that an exercise asks for
+    for cell in reversed(
+        code_cells(notebook)
+    ):  # nbval runs them all; here, those that an exercise asks for
         made, read = names(cell)
         if cell in exercises or made & needed:
             needed |= read
         else:
             cell.source = ""
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(elsewhere)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(elsewhere)}}
+    ).execute()
     for cell in exercises:
         assert printed(cell)
         assert set(printed(cell)) == {"right"}, source(cell)

@@ -29,7 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def readings(experiment: str) -> dict[str, Counter[int]]:
-    return {name: Counter(arm.numbers.tolist()) for name, arm in EXPERIMENTS[experiment](LENGTHS, SIZE, 3).items()}
+    return {
+        name: Counter(arm.numbers.tolist())
+        for name, arm in EXPERIMENTS[experiment](LENGTHS, SIZE, 3).items()
+    }
 
 
 def test_the_orders_of_an_experiment_read_the_same_samples_once() -> None:
@@ -46,14 +49,17 @@ def test_the_better_source_is_where_the_arm_says() -> None:
     places = {name: np.flatnonzero(arm.numbers >= 120) for name, arm in arms.items()}
     assert places["in the last fifth"].min() >= 52 > 12 > places["in the first fifth"].max()
     assert places["spread out"].min() < 12 < 52 <= places["spread out"].max()
-    assert [name for name, arm in arms.items() if not arm.decay] == [name for name in arms if "constant" in name]
+    assert [name for name, arm in arms.items() if not arm.decay] == [
+        name for name in arms if "constant" in name
+    ]
 
 
 @pytest.mark.parametrize("epochs", [2, 4, 8, 16])
 def test_an_epoch_is_a_part_of_the_fresh_samples(epochs: int) -> None:
     arms = EXPERIMENTS["repetition"](LENGTHS, SIZE, 3)
     again, anew = (
-        arms[f"{epochs} epochs, {how}"].numbers.reshape(epochs, -1) for how in ("same order", "shuffled anew")
+        arms[f"{epochs} epochs, {how}"].numbers.reshape(epochs, -1)
+        for how in ("same order", "shuffled anew")
     )
     first = sorted(arms["fresh"].numbers[: 64 // epochs])
     assert len(set(arms["fresh"].numbers)) == 64
@@ -63,10 +69,15 @@ def test_an_epoch_is_a_part_of_the_fresh_samples(epochs: int) -> None:
 
 
 def test_the_blends_read_as_much_of_each_file_and_nanotron_fewer_different_samples() -> None:
-    arms = blend([6_000, 500], SIZES["small"], 3)  # 6,144 positions over files of 768 and 384 samples
+    arms = blend(
+        [6_000, 500], SIZES["small"], 3
+    )  # 6,144 positions over files of 768 and 384 samples
     last = {name: arm.numbers[arm.numbers >= 6_000] for name, arm in arms.items()}
     assert all(612 <= len(numbers) <= 618 for numbers in last.values())  # a tenth
-    assert {name: len(set(numbers)) for name, numbers in last.items()} == {"nanotron": 116, "stateless": 384}
+    assert {name: len(set(numbers)) for name, numbers in last.items()} == {
+        "nanotron": 116,
+        "stateless": 384,
+    }
     assert last["nanotron"].max() == 6_115  # the beginning of the file, and no more
 
 
@@ -74,7 +85,10 @@ def test_a_buffer_is_that_of_a_token_stream(tmp_path: Path) -> None:
     corpus = prepare_corpus(tmp_path)
     text, tokenizer = corpus.domains["stories"], load_tokenizer(corpus.tokenizer)
     plain, shuffled = (
-        [row["input_ids"].tolist() for row in islice(TokenStream(text, tokenizer, 32, seed=5, shuffle_buffer=M), 40)]
+        [
+            row["input_ids"].tolist()
+            for row in islice(TokenStream(text, tokenizer, 32, seed=5, shuffle_buffer=M), 40)
+        ]
         for M in (0, 20)
     )
     assert shuffled == [plain[number] for number in buffered(40, 20, seed=5)]
@@ -85,16 +99,24 @@ def test_sources_one_after_another_stay_apart_and_blended_ones_keep_their_own_or
     apart = arms["one after another, each shuffled"].numbers
     assert sorted(apart[:70]) == list(range(70)) != apart[:70].tolist()
     blended = arms["blended, each in file order"].numbers
-    assert all(list(part) == sorted(part) for part in (blended[blended < 70], blended[blended >= 120]))
+    assert all(
+        list(part) == sorted(part) for part in (blended[blended < 70], blended[blended >= 120])
+    )
     assert np.bincount(np.searchsorted([70, 120], blended[:32], "right")).tolist() == [14, 10, 8]
 
 
 def test_a_seed_gives_one_result_and_arms_begin_alike(folder: Path) -> None:
-    runs = [Run("smallest", "corpus", "buffers", arm, seed) for arm, seed in (("shuffled", 0), ("shuffled", 1))]
+    runs = [
+        Run("smallest", "corpus", "buffers", arm, seed)
+        for arm, seed in (("shuffled", 0), ("shuffled", 1))
+    ]
     first, again, other = (finish(folder, run) for run in (runs[0], runs[0], runs[1]))
     assert first["held_out"] == again["held_out"]
     assert first["train"] == again["train"] != other["train"]
-    assert first["tokens"] == [80 * 16, 156 * 16]  # each source has lost less than a sample to the cut
+    assert first["tokens"] == [
+        80 * 16,
+        156 * 16,
+    ]  # each source has lost less than a sample to the cut
     assert first["held_out"].keys() == {"stories", "arithmetic", "programs"}
     assert first["held_out"]["stories"][-1] < np.log(512)
 
@@ -106,21 +128,41 @@ def test_the_command_trains_every_arm_once_per_seed_and_says_what_it_found(
 
     def train(data, held_out, size, seed, decay):
         trained.append(data.fingerprint)
-        return {"tokens": [16], "held_out": {name: [5.0 - 0.1 * len(trained)] for name in held_out}, "train": [5.0]}
+        return {
+            "tokens": [16],
+            "held_out": {name: [5.0 - 0.1 * len(trained)] for name in held_out},
+            "train": [5.0],
+        }
 
     monkeypatch.setattr(order_matters, "train", train)
-    words = ["--size", "smallest", "--experiments", "blend", "--folder", str(folder), "--seeds", "2"]
+    words = [
+        "--size",
+        "smallest",
+        "--experiments",
+        "blend",
+        "--folder",
+        str(folder),
+        "--seeds",
+        "2",
+    ]
     order_matters.main([*words, "--output", str(tmp_path / "result.json")])
     assert len(trained) == len(set(trained)) == 4
-    assert "stateless                          4.700 (4.600 - 4.800), 2 seeds" in capsys.readouterr().out
+    assert (
+        "stateless                          4.700 (4.600 - 4.800), 2 seeds"
+        in capsys.readouterr().out
+    )
     result = json.loads((tmp_path / "result.json").read_text())
-    assert [run["run"][3:] for run in result["runs"]] == [[a, s] for s in (0, 1) for a in ("nanotron", "stateless")]
+    assert [run["run"][3:] for run in result["runs"]] == [
+        [a, s] for s in (0, 1) for a in ("nanotron", "stateless")
+    ]
     assert result["texts"]["corpus"]["stories"]["documents_before_the_cut"] == 27
 
 
 @pytest.mark.parametrize(
     ("ours", "verdict"), [((5.2, 5.4), "clear"), ((5.02, 5.12), "consistent"), ((4.9, 5.2), "none")]
 )
-def test_an_effect_is_what_exceeds_the_spread_of_the_seeds(ours: tuple[float, float], verdict: str) -> None:
+def test_an_effect_is_what_exceeds_the_spread_of_the_seeds(
+    ours: tuple[float, float], verdict: str
+) -> None:
     reference = {0: 5.0, 1: 5.1}
     assert order_matters.effect(dict(enumerate(ours)), reference)[3] == verdict

@@ -10,22 +10,41 @@ from hypothesis import strategies as st
 from nanoset_ref import plain
 from nanoset_ref.orders import NanotronOrder
 
-REFUSED = {"c030", "c031", "c033", "c034"}  # negative, all-zero, and empty datasets upstream stumbles over
+REFUSED = {
+    "c030",
+    "c031",
+    "c033",
+    "c034",
+}  # negative, all-zero, and empty datasets upstream stumbles over
 
 
 def test_equals_nanotron_in_every_golden_case(golden):
     arrays = np.load(golden / "nanoset_index.npz", allow_pickle=False)
     for case in json.loads((golden / "nanoset_index.json").read_text())["cases"]:
-        arguments = case["dataset_lengths"], case["weights"], case["train_split_num_samples"], case["seed"]
+        arguments = (
+            case["dataset_lengths"],
+            case["weights"],
+            case["train_split_num_samples"],
+            case["seed"],
+        )
         if case["id"] in REFUSED:
-            with pytest.raises(ValueError, match=r"weights must|positive, finite|no samples|samples in at least one"):
+            with pytest.raises(
+                ValueError,
+                match=r"weights must|positive, finite|no samples|samples in at least one",
+            ):
                 NanotronOrder(*arguments)
             continue
         order = NanotronOrder(*arguments)
         datasets, samples = order[np.arange(len(order))]
-        np.testing.assert_array_equal(datasets, arrays[f"{case['id']}_dataset_index"].astype(np.int64), case["id"])
-        np.testing.assert_array_equal(samples, arrays[f"{case['id']}_dataset_sample_index"], case["id"])
-        assert [weight.hex() for weight in order.dataset_weights.tolist()] == case["normalized_weights_hex"]
+        np.testing.assert_array_equal(
+            datasets, arrays[f"{case['id']}_dataset_index"].astype(np.int64), case["id"]
+        )
+        np.testing.assert_array_equal(
+            samples, arrays[f"{case['id']}_dataset_sample_index"], case["id"]
+        )
+        assert [weight.hex() for weight in order.dataset_weights.tolist()] == case[
+            "normalized_weights_hex"
+        ]
 
 
 @given(
@@ -39,13 +58,17 @@ def test_equals_plain(datasets, weighted, num_samples, seed):
     weights = weights if weighted else None
     epoch = plain.nanotron_order(lengths, weights, seed)
     order = NanotronOrder(lengths, weights, num_samples, seed)
-    assert [order[k] for k in range(num_samples)] == [plain.nanotron_at(k, epoch) for k in range(num_samples)]
+    assert [order[k] for k in range(num_samples)] == [
+        plain.nanotron_at(k, epoch) for k in range(num_samples)
+    ]
 
 
 def test_the_example_in_its_docstring_is_what_it_gives():
     """Before the shuffle, which step 3 of plain.py's order does; `blend` numbers samples through all datasets."""
     rows = [
-        line.split() for line in NanotronOrder.__doc__.splitlines() if line.split()[:1] in (["dataset"], ["sample"])
+        line.split()
+        for line in NanotronOrder.__doc__.splitlines()
+        if line.split()[:1] in (["dataset"], ["sample"])
     ]
     lengths = np.array([8, 2, 5, 5])
     order = plain.greedy_blend(plain.normalise([10, 50, 30, 10]), 20)

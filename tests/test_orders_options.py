@@ -17,8 +17,14 @@ def test_a_source_above_its_limit_is_an_error_before_the_run():
             StatelessOrder([1000, 10], [1, 1], 100, start=start, max_repetitions=4)
     free = StatelessOrder([1000, 10], [1, 1], 100)
     for limit in (4.7, [1, 5], np.inf):
-        assert StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=limit).fingerprint == free.fingerprint
-    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [0, 10]
+        assert (
+            StatelessOrder([1000, 10], [1, 1], 100, max_repetitions=limit).fingerprint
+            == free.fingerprint
+        )
+    assert StatelessOrder([0, 10], [0, 1], 10, max_repetitions=[np.inf, 1]).counts().tolist() == [
+        0,
+        10,
+    ]
 
 
 def test_a_source_that_was_read_out_can_be_dropped():
@@ -26,7 +32,9 @@ def test_a_source_that_was_read_out_can_be_dropped():
     assert start.reads[0] > 10
     order = StatelessOrder([10, 1000], [0, 1], 100, start=start, max_repetitions=1)
     assert order.counts().tolist() == [start.reads[0], start.reads[1] + 60]
-    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, "nothing is left to read"
+    assert len(StatelessOrder([10, 1000], [1, 1], 40, start=start, max_repetitions=1)) == 40, (
+        "nothing is left to read"
+    )
 
 
 # ---- ranges left out
@@ -48,9 +56,13 @@ def test_skipping_leaves_every_other_position_in_its_place(name, spans, until):
     assert (order.fingerprint == whole.fingerprint) == (not taken)
     assert [order[k] for k in range(len(order))] == kept
     upto = kept[:until]
-    assert order.counts(until).tolist() == [sum(source == i for source, _ in upto) for i in range(2)]
+    assert order.counts(until).tolist() == [
+        sum(source == i for source, _ in upto) for i in range(2)
+    ]
     for pair in {(0, 0), (1, 29), (1, 7)}:
-        assert order.positions(*pair, until=until).tolist() == [k for k, found in enumerate(upto) if found == pair]
+        assert order.positions(*pair, until=until).tolist() == [
+            k for k, found in enumerate(upto) if found == pair
+        ]
 
 
 @pytest.mark.parametrize("spans", [[(5, 5)], [(5, 8), (7, 9)], [(90, 101)], [(-1, 3)]])
@@ -75,7 +87,9 @@ def test_an_order_is_indexed_as_a_sequence(order):
     datasets, samples = order[np.array([[3, -1], [0, 7]])]
     assert datasets.shape == samples.shape == (2, 2)
     assert (datasets[0, 1], samples[0, 1]) == everything[-1]
-    assert [s.tolist() for s in order[2:9:3]] == [list(column) for column in zip(*everything[2:9:3], strict=True)]
+    assert [s.tolist() for s in order[2:9:3]] == [
+        list(column) for column in zip(*everything[2:9:3], strict=True)
+    ]
     for outside in (30, -31, np.array([0, 30])):
         with pytest.raises(IndexError, match="outside a sequence of 30 samples"):
             order[outside]
@@ -103,7 +117,13 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, 4], [1, -2], 5, 1, "dataset 1 has -2"),
         ([3, 4], [0, 0], 5, 1, "positive, finite sum"),
         ([3, 4], None, -5, 1, r"^num_samples must not be negative, and below 2\*\*63; got -5$"),
-        ([3, 4], None, 2**63, 1, r"^num_samples must not be negative, and below 2\*\*63; got 9223372036854775808$"),
+        (
+            [3, 4],
+            None,
+            2**63,
+            1,
+            r"^num_samples must not be negative, and below 2\*\*63; got 9223372036854775808$",
+        ),
         ([3, 4], None, 5, -1, r"^random_seed must lie in 0 \.\. 2\*\*32 - 1, got -1$"),
         ([3, 4], None, 5, "x", "^random_seed must be a whole number, got 'x'$"),
         ([3, 4], None, 5.5, 1, "^num_samples must be a whole number, got 5.5$"),
@@ -111,16 +131,22 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, 0], [1, 1], 5, 1, "no samples"),
     ],
 )
-def test_what_no_order_can_be_made_of_is_refused(name, lengths, weights, num_samples, seed, message):
+def test_what_no_order_can_be_made_of_is_refused(
+    name, lengths, weights, num_samples, seed, message
+):
     with pytest.raises(ValueError, match=message):
         build_order(name, lengths, weights, num_samples, seed)
 
 
 def test_an_unknown_order_is_refused_with_those_that_exist():
-    with pytest.raises(ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"):
+    with pytest.raises(
+        ValueError, match="no order 'alphabetical'; choose one of 'nanotron', 'stateless'"
+    ):
         build_order("alphabetical", [1], None, 1)
 
 
 def test_an_epoch_that_does_not_fit_into_memory_names_the_way_out():
-    with pytest.raises(MemoryError, match=r"1,000,000,000,000 samples need .* order=.stateless. stores"):
+    with pytest.raises(
+        MemoryError, match=r"1,000,000,000,000 samples need .* order=.stateless. stores"
+    ):
         NanotronOrder([10**12], None, 10)

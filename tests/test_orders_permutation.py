@@ -38,7 +38,9 @@ def test_a_permutation_equals_plain_and_is_inverted_at_any_size(n, key, data):
     assert place == plain.permute(x, n, key)
     assert unpermute(place, n, np.uint64(key)) == x == plain.permute(place, n, key, back=True)
     shape = np.array(sides(n), dtype=np.uint64)[:, None]
-    assert permute_each(np.array([x]), np.array([n]), shape, np.array([key], dtype=np.uint64)) == [place]
+    assert permute_each(np.array([x]), np.array([n]), shape, np.array([key], dtype=np.uint64)) == [
+        place
+    ]
 
 
 @given(st.integers(1, 48), st.sampled_from([-1, 0, 1]), keys)
@@ -116,7 +118,9 @@ def test_the_battery_tells_no_permutation_from_a_uniform_one(draw):
 
 @pytest.mark.parametrize("poor", [multiples, almost])
 def test_the_battery_refuses_poor_shuffles(poor):
-    refused = {test for (_, test), p in battery(poor, [31], keys=20_000, seed=1).items() if p < 0.01}
+    refused = {
+        test for (_, test), p in battery(poor, [31], keys=20_000, seed=1).items() if p < 0.01
+    }
     assert len(refused) > 3
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from nanoset_ref import plain
 from nanoset_ref.orders import Ledger, StatelessOrder, build_order
 
-lengths_and_weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.001, 1)), min_size=1, max_size=9)
+lengths_and_weights = st.lists(
+    st.tuples(st.integers(1, 40), st.floats(0.001, 1)), min_size=1, max_size=9
+)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -22,7 +24,11 @@ def pairs(order, first=0, stop=None):
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 10**12), st.sampled_from([0, 1, 1, 2, 0.3, 1e-11])), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.integers(1, 10**12), st.sampled_from([0, 1, 1, 2, 0.3, 1e-11])),
+        min_size=1,
+        max_size=40,
+    ),
     st.booleans(),
     st.integers(0, 2**47),
     seeds,
@@ -41,7 +47,10 @@ def test_equals_plain(sources, weighted, position, seed):
             if passes < 100:
                 assert order.positions(source, sample, until=k + 1)[-1] == k
             if passes < 5 and k == position:
-                assert plain.stateless_positions(source, sample, lengths, weights, seed, k + 1)[-1] == k
+                assert (
+                    plain.stateless_positions(source, sample, lengths, weights, seed, k + 1)[-1]
+                    == k
+                )
 
 
 # ---- epochs and passes
@@ -60,7 +69,9 @@ def check_passes(read, lengths):
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=9).filter(any), seeds)
 def test_without_weights_each_epoch_reads_every_sample_of_every_source_once(lengths, seed):
     order = StatelessOrder(lengths, None, 4 * sum(lengths), seed)
-    everything = [(source, sample) for source, length in enumerate(lengths) for sample in range(length)]
+    everything = [
+        (source, sample) for source, length in enumerate(lengths) for sample in range(length)
+    ]
     for epoch in range(4):
         assert sorted(pairs(order, epoch * sum(lengths), (epoch + 1) * sum(lengths))) == everything
 
@@ -73,7 +84,9 @@ def test_with_weights_no_sample_repeats_before_its_source_has_been_read_through(
 
 
 @given(st.lists(st.sampled_from([1e-9, 0.01, 1, 2, 3, 5, 8, 13]), min_size=1, max_size=80), seeds)
-def test_with_weights_every_source_has_its_share_to_a_sample_or_two_after_every_window(weights, seed):
+def test_with_weights_every_source_has_its_share_to_a_sample_or_two_after_every_window(
+    weights, seed
+):
     """1.68 is what rounding can add up to in a Huffman tree, see `shares`."""
     order = StatelessOrder([1000] * len(weights), weights, 2**47, seed)
     for windows in (1, 2, 3, 1000, 10**6, 10**9):
@@ -158,7 +171,13 @@ def test_it_is_the_same_on_every_platform():
 # ---- the way back
 
 
-@given(st.sampled_from(["nanotron", "stateless"]), lengths_and_weights, seeds, st.booleans(), st.integers(0, 700))
+@given(
+    st.sampled_from(["nanotron", "stateless"]),
+    lengths_and_weights,
+    seeds,
+    st.booleans(),
+    st.integers(0, 700),
+)
 def test_counts_and_positions_are_what_a_search_finds(name, sources, seed, weighted, until):
     lengths, weights = zip(*sources, strict=True)
     order = build_order(name, lengths, weights if weighted else None, 600, seed)
@@ -170,16 +189,26 @@ def test_counts_and_positions_are_what_a_search_finds(name, sources, seed, weigh
             assert order.positions(source, sample, until=until).tolist() == expected
 
 
-RARE = [([50] * len(weights), weights) for weights in ([1] * 300, [2**k for k in range(40)], [10**9, 1, 0, 10**9])]
+RARE = [
+    ([50] * len(weights), weights)
+    for weights in ([1] * 300, [2**k for k in range(40)], [10**9, 1, 0, 10**9])
+]
 
 
-@pytest.mark.parametrize(("lengths", "weights"), [*RARE, ([10**6] * 2, [1e-11, 1]), ([10**9, 10], [1e-9, 1])])
+@pytest.mark.parametrize(
+    ("lengths", "weights"), [*RARE, ([10**6] * 2, [1e-11, 1]), ([10**9, 10], [1e-9, 1])]
+)
 def test_many_and_rare_sources_are_counted_and_found(lengths, weights):
     """The next reading of a rare one may lie beyond 2**48, where positions are not worked out."""
     order = StatelessOrder(lengths, weights, 2**47, 3)
     datasets, samples = order[:20_000]
     assert order.counts(20_000).tolist() == np.bincount(datasets, minlength=len(weights)).tolist()
-    for pair in {(0, 0), (0, lengths[0] - 1), (2 % len(lengths), 1), *(order[k] for k in (0, 63, 64, 19_999))}:
+    for pair in {
+        (0, 0),
+        (0, lengths[0] - 1),
+        (2 % len(lengths), 1),
+        *(order[k] for k in (0, 63, 64, 19_999)),
+    }:
         expected = np.flatnonzero((datasets == pair[0]) & (samples == pair[1])).tolist()
         assert order.positions(*pair, until=20_000).tolist() == expected
 
@@ -202,21 +231,32 @@ def test_10_to_the_12_samples_cost_neither_time_nor_memory():
 # ---- going on with another plan
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 150), st.integers(0, 60), seeds)
-def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_added(lengths, first, more, seed):
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    st.integers(0, 150),
+    st.integers(0, 60),
+    seeds,
+)
+def test_a_ledger_keeps_every_pass_whole_when_weights_change_and_sources_are_added(
+    lengths, first, more, seed
+):
     before = StatelessOrder(lengths, None, 1000, seed)
     read = pairs(before, 0, first)
     ledger = before.ledger(first)
     assert json.loads(json.dumps(ledger)) == [first, before.counts(first).tolist()]
     lengths2 = [*lengths, 17]
-    after = StatelessOrder(lengths2, range(1, len(lengths2) + 1), 1000, seed, start=Ledger(first, (*ledger.reads, 0)))
+    after = StatelessOrder(
+        lengths2, range(1, len(lengths2) + 1), 1000, seed, start=Ledger(first, (*ledger.reads, 0))
+    )
     read += pairs(after, first, first + more)
     third = after.ledger(first + more)
     last = StatelessOrder(lengths2, None, 1000, seed, start=third)
     read += pairs(last, first + more, first + more + 200)
     check_passes(read, lengths2)
     for source, sample in set(read[first + more :]):
-        expected = [k for k, pair in enumerate(read) if k >= first + more and pair == (source, sample)]
+        expected = [
+            k for k, pair in enumerate(read) if k >= first + more and pair == (source, sample)
+        ]
         assert last.positions(source, sample, until=len(read)).tolist() == expected
 
 
@@ -226,15 +266,23 @@ def test_the_same_weights_go_on_with_the_same_passes():
     after = StatelessOrder([40], None, 400, 5, start=before.ledger(130))
     assert pairs(after, 130) == pairs(before, 130)
     assert before.fingerprint == StatelessOrder([40], None, 999, 5).fingerprint != after.fingerprint
-    with pytest.raises(IndexError, match="position 129 was read by the plan before; this one begins at 130"):
+    with pytest.raises(
+        IndexError, match="position 129 was read by the plan before; this one begins at 130"
+    ):
         after[129]
     with pytest.raises(IndexError, match="begins at 130"):
         after.counts(5)
 
 
 def test_a_ledger_of_other_sources_is_refused():
-    for lengths, ledger in ([40, 4], Ledger(130, (130,))), ([40], Ledger(-1, (3,))), ([40], Ledger(3, (-1,))):
-        with pytest.raises(ValueError, match="counts from 0, .* keep dropped sources with weight 0"):
+    for lengths, ledger in (
+        ([40, 4], Ledger(130, (130,))),
+        ([40], Ledger(-1, (3,))),
+        ([40], Ledger(3, (-1,))),
+    ):
+        with pytest.raises(
+            ValueError, match="counts from 0, .* keep dropped sources with weight 0"
+        ):
             StatelessOrder(lengths, None, 400, 5, start=ledger)
 
 

@@ -13,12 +13,13 @@ import torch
 from streaming.stream_parts import number_tokenizer, write_text
 from torch.utils.data import DataLoader
 
-from nanoset_ref import blocks, plain
-from nanoset_ref.collator import DataCollatorForCLM, DataCollatorWithLabels, to_device
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.documents import DocumentOptions
+from nanoset_ref import plain
+from nanoset_ref.load import blocks
+from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels, to_device
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 
 LENGTH, BATCH, NUM_BATCHES = 6, 2, 24
@@ -66,7 +67,9 @@ def document_fields(rows):
     fields = [plain.documents_of(start) for start in starts]
     inputs = [plain.documents_of(start[:-1]) for start in starts]
     masks = {"label_mask": torch.tensor(np.array([field["label_mask"] for field in fields]))}
-    positions = {"position_ids": torch.tensor(np.array([field["position_ids"] for field in inputs]))}
+    positions = {
+        "position_ids": torch.tensor(np.array([field["position_ids"] for field in inputs]))
+    }
     return clm_fields(rows) | masks | positions
 
 
@@ -79,7 +82,12 @@ def megatron_fields(rows):
     ids = torch.from_numpy(rows).long()
     positions = torch.arange(LENGTH).expand(BATCH, LENGTH)
     mask = torch.ones(BATCH, LENGTH)
-    return {"tokens": ids[:, :-1], "labels": ids[:, 1:], "loss_mask": mask, "position_ids": positions}
+    return {
+        "tokens": ids[:, :-1],
+        "labels": ids[:, 1:],
+        "loss_mask": mask,
+        "position_ids": positions,
+    }
 
 
 MASKS = DocumentOptions(eod_id=EOD, reset_position_ids=True, eod_mask_loss=True)
@@ -95,7 +103,9 @@ COLLATORS = {
 
 
 def nanoset_loader(corpus, collator, **options):
-    return build_nanoset_dataloader(corpus[0], micro_batch_size=BATCH, collate_fn=collator, **options)
+    return build_nanoset_dataloader(
+        corpus[0], micro_batch_size=BATCH, collate_fn=collator, **options
+    )
 
 
 def torch_loader(corpus, collator, **options):
@@ -103,7 +113,9 @@ def torch_loader(corpus, collator, **options):
 
 
 def stream_loader(corpus, collator, **options):
-    stream = TokenStream(corpus[1], number_tokenizer(NUM_TOKENS + 1), LENGTH, micro_batch_size=BATCH)
+    stream = TokenStream(
+        corpus[1], number_tokenizer(NUM_TOKENS + 1), LENGTH, micro_batch_size=BATCH
+    )
     return TokenStreamDataLoader(stream, collator, **options)
 
 
@@ -111,7 +123,9 @@ LOADERS = {
     "blocks": nanoset_loader,
     "blocks, a thread": partial(nanoset_loader, read_ahead=2),
     "blocks, workers": partial(nanoset_loader, num_loading_workers=2),
-    "blocks, workers that stay": partial(nanoset_loader, num_loading_workers=1, persistent_workers=True),
+    "blocks, workers that stay": partial(
+        nanoset_loader, num_loading_workers=1, persistent_workers=True
+    ),
     "plain": partial(nanoset_loader, in_blocks=False),
     "plain, workers": partial(nanoset_loader, in_blocks=False, num_loading_workers=1),
     "torch": torch_loader,
@@ -144,7 +158,14 @@ def one_element(tensor):
     return tensor[-1:, -1:]
 
 
-WAYS = [torch.Tensor.detach, one_element, through_numpy, through_asarray, through_dlpack, through_shared_memory]
+WAYS = [
+    torch.Tensor.detach,
+    one_element,
+    through_numpy,
+    through_asarray,
+    through_dlpack,
+    through_shared_memory,
+]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -158,7 +179,9 @@ def test_a_write_into_any_field_in_any_way_changes_that_field_alone(corpus, load
     names = list(fields_of(rows_of(0)))
     writes = itertools.cycle(itertools.product(names, WAYS))
     for number, batch in enumerate(itertools.chain(batches, batches)):
-        fields = {name: value.clone() for name, value in fields_of(rows_of(number % NUM_BATCHES)).items()}
+        fields = {
+            name: value.clone() for name, value in fields_of(rows_of(number % NUM_BATCHES)).items()
+        }
         kept.append(batch)
         expected.append(fields)
         assert batch.keys() >= fields.keys()
@@ -166,7 +189,10 @@ def test_a_write_into_any_field_in_any_way_changes_that_field_alone(corpus, load
             assert batch[name].dtype == value.dtype
             assert torch.equal(batch[name], value), f"{name} of batch {number} as it is delivered"
         name, way = next(writes)
-        for target in (way(batch[name]), one_element(fields[name]) if way is one_element else fields[name]):
+        for target in (
+            way(batch[name]),
+            one_element(fields[name]) if way is one_element else fields[name],
+        ):
             target.copy_(target == 0)
     assert number + 1 == 2 * NUM_BATCHES
     for number, (batch, fields) in enumerate(zip(kept, expected, strict=True)):
@@ -217,7 +243,8 @@ def test_threads_may_write_into_batches_of_one_block_at_the_same_time(corpus):
 
 FORK = """
 import os, sys
-from nanoset_ref import Nanoset, blocks, build_nanoset_dataloader
+from nanoset_ref import Nanoset, build_nanoset_dataloader
+from nanoset_ref.load import blocks
 blocks.BLOCK_BYTES = 200
 loader = build_nanoset_dataloader(Nanoset("a.npy", None, 6, 48), micro_batch_size=2, **eval(sys.argv[1]))
 batches = iter(loader)
@@ -240,7 +267,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"num_loading_workers": 1}, {"num_loading_workers": 1, "read_ahead": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_loading_workers": 1}, {"num_loading_workers": 1, "read_ahead": 1}]
+)
 def test_a_forked_child_keeps_the_values_of_the_batches_it_holds(corpus, options):
     folder = corpus[0].files[0].path.parent
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(options)]

@@ -47,7 +47,9 @@ print(main(["preprocess", "--input", "x.jsonl", "--output-prefix", "x", "--token
 
 
 def test_reading_needs_no_library_of_texts_and_a_missing_one_is_named_in_one_line(tmp_path):
-    done = subprocess.run([sys.executable, "-c", TRAINERS_IMAGE], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINERS_IMAGE], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.stdout.count("[(12, 8), (12, 8)]") == 2, done.stderr
     assert done.stdout.endswith("0\n1\n")
     assert done.stderr.strip().endswith("pip install tokenizers")

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
-from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.orders import IdentityOrder, Ledger, NanotronOrder, PublishedOrder, SkippingOrder, StatelessOrder
+from nanoset_ref.orders import (
+    IdentityOrder,
+    Ledger,
+    NanotronOrder,
+    PublishedOrder,
+    SkippingOrder,
+    StatelessOrder,
+)
 from nanoset_ref.orders.pictures import COLORS, REST, html_table, said
 
 
@@ -56,7 +63,9 @@ def test_the_bars_are_the_samples_that_are_read(order):
         real = [np.count_nonzero(datasets[a:b] == number) for a, b in itertools.pairwise(edges)]
         # a stretch that an epoch ends in is shared out evenly
         assert times * lengths[number] == pytest.approx(np.array(real), abs=len(datasets) / 60 + 1)
-    labels = [axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes[:1]] + [figure.axes[1].get_xlabel()]
+    labels = [axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes[:1]] + [
+        figure.axes[1].get_xlabel()
+    ]
     assert all(labels) and figure.get_size_inches()[0] * figure.dpi == 750
     assert f"{len(datasets)} positions, every position counted" in figure.get_suptitle()
 
@@ -64,7 +73,10 @@ def test_the_bars_are_the_samples_that_are_read(order):
 def test_a_long_order_is_drawn_from_a_part_and_says_so():
     lengths = [10**12 + k for k in range(20)]
     figure = StatelessOrder(lengths, [1] * 19 + [21], 10**14, 7).plot()
-    assert "100,000,000,000,000 positions, 245,760 of them counted, in 60 stretches" in figure.get_suptitle()
+    assert (
+        "100,000,000,000,000 positions, 245,760 of them counted, in 60 stretches"
+        in figure.get_suptitle()
+    )
     shares, passes = drawn(figure)
     assert len(shares) == 8, "seven sources and the others"
     assert shares[-2].sum() / 10**14 == pytest.approx(21 / 40, abs=0.01)
@@ -78,24 +90,37 @@ def test_a_dataset_draws_the_names_of_its_files(tmp_path):
     paths = [write_range(tmp_path / name, 41) for name in ("one/a.npy", "two/a.npy", "b.npy")]
     figure = Nanoset(paths, [1, 2, 3], 4, 60).plot()
     labels = [label.get_text() for label in figure.axes[1].get_yticklabels()]
-    assert labels[0].endswith("/one/a.npy") and labels[1].endswith("/two/a.npy") and labels[2] == "b.npy"
+    assert (
+        labels[0].endswith("/one/a.npy")
+        and labels[1].endswith("/two/a.npy")
+        and labels[2] == "b.npy"
+    )
     image = figure._repr_png_()
     assert image.startswith(b"\x89PNG")
     with MMapIndexedDatasetBuilder(tmp_path / "m.bin", np.uint16) as builder:
         builder.add_document(np.arange(90), [90])
     prefix = str(tmp_path / "m")
-    options = {"random_seed": 1, "sequence_length": 4, "split": "1,0,0", "split_num_samples": (30, 0, 0)}
+    options = {
+        "random_seed": 1,
+        "sequence_length": 4,
+        "split": "1,0,0",
+        "split_num_samples": (30, 0, 0),
+    }
     for data_path in (prefix, {prefix: 2.0}):
         rows = NanosetBuilder(NanosetConfig(data_path=data_path, **options)).build(["train"])[0]
         assert drawn(rows.plot())[0].sum() == pytest.approx(len(rows))
-        assert "Megatron's train split" in rows.plot().get_suptitle() and "<td" in rows._repr_html_()
+        assert (
+            "Megatron's train split" in rows.plot().get_suptitle() and "<td" in rows._repr_html_()
+        )
 
 
 def test_an_order_without_positions_has_nothing_to_draw_and_a_missing_library_is_named(monkeypatch):
     with pytest.raises(ValueError, match="nothing to draw"):
         NanotronOrder([3], None, 0).plot()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"^pictures are drawn by matplotlib: pip install 'nanoset_ref\[lab\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^pictures are drawn by matplotlib: pip install 'nanoset_ref\[lab\]'$"
+    ):
         NanotronOrder([3], None, 3).plot()
 
 
@@ -104,7 +129,9 @@ def test_every_color_can_be_read_on_white():
 
     def luminance(color):
         parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        ]
         return np.dot(linear, [0.2126, 0.7152, 0.0722])
 
     assert min(1.05 / (luminance(color) + 0.05) for color in (*COLORS, REST)) >= 4.5
@@ -113,10 +140,14 @@ def test_every_color_can_be_read_on_white():
 def test_tables_for_notebooks_say_what_there_is_and_escape_it(tmp_path):
     path = write_range(tmp_path / "<b>&.npy", 41)
     dataset = Nanoset([path] * 25, None, 4, 60)
-    loader = build_nanoset_dataloader(dataset, micro_batch_size=3, dp_rank=1, dp_size=2, consumed_train_samples=12)
+    loader = build_nanoset_dataloader(
+        dataset, micro_batch_size=3, dp_rank=1, dp_size=2, consumed_train_samples=12
+    )
     page = dataset._repr_html_() + dataset.order._repr_html_() + loader._repr_html_()
     assert "&lt;b&gt;&amp;.npy" in page and "<b>" not in page and "<script" not in page
-    assert "and 5 others" in page and ">60<" in page and ">1 of 2, strided<" in page and ">8<" in page
+    assert (
+        "and 5 others" in page and ">60<" in page and ">1 of 2, strided<" in page and ">8<" in page
+    )
     assert page.count("<table>") == page.count("</table>") == 5
     table = html_table("<", {"a": 1234, "b": True})
     assert table.startswith("<table><caption>&lt;</caption><tr>")

@@ -14,7 +14,9 @@ from nanoset_ref import plain
 
 
 def sha256(arrays, dtype=None):
-    return hashlib.sha256(b"".join(np.asarray(array, dtype=dtype).tobytes() for array in arrays)).hexdigest()
+    return hashlib.sha256(
+        b"".join(np.asarray(array, dtype=dtype).tobytes() for array in arrays)
+    ).hexdigest()
 
 
 def jsons(golden, name):
@@ -27,19 +29,27 @@ def npz(golden, name):
 
 def pairs_in(arrays, prefix):
     """A recorded pair of indexes, int64 [n, 2]."""
-    return np.column_stack([arrays[f"{prefix}dataset_index"], arrays[f"{prefix}dataset_sample_index"]])
+    return np.column_stack(
+        [arrays[f"{prefix}dataset_index"], arrays[f"{prefix}dataset_sample_index"]]
+    )
 
 
 def test_every_worked_example():
     results = doctest.testmod(plain)
     assert results.failed == 0
-    functions = [value for value in vars(plain).values() if getattr(value, "__module__", "") == plain.__name__]
+    functions = [
+        value
+        for value in vars(plain).values()
+        if getattr(value, "__module__", "") == plain.__name__
+    ]
     assert results.attempted > len(functions) > 20
 
 
 def test_it_needs_numpy_and_the_standard_library_alone():
     tree = ast.parse(Path(plain.__file__).read_text())
-    names = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
+    names = [
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    ]
     assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
     assert set(names) == {"bisect", "heapq", "itertools", "math", "numpy"}
 
@@ -118,15 +128,21 @@ def test_datatrove_nanoset(golden):
         rows, starts = zip(*(folders[dataset][sample] for dataset, sample in pairs), strict=True)
         documents = [plain.documents_of(row_starts) for row_starts in starts]
         assert sha256(rows, np.int64) == case["all_samples_sha256"]
-        assert sha256([d["position_ids"] for d in documents], np.int64) == case["all_positions_sha256"]
+        assert (
+            sha256([d["position_ids"] for d in documents], np.int64) == case["all_positions_sha256"]
+        )
         for loader in case["loaders"]:
             if loader["context_parallel_size"] > 1 or not loader["use_doc_masking"]:
                 continue
             size, batch = loader["dp_size"], loader["micro_batch_size"]
-            left = plain.positions_left(case["len"], loader["consumed_train_samples"] // size * size, size, batch)
+            left = plain.positions_left(
+                case["len"], loader["consumed_train_samples"] // size * size, size, batch
+            )
             positions = plain.rank_positions(left, loader["dp_rank"], size, batch)
             read = [k for micro_batch in positions for k in micro_batch]
-            assert sha256([documents[k]["label_mask"] for k in read]) == loader["sha256"]["label_mask"]
+            assert (
+                sha256([documents[k]["label_mask"] for k in read]) == loader["sha256"]["label_mask"]
+            )
             assert sha256([rows[k][1:] for k in read], np.int64) == loader["sha256"]["label_ids"]
 
 
@@ -139,13 +155,21 @@ def megatron_split(golden, corpus, split, number, num_samples, case):
     partial = number == 1 and not case.get("drop_last_partial_validation_sequence", True)
     sequences = plain.read_megatron(golden / "megatron/corpora" / corpus)
     lengths = [len(sequence) for sequence in sequences]
-    first, stop = plain.split_corpus(split or "1,0,0", len(sequences))[0 if split is None else number]
-    plan = plain.megatron_epochs(sum(lengths[first:stop]), num_samples, case["sequence_length"], extra, partial)
-    indexes = plain.megatron_indexes(lengths, (first, stop), plan, case["sequence_length"], case["seed"], extra)
+    first, stop = plain.split_corpus(split or "1,0,0", len(sequences))[
+        0 if split is None else number
+    ]
+    plan = plain.megatron_epochs(
+        sum(lengths[first:stop]), num_samples, case["sequence_length"], extra, partial
+    )
+    indexes = plain.megatron_indexes(
+        lengths, (first, stop), plan, case["sequence_length"], case["seed"], extra
+    )
     spans = [plain.megatron_spans(k, lengths, indexes, extra) for k in range(plan[1])]
     rows = [plain.read_spans(sequences, parts) for parts in spans]
     width = case["sequence_length"] + extra
-    rows = [np.append(row, [3] * (width - len(row))).astype(np.int64) for row in rows]  # 3 is the pad id
+    rows = [
+        np.append(row, [3] * (width - len(row))).astype(np.int64) for row in rows
+    ]  # 3 is the pad id
     return {"range": [first, stop], "plan": plan, "indexes": indexes, "spans": spans, "rows": rows}
 
 
@@ -165,7 +189,9 @@ def test_megatron_indexes_and_samples(golden):
     for case in jsons(golden, "megatron/gpt_index.json")["cases"]:
         for expected in case["splits"]:
             number = ("train", "valid", "test").index(expected["split"])
-            found = megatron_split(golden, case["corpus"], case["split"], number, case["sizes"][number], case)
+            found = megatron_split(
+                golden, case["corpus"], case["split"], number, case["sizes"][number], case
+            )
             check_megatron(found, expected)
             names = "document_index", "sample_index", "shuffle_index"
             for name, index in zip(names, found["indexes"], strict=True):
@@ -182,17 +208,25 @@ def test_megatron_items(golden):
         eod, length = corpora[case["corpus"]]["vocab_size"] - 1, case["sequence_length"]
         for k in case["indices"]:
             row = np.where(rows[k] == 3, 0, rows[k])
-            documents, one = (plain.documents_of(plain.document_starts(rows[k], end)) for end in (eod, -1))
+            documents, one = (
+                plain.documents_of(plain.document_starts(rows[k], end)) for end in (eod, -1)
+            )
             kept = documents["label_mask"] if case["eod_mask_loss"] else one["label_mask"]
             expected = {
                 "tokens": row[:-1],
                 "labels": row[1:],
                 "loss_mask": kept & (rows[k][1:] != 3),
-                "position_ids": (documents if case["reset_position_ids"] else one)["position_ids"][:length],
-                "attention_mask": (documents if case["reset_attention_mask"] else one)["attention_mask"][:-1, :-1],
+                "position_ids": (documents if case["reset_position_ids"] else one)["position_ids"][
+                    :length
+                ],
+                "attention_mask": (documents if case["reset_attention_mask"] else one)[
+                    "attention_mask"
+                ][:-1, :-1],
             }
             for name, value in expected.items():
-                assert np.array_equal(value, arrays[f"{case['id']}/{k}/{name}"].reshape(value.shape)), name
+                assert np.array_equal(
+                    value, arrays[f"{case['id']}/{k}/{name}"].reshape(value.shape)
+                ), name
 
 
 def test_megatron_blends(golden):
@@ -201,7 +235,9 @@ def test_megatron_blends(golden):
         if "sizes" in case and "corpora" not in case:
             blend = plain.blend_everything(case["sizes"])
         elif "weights_hex" in case:
-            blend = plain.greedy_blend(np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"])
+            blend = plain.greedy_blend(
+                np.array([float.fromhex(text) for text in case["weights_hex"]]), case["size"]
+            )
         else:
             continue
         assert np.array_equal(blend, pairs_in(arrays, f"{case['id']}/"))
@@ -218,7 +254,9 @@ def test_megatron_blended_splits(golden):
                 corpora, weights = case["blend_per_split"][number]
             size, reserves = case["sizes"][number], [None] * len(corpora)
             if expected["type"] == "GPTDataset":
-                check_megatron(megatron_split(golden, *corpora, case["split"], number, size, case), expected)
+                check_megatron(
+                    megatron_split(golden, *corpora, case["split"], number, size, case), expected
+                )
                 continue
             if weights:
                 taken, reserves = plain.blend_targets(weights, size)
@@ -255,10 +293,18 @@ def test_streams(golden):
             for number, epoch in enumerate(expected["epochs"]):
                 again = number == 0 or "skip is applied again" in case["note"]
                 lines = range(expected["skipped_rows"] or 0 if again else 0, case["num_elements"])
-                parts = [plain.stripe(lines, rank, case["world_size"], worker, workers) for worker in range(workers)]
+                parts = [
+                    plain.stripe(lines, rank, case["world_size"], worker, workers)
+                    for worker in range(workers)
+                ]
                 if case.get("generator"):
-                    parts = [[element for line in part for element in (line * 10, line * 10 + 1)] for part in parts]
-                assert plain.take_turns(parts, case.get("batch_size", 1)) == epoch["batches"], case["id"]
+                    parts = [
+                        [element for line in part for element in (line * 10, line * 10 + 1)]
+                        for part in parts
+                    ]
+                assert plain.take_turns(parts, case.get("batch_size", 1)) == epoch["batches"], case[
+                    "id"
+                ]
     for case in jsons(golden, "iterable/iterable.json")["generators"]:
         if case["function"] == "filter_generator" and case["offset"] < case["step"]:
             assert plain.stripe(range(case["n"]), 0, 1, case["offset"], case["step"]) == case["out"]
@@ -281,8 +327,12 @@ def test_chunks_are_packed(golden):
             ]
             workers = []  # each packs every N-th file, and they hand over 512 rows in turn
             for worker in range(min(args["num_workers"], len(files))):
-                mine = [document for file in files[worker :: args["num_workers"]] for document in file]
-                workers.append(plain.concatenate(mine, args["concat_tokens"], not args["no_wrap"])[0])
+                mine = [
+                    document for file in files[worker :: args["num_workers"]] for document in file
+                ]
+                workers.append(
+                    plain.concatenate(mine, args["concat_tokens"], not args["no_wrap"])[0]
+                )
             rows = [row for turn in plain.take_turns(workers, 512) for row in turn]
             assert rows == read_rows(golden / "amber" / run["name"] / subset / "train.jsonl")
             done += 1
@@ -294,14 +344,22 @@ def test_chunks_are_dealt_out(golden):
         rng = random.Random(run["random_seed"])
         names, chunks = run["subfolders"].split(","), [[] for _ in range(run["num_split"])]
         for name in names:
-            rows = read_rows(golden / "amber" / run["source_run"] / run["subfolder_source"][name] / "train.jsonl")
+            rows = read_rows(
+                golden / "amber" / run["source_run"] / run["subfolder_source"][name] / "train.jsonl"
+            )
             if "error" in run:
                 with pytest.raises(ValueError, match="Sample larger than population"):
-                    plain.deal_out(rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng)
+                    plain.deal_out(
+                        rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
+                    )
                 continue
-            valid, dealt = plain.deal_out(rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng)
+            valid, dealt = plain.deal_out(
+                rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
+            )
             assert valid == read_rows(golden / "amber" / run["name"] / "valid" / f"{name}.jsonl")
             for chunk, part in zip(chunks, dealt, strict=True):
                 chunk += part
         for number, chunk in enumerate(chunks if "error" not in run else ()):
-            assert chunk == read_rows(golden / "amber" / run["name"] / "train" / f"train_{number}.jsonl")
+            assert chunk == read_rows(
+                golden / "amber" / run["name"] / "train" / f"train_{number}.jsonl"
+            )

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader, plans
-from nanoset_ref.dataloader import NanosetDataLoader
-from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.orders import IdentityOrder, Ledger, NanotronOrder, PublishedOrder, SkippingOrder, StatelessOrder
-from nanoset_ref.plans import PlanMismatch, check_plan, differences, probe_positions
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.orders import (
+    IdentityOrder,
+    Ledger,
+    NanotronOrder,
+    PublishedOrder,
+    SkippingOrder,
+    StatelessOrder,
+    plans,
+)
+from nanoset_ref.orders.plans import PlanMismatch, check_plan, differences, probe_positions
 
 LENGTHS = [13, 6]  # samples of 4 tokens in the files below
 
@@ -60,7 +68,9 @@ def orders(draw):
     """Orders that are often equal, whatever their arguments say."""
     lengths = draw(st.sampled_from([[4], [3, 4], [4, 3]]))
     weights = draw(
-        st.sampled_from([None, [float(length) for length in lengths], [1.0] * len(lengths), [3.0, 9.0, 1.0]])
+        st.sampled_from(
+            [None, [float(length) for length in lengths], [1.0] * len(lengths), [3.0, 9.0, 1.0]]
+        )
     )
     weights = None if weights is None else weights[: len(lengths)]
     seed, count = draw(st.integers(0, 1)), draw(st.integers(30, 34))
@@ -78,7 +88,9 @@ def orders(draw):
 @given(orders(), orders())
 def test_orders_of_one_identity_give_the_same_pairs(one, other):
     together = min(len(one), len(other))
-    same = all(np.array_equal(a[:together], b[:together]) for a, b in zip(one[:], other[:], strict=True))
+    same = all(
+        np.array_equal(a[:together], b[:together]) for a, b in zip(one[:], other[:], strict=True)
+    )
     assert same or one.identity != other.identity
     assert (one.identity == other.identity) == (one.fingerprint == other.fingerprint)
 
@@ -90,8 +102,12 @@ def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):
         [NanotronOrder(LENGTHS, weights, 19, 3) for weights in (None, LENGTHS, [26, 12])],
         [StatelessOrder(LENGTHS, weights, 19, 3) for weights in ([1, 3], [2, 6], [0.25, 0.75])],
         [StatelessOrder([13], weights, count, 3) for weights, count in ((None, 19), ([5], 13))],
-        [IdentityOrder(LENGTHS, None, 19, seed) for seed in (0, 1)] + [PublishedOrder(LENGTHS, None, 9, 2, path=line)],
-        [SkippingOrder(IdentityOrder(LENGTHS, None, 19), ranges) for ranges in ([(2, 9)], [(2, 4), (4, 9)])],
+        [IdentityOrder(LENGTHS, None, 19, seed) for seed in (0, 1)]
+        + [PublishedOrder(LENGTHS, None, 9, 2, path=line)],
+        [
+            SkippingOrder(IdentityOrder(LENGTHS, None, 19), ranges)
+            for ranges in ([(2, 9)], [(2, 4), (4, 9)])
+        ],
         [SkippingOrder(NanotronOrder(LENGTHS, None, 19), []), NanotronOrder(LENGTHS, None, 4)],
     ]
     for group in same:
@@ -103,10 +119,13 @@ def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):
 def test_a_ledger_that_begins_at_position_0_is_part_of_the_plan(raw):
     """Runs that go on in their sources from a new position 0 read other samples, or the same ones later."""
     ledgers = [
-        rows_of(raw, StatelessOrder(LENGTHS, [1, 1], 40, 7, start=Ledger(0, reads))) for reads in ([0, 0], [5, 2])
+        rows_of(raw, StatelessOrder(LENGTHS, [1, 1], 40, 7, start=Ledger(0, reads)))
+        for reads in ([0, 0], [5, 2])
     ]
     assert not np.array_equal(*(rows.read(np.arange(9)) for rows in ledgers))
-    assert ledgers[0].fingerprint == rows_of(raw, weights=[1, 1]).fingerprint != ledgers[1].fingerprint
+    assert (
+        ledgers[0].fingerprint == rows_of(raw, weights=[1, 1]).fingerprint != ledgers[1].fingerprint
+    )
     assert accepts(saved(ledgers[0]), rows_of(raw, weights=[3, 3]))
     assert not accepts(saved(ledgers[0]), ledgers[1])
 
@@ -116,9 +135,14 @@ def test_another_algorithm_under_the_same_arguments_is_another_plan(raw, monkeyp
     rows = rows_of(raw)
     state, fingerprint = saved(rows), rows.fingerprint
     lookup = StatelessOrder.lookup
-    monkeypatch.setattr(StatelessOrder, "lookup", lambda self, positions: lookup(self, positions ^ 1))
+    monkeypatch.setattr(
+        StatelessOrder, "lookup", lambda self, positions: lookup(self, positions ^ 1)
+    )
     assert rows_of(raw).fingerprint != fingerprint
-    with pytest.raises(PlanMismatch, match=r"probes \(\d+ of \d+ differ\), file and sample at position \d+: saved \["):
+    with pytest.raises(
+        PlanMismatch,
+        match=r"probes \(\d+ of \d+ differ\), file and sample at position \d+: saved \[",
+    ):
         build_nanoset_dataloader(rows_of(raw), micro_batch_size=2).load_state_dict(state)
 
 
@@ -130,7 +154,10 @@ def test_a_raised_version_of_an_algorithm_is_another_plan(raw, monkeypatch):
 
 
 def test_an_order_file_is_known_by_its_numbers_and_not_by_its_path(raw, tmp_path):
-    for name, order in (("order.npy", np.roll(np.arange(19), 5)), ("other.npy", np.roll(np.arange(19), 6))):
+    for name, order in (
+        ("order.npy", np.roll(np.arange(19), 5)),
+        ("other.npy", np.roll(np.arange(19), 6)),
+    ):
         np.save(tmp_path / name, order)
     state = saved(rows_of(raw, str(tmp_path / "order.npy"), 19))
     (tmp_path / "order.npy").rename(tmp_path / "moved.npy")
@@ -162,7 +189,10 @@ def test_checksums_are_compared_where_both_plans_have_one(tmp_path):
         path.with_suffix(suffix).unlink()
     assert accepts(state, rows_of(path))
     sealed(path, first=1)
-    with pytest.raises(PlanMismatch, match=r"files\[0\] \(a.npy\).checksum: saved 'xxh3_128:\w+', now 'xxh3_128:\w+'"):
+    with pytest.raises(
+        PlanMismatch,
+        match=r"files\[0\] \(a.npy\).checksum: saved 'xxh3_128:\w+', now 'xxh3_128:\w+'",
+    ):
         check_plan(state["plan"], rows_of(path).plan)
 
 
@@ -188,7 +218,9 @@ def test_document_boundaries_are_part_of_the_plan_where_masks_read_them(tmp_path
 def test_a_longer_plan_has_the_probes_of_a_shorter_one(first, length, more):
     short, long = (probe_positions(first, first + size) for size in (length, length + more))
     assert set(short[:-1]) <= set(long)
-    assert short == sorted(set(short)) and all(first <= position < first + length for position in short)
+    assert short == sorted(set(short)) and all(
+        first <= position < first + length for position in short
+    )
     assert len(short) <= 2 + 2 * length.bit_length()
     assert not length or (short[0], short[-1]) == (first, first + length - 1)
 
@@ -205,12 +237,19 @@ def test_an_order_that_goes_on_from_a_ledger_is_probed_from_there_on(raw):
     assert min(map(int, late.plan["probes"])) == 19
     assert not differences(late.plan, late.plan)
     skipping = SkippingOrder(late.order, [(5, 9), (18, 21)])
-    assert min(map(int, Nanoset(raw, None, 4, len(skipping), order=skipping).plan["probes"])) == 21 - 4 - 3
+    assert (
+        min(map(int, Nanoset(raw, None, 4, len(skipping), order=skipping).plan["probes"]))
+        == 21 - 4 - 3
+    )
 
 
 def test_tokens_are_read_when_a_plan_is_asked_for_and_once(raw, monkeypatch):
     calls, read = [], Nanoset.read
-    monkeypatch.setattr(Nanoset, "read", lambda self, positions: calls.append(len(positions)) or read(self, positions))
+    monkeypatch.setattr(
+        Nanoset,
+        "read",
+        lambda self, positions: calls.append(len(positions)) or read(self, positions),
+    )
     rows = rows_of(raw)
     loader = build_nanoset_dataloader(rows, micro_batch_size=2)
     loader.load_state_dict({"consumed_train_samples": 2, "plan": None})
@@ -268,13 +307,20 @@ def test_what_is_no_plan_is_named(raw, plan):
 
 NAMES = st.sampled_from(["files", "order", "probes", "0", "name", "kind", "checksum"])
 DAMAGE = st.recursive(
-    st.none() | st.integers() | st.text(max_size=3), lambda it: st.lists(it) | st.dictionaries(NAMES, it), max_leaves=9
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda it: st.lists(it) | st.dictionaries(NAMES, it),
+    max_leaves=9,
 )
 
 
 @given(DAMAGE, st.sampled_from(["order", "files", "probes"]))
 def test_a_damaged_plan_agrees_with_none_and_raises_nothing_else(damage, name):
-    plan = {"version": 1, "order": {"kind": "x"}, "files": [{"num_tokens": 1}], "probes": {"0": [0, 0, "f"]}}
+    plan = {
+        "version": 1,
+        "order": {"kind": "x"},
+        "files": [{"num_tokens": 1}],
+        "probes": {"0": [0, 0, "f"]},
+    }
     damaged = plan | {name: damage}
     for pair in ((damaged, plan), (plan, damaged)):
         assert differences(*pair) or name == "probes" or damage == plan[name]

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from test_nanoset import write_range
 
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.formats import DatatroveFile
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import when, where
 from nanoset_ref.provenance.search import find, find_text
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import TokenFile, TokenFileWriter
+from nanoset_ref.tokens import DatatroveFile, TokenFile, TokenFileWriter
+from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
 DOCUMENTS = [[7, 0, 1, 13, 2, 40, 5], [3, 30, 1, 1, 9]]  # tokens per document, of two files
 
@@ -45,7 +44,11 @@ def blend(tmp_path_factory):
                 first += length
         prefixes[prefix] = 0.75 - 0.5 * number
     config = NanosetConfig(
-        random_seed=3, sequence_length=6, data_path=prefixes, split="1,0,0", split_num_samples=(24, 0, 0)
+        random_seed=3,
+        sequence_length=6,
+        data_path=prefixes,
+        split="1,0,0",
+        split_num_samples=(24, 0, 0),
     )
     return NanosetBuilder(config).build()[0]
 
@@ -57,7 +60,9 @@ def dataset(request, paths, blend, tmp_path):
         return blend
     if request.param != "disjoint":
         return Nanoset(paths, [2, 1], 4, 60, order=request.param)
-    with TokenFileWriter(tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5) as writer:
+    with TokenFileWriter(
+        tmp_path / "d.npy", dtype="uint16", windows="disjoint", row_length=5
+    ) as writer:
         for document, length in enumerate(DOCUMENTS[0]):
             writer.write_document(sum(DOCUMENTS[0][:document]) + np.arange(length))
     return Nanoset([tmp_path / "d.npy"], None, 4, 60)
@@ -69,9 +74,15 @@ def dataset(request, paths, blend, tmp_path):
 @pytest.mark.parametrize("dataset", ["nanotron", "stateless", "megatron"], indirect=True)
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
-    schedule = Schedule(dp_size=2, micro_batch_size=3, batch_accumulation_per_replica=2, layout=layout)
+    schedule = Schedule(
+        dp_size=2, micro_batch_size=3, batch_accumulation_per_replica=2, layout=layout
+    )
     loaders = [
-        list(build_nanoset_dataloader(dataset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout))
+        list(
+            build_nanoset_dataloader(
+                dataset, micro_batch_size=3, dp_rank=rank, dp_size=2, layout=layout
+            )
+        )
         for rank in range(2)
     ]
     for step in range(1, len(dataset) // 12 + 1):
@@ -82,9 +93,15 @@ def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
             batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_step]
             row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
             begins = file.document_offsets
-            by_document = [t for p in origin.parts for t in file.tokens[begins[p.document] :][p.start : p.stop]]
+            by_document = [
+                t for p in origin.parts for t in file.tokens[begins[p.document] :][p.start : p.stop]
+            ]
             raw = Path(origin.path).read_bytes()
-            by_byte = [t for p in origin.parts for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")]
+            by_byte = [
+                t
+                for p in origin.parts
+                for t in np.frombuffer(raw[p.first_byte : p.last_byte], "<u2")
+            ]
             assert by_document == by_byte == row
             assert origin.path == str(file.path)
             if isinstance(dataset, Nanoset):
@@ -107,14 +124,24 @@ def test_without_a_manifest_or_index_the_tokens_are_named_but_no_document(tmp_pa
 # ---- up
 
 
-@pytest.mark.parametrize("dataset", ["nanotron", "stateless", "disjoint", "megatron"], indirect=True)
+@pytest.mark.parametrize(
+    "dataset", ["nanotron", "stateless", "disjoint", "megatron"], indirect=True
+)
 def test_when_names_every_row_that_holds_one_of_the_tokens(dataset):
     """The oracle: every id is unique, so look for it in every row."""
     rows = [set(dataset[k]["input_ids"].tolist()) for k in range(len(dataset))]
     schedule, begin = Schedule(dp_size=2, micro_batch_size=3), 0
-    documents = [(s, d, length) for s in range(len(dataset.files)) for d, length in enumerate(DOCUMENTS[s])]
+    documents = [
+        (s, d, length) for s in range(len(dataset.files)) for d, length in enumerate(DOCUMENTS[s])
+    ]
     for source, document, length in documents:
-        for tokens in [None, (0, length), (0, min(length, 1)), (length // 2, length // 2), (length // 2, length)]:
+        for tokens in [
+            None,
+            (0, length),
+            (0, min(length, 1)),
+            (length // 2, length // 2),
+            (length // 2, length),
+        ]:
             start, stop = tokens or (0, length)
             wanted = set(range(begin + start, begin + stop))
             found = when(dataset, schedule, document, source=source, tokens=tokens)
@@ -146,7 +173,7 @@ def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
 
 @pytest.mark.parametrize("block", [4, 1 << 22])
 def test_find_gives_every_place_within_one_document(tmp_path, blend, monkeypatch, block):
-    monkeypatch.setattr("nanoset_ref.tokens.view.BLOCK_IDS", block)
+    monkeypatch.setattr("nanoset_ref.tokens.interface.BLOCK_IDS", block)
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         for document in ([1, 2, 3, 1, 2], [2, 3], [3, 1], [2, 9]):
             writer.write_document(document)
@@ -175,4 +202,6 @@ def test_a_text_that_ends_within_several_tokens_is_found_to_its_end(tmp_path):
     text = "one two three 😀"
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         writer.write_document(list(f"zero {text} four".encode()))
-    assert find_text(TokenFile(tmp_path / "a.npy"), Bytes(), text) == [(0, 5, 5 + len(text.encode()))]
+    assert find_text(TokenFile(tmp_path / "a.npy"), Bytes(), text) == [
+        (0, 5, 5 + len(text.encode()))
+    ]

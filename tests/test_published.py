@@ -11,11 +11,20 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from nanoset_ref import IdentityOrder, Nanoset, PublishedOrder, Schedule, TokenFile, open_tokens, plain, when
+from nanoset_ref import (
+    IdentityOrder,
+    Nanoset,
+    PublishedOrder,
+    Schedule,
+    TokenFile,
+    open_tokens,
+    plain,
+    when,
+)
 from nanoset_ref.cli import main
-from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders import build_order
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
 LENGTHS = [5, 0, 9, 1]  # samples of four datasets
 
@@ -26,7 +35,9 @@ def olmo(golden):
     said = json.loads((golden / "olmo/olmo.json").read_text())
     files = [TokenFile(path) for path in sorted((golden / "olmo").glob("part-*.npy"))]
     order = str(golden / "olmo/global_indices.npy")
-    rows = Nanoset(files, None, said["sequence_length"] - 1, said["instances"], order=order, disjoint=True)
+    rows = Nanoset(
+        files, None, said["sequence_length"] - 1, said["instances"], order=order, disjoint=True
+    )
     return said, np.load(golden / "olmo/olmo.npz"), rows
 
 
@@ -37,8 +48,12 @@ def pythia(tmp_path):
     rows.tofile(tmp_path / "document.bin")
     header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, 40, 1)
     lengths, pointers = np.full(40, 17, dtype="<i4"), np.arange(0, 40 * 34, 34, dtype="<i8")
-    closed = np.zeros(1, dtype="<i8")  # no document is: the real file has 34 + 12 * 146,432,000 + 8 bytes
-    (tmp_path / "document.idx").write_bytes(header + lengths.tobytes() + pointers.tobytes() + closed.tobytes())
+    closed = np.zeros(
+        1, dtype="<i8"
+    )  # no document is: the real file has 34 + 12 * 146,432,000 + 8 bytes
+    (tmp_path / "document.idx").write_bytes(
+        header + lengths.tobytes() + pointers.tobytes() + closed.tobytes()
+    )
     return tmp_path / "document.bin", np.fromfile(tmp_path / "document.bin", "<u2").reshape(-1, 17)
 
 
@@ -79,8 +94,12 @@ def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
     rows = Nanoset(open_tokens(path), None, 16, 40, order="identity", disjoint=True)
     schedule = Schedule(dp_size=2, micro_batch_size=2, batch_accumulation_per_replica=2)
     for t in range(5):
-        assert np.array_equal(rows.read(np.array(schedule.positions(t + 1))), lines[8 * t : 8 * (t + 1)])
-    assert [slot.position for slot in when(rows, schedule, 13)] == [13]  # each sequence counts as a document
+        assert np.array_equal(
+            rows.read(np.array(schedule.positions(t + 1))), lines[8 * t : 8 * (t + 1)]
+        )
+    assert [slot.position for slot in when(rows, schedule, 13)] == [
+        13
+    ]  # each sequence counts as a document
 
 
 # ---- orders
@@ -89,15 +108,28 @@ def test_a_step_of_pythia_reads_the_sequences_in_line(pythia):
 @pytest.mark.parametrize("until", [0, 1, 7, 13, 31])
 def test_orders_are_those_of_plain_and_counts_and_the_way_back_agree_with_a_search(numbers, until):
     by_file, given = numbers
-    for order, instances in ((by_file, given), (IdentityOrder(LENGTHS, None, 31), [k % 15 for k in range(31)])):
+    for order, instances in (
+        (by_file, given),
+        (IdentityOrder(LENGTHS, None, 31), [k % 15 for k in range(31)]),
+    ):
         pairs = [plain.instance(number, LENGTHS) for number in instances[:until]]
         assert [order[k] for k in range(len(pairs))] == pairs
-        assert order.counts(until).tolist() == [sum(dataset == d for d, _ in pairs) for dataset in range(4)]
+        assert order.counts(until).tolist() == [
+            sum(dataset == d for d, _ in pairs) for dataset in range(4)
+        ]
         for dataset, length in enumerate(LENGTHS):
-            places = [[k for k, pair in enumerate(pairs) if pair == (dataset, sample)] for sample in range(length)]
+            places = [
+                [k for k, pair in enumerate(pairs) if pair == (dataset, sample)]
+                for sample in range(length)
+            ]
             reads = [len(found) for found in places]
-            assert order.coverage(len(pairs))[dataset] == (np.count_nonzero(reads), max(reads, default=0))
-            assert [order.positions(dataset, sample, until).tolist() for sample in range(length)] == places
+            assert order.coverage(len(pairs))[dataset] == (
+                np.count_nonzero(reads),
+                max(reads, default=0),
+            )
+            assert [
+                order.positions(dataset, sample, until).tolist() for sample in range(length)
+            ] == places
 
 
 def test_a_file_of_numbers_may_have_a_header_and_any_width(numbers, tmp_path):
@@ -120,14 +152,18 @@ def test_numbers_of_either_byte_order_are_read(numbers, tmp_path):
 
 
 @pytest.mark.parametrize("number", [15, 10**6, 2**32 - 1])
-def test_an_order_file_overwritten_in_place_never_names_what_is_no_instance(numbers, tmp_path, number):
+def test_an_order_file_overwritten_in_place_never_names_what_is_no_instance(
+    numbers, tmp_path, number
+):
     order, given = numbers
     whole = order[:]
     with open(tmp_path / "global_indices.npy", "r+b") as file:
         np.array([*given[:7], number, *given[8:]], dtype=np.uint32).tofile(file)
     assert np.array_equal(order[:7], np.array(whole)[:, :7])
     for positions in (7, slice(0, 13), np.array([7])):
-        with pytest.raises(ValueError, match=f"names instance {number:,}, these files have 15 in all"):
+        with pytest.raises(
+            ValueError, match=f"names instance {number:,}, these files have 15 in all"
+        ):
             order[positions]
 
 
@@ -156,9 +192,15 @@ def test_an_empty_order_file_is_named(tmp_path):
 def test_the_fingerprint_is_that_of_the_numbers(numbers, tmp_path):
     order, given = numbers
     np.array(given, dtype=np.uint32).tofile(tmp_path / "moved.npy")
-    assert PublishedOrder(LENGTHS, None, 5, path=tmp_path / "moved.npy").fingerprint == order.fingerprint
+    assert (
+        PublishedOrder(LENGTHS, None, 5, path=tmp_path / "moved.npy").fingerprint
+        == order.fingerprint
+    )
     np.array(given[::-1], dtype=np.uint32).tofile(tmp_path / "turned.npy")
-    assert PublishedOrder(LENGTHS, None, 5, path=tmp_path / "turned.npy").fingerprint != order.fingerprint
+    assert (
+        PublishedOrder(LENGTHS, None, 5, path=tmp_path / "turned.npy").fingerprint
+        != order.fingerprint
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +239,9 @@ def test_ids_that_samples_cannot_be_read_from_are_refused(tmp_path):
 
 def test_uint32_is_read_as_int32(tmp_path):
     np.arange(100_000, 100_020, dtype=np.uint32).tofile(tmp_path / "olmo2.npy")
-    rows = Nanoset(TokenFile(tmp_path / "olmo2.npy", "uint32"), None, 4, 4, order="identity", disjoint=True)
+    rows = Nanoset(
+        TokenFile(tmp_path / "olmo2.npy", "uint32"), None, 4, 4, order="identity", disjoint=True
+    )
     assert rows[3]["input_ids"].tolist() == [100_015, 100_016, 100_017, 100_018, 100_019]
 
 
@@ -222,7 +266,11 @@ def public(request, golden, pythia):
     """(the options of a run that reads 8 rows a step on 2 ranks, the token files, all rows in the order of the run)."""
     layout = ["--dp-size", 2, "--micro-batch-size", 4]
     if request.param == "pythia":
-        return ["--data", pythia[0], "--row-length", 17, "--order", "identity", *layout], [pythia[0]], pythia[1]
+        return (
+            ["--data", pythia[0], "--row-length", 17, "--order", "identity", *layout],
+            [pythia[0]],
+            pythia[1],
+        )
     files = sorted((golden / "olmo").glob("part-*.npy"))
     order = golden / "olmo/global_indices.npy"
     options = ["--data", *files, "--row-length", 16, "--order", order, "--eos-token-id", 0, *layout]
@@ -235,7 +283,9 @@ def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_document
     seen, steps = defaultdict(set), range(1, 6)
     for step in steps:
         found = run("where", *options, "--step", step)
-        assert sorted(row["slot"]["position"] for row in found) == list(range(8 * step - 8, 8 * step))
+        assert sorted(row["slot"]["position"] for row in found) == list(
+            range(8 * step - 8, 8 * step)
+        )
         for row in found:
             ids, position = np.fromfile(row["path"], "<u2"), row["slot"]["position"]
             parts = [ids[part["first_byte"] // 2 : part["last_byte"] // 2] for part in row["parts"]]
@@ -244,14 +294,18 @@ def test_where_names_the_bytes_of_the_rows_and_when_finds_them_by_their_document
                 seen[row["source"], part["document"]].add(position)
     for source, document in [*seen][::5]:
         found = run("when", *options, "--source", source, "--document", document)
-        assert {slot["position"] for slot in found if slot["step"] in steps} == seen[source, document]
+        assert {slot["position"] for slot in found if slot["step"] in steps} == seen[
+            source, document
+        ]
 
 
 def test_show_and_when_find_a_text(run, public, corpus_tokenizer, tmp_path):
     """The layout, filled with words: what a step shows is where `when` finds it."""
     options, files, rows = public
     text = " ".join(f"word{number} and" for number in range(200))
-    ids = np.resize(corpus_tokenizer.encode(text, add_special_tokens=False), rows.size + 600).astype(np.uint16)
+    ids = np.resize(
+        corpus_tokenizer.encode(text, add_special_tokens=False), rows.size + 600
+    ).astype(np.uint16)
     for file in files:
         size, ids = file.stat().st_size // 2, np.roll(ids, -31)
         (tmp_path / file.name).write_bytes(ids[:size].tobytes())

@@ -22,10 +22,14 @@ class Shell:
     """Runs blocks of commands in sh, where `nanoset-ref` hands its words to this process, which need not start anew."""
 
     def __init__(self, folder: Path) -> None:
-        self.words, self.code, command = (folder / name for name in ("words", "code", "nanoset-ref"))
+        self.words, self.code, command = (
+            folder / name for name in ("words", "code", "nanoset-ref")
+        )
         os.mkfifo(self.words)
         os.mkfifo(self.code)
-        command.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{self.words}\nread code <{self.code}\nexit $code\n")
+        command.write_text(
+            f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{self.words}\nread code <{self.code}\nexit $code\n"
+        )
         command.chmod(0o755)
         path = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
         self.environment = os.environ | {"PATH": os.pathsep.join(path)}
@@ -83,7 +87,11 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_notebook_is_listed() -> None:
-    assert [path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.name not in README] == []
+    assert [
+        path.name
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        if path.name not in README
+    ] == []
 
 
 def test_the_tables_are_those_of_the_committed_results() -> None:

@@ -17,7 +17,9 @@ SCRIPTS = [path for path in sorted((ROOT / "trainers").glob("*.py")) if path.ste
 
 def test_every_recipe_has_a_script() -> None:
     titles = re.findall("^## (.*)$", (ROOT.parent / "docs" / "trainers.md").read_text(), flags=re.M)
-    assert sorted(titles) == sorted(re.search(r'recipe\("(.*)"\)', path.read_text())[1] for path in SCRIPTS)
+    assert sorted(titles) == sorted(
+        re.search(r'recipe\("(.*)"\)', path.read_text())[1] for path in SCRIPTS
+    )
 
 
 def firsts(dataset: Nanoset, positions: np.ndarray) -> list[list[int]]:
@@ -31,7 +33,9 @@ def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run([*command, script, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    dataset = Nanoset.from_config(str(tmp_path / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100)
+    dataset = Nanoset.from_config(
+        str(tmp_path / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100
+    )
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())

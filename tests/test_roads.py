@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from nanoset_ref import blocks
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.documents import DocumentOptions
+from nanoset_ref.load import blocks
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFileWriter
 
 LENGTHS = [3, 1, 5, 2, 60, 9, 4] * 6  # of documents: 125 samples of 4 tokens, and a last token
-MASKS = DocumentOptions(reset_position_ids=True, reset_attention_mask=True, eod_mask_loss=True, create_cu_seqlens=True)
+MASKS = DocumentOptions(
+    reset_position_ids=True, reset_attention_mask=True, eod_mask_loss=True, create_cu_seqlens=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,13 @@ def rows(tmp_path_factory):
     with MMapIndexedDatasetBuilder(folder / "a.bin", np.uint16) as builder:
         builder.write(np.arange(sum(LENGTHS)), LENGTHS)
     options = {"data_path": str(folder / "a"), "split": "1,0,0", "split_num_samples": (None, 0, 0)}
-    config = NanosetConfig(random_seed=3, sequence_length=4, path_to_cache=str(folder / "cache"), **options)
-    return {"nanoset": Nanoset(folder / "a.npy", None, 4, 121), "megatron": NanosetBuilder(config).build()[0]}
+    config = NanosetConfig(
+        random_seed=3, sequence_length=4, path_to_cache=str(folder / "cache"), **options
+    )
+    return {
+        "nanoset": Nanoset(folder / "a.npy", None, 4, 121),
+        "megatron": NanosetBuilder(config).build()[0],
+    }
 
 
 def delivered(loader, stop):
@@ -33,7 +40,12 @@ def delivered(loader, stop):
     found = []
     for _ in range(3):
         for batch in loader:
-            found.append(({name: torch.as_tensor(value) for name, value in batch.items()}, loader.state_dict()))
+            found.append(
+                (
+                    {name: torch.as_tensor(value) for name, value in batch.items()},
+                    loader.state_dict(),
+                )
+            )
             if len(found) == stop:
                 break
     return found
@@ -43,10 +55,18 @@ def delivered(loader, stop):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("read_ahead", [0, 2])
 @pytest.mark.parametrize("dataset", ["nanoset", "megatron"])
-def test_both_roads_deliver_the_same(rows, monkeypatch, dataset, tail, read_ahead, workers, documents):
+def test_both_roads_deliver_the_same(
+    rows, monkeypatch, dataset, tail, read_ahead, workers, documents
+):
     """From the middle of an epoch, left once on the way, to the end of the next one; three batches to a block."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 3 * 4 * 5 * 4)
-    options = {"micro_batch_size": 4, "dp_rank": 1, "dp_size": 3, "tail": tail, "documents": documents}
+    options = {
+        "micro_batch_size": 4,
+        "dp_rank": 1,
+        "dp_size": 3,
+        "tail": tail,
+        "documents": documents,
+    }
     options |= {"consumed_train_samples": 41}
     ahead = {"num_loading_workers": workers, "read_ahead": read_ahead}
     expected = delivered(build_nanoset_dataloader(rows[dataset], **options, in_blocks=False), 4)
@@ -56,4 +76,6 @@ def test_both_roads_deliver_the_same(rows, monkeypatch, dataset, tail, read_ahea
         assert state == expected_state
         assert batch.keys() == expected_batch.keys()
         for name, value in batch.items():
-            assert value.dtype == expected_batch[name].dtype and value.equal(expected_batch[name]), name
+            assert value.dtype == expected_batch[name].dtype and value.equal(
+                expected_batch[name]
+            ), name

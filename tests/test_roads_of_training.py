@@ -17,15 +17,14 @@ from test_stages import run
 from nanoset_ref import Nanoset, open_tokens
 from nanoset_ref.chunks.chunk_rows import chunk_files
 from nanoset_ref.cli import main
-from nanoset_ref.dataloader import PlanMismatch
-from nanoset_ref.formats import DatatroveNanoset
+from nanoset_ref.load import DatatroveNanoset
+from nanoset_ref.load.dataloader import PlanMismatch
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
-from nanoset_ref.text import InputError
-from nanoset_ref.train import EXAMPLES
-from nanoset_ref.training import Config, ConfigError, load_config, read_metrics, stages_of
-from nanoset_ref.training.data_section import ROADS
+from nanoset_ref.train import EXAMPLES, Config, ConfigError, load_config, read_metrics, stages_of
+from nanoset_ref.train.data_section import ROADS
 
 S = 128
 
@@ -39,13 +38,18 @@ def corpus(tmp_path_factory):
         head = path.read_text(encoding="utf-8").split("\ndata_stages")[0]
         script = "".join(f"{line[4:]}\n" for line in head.splitlines() if line.startswith("#   "))
         before, _, after = script.partition("nanoset-ref train --example ")
-        assert after == f"{path.stem} > {path.stem}.yaml\nnanoset-ref train --config {path.stem}.yaml\n"
+        assert (
+            after
+            == f"{path.stem} > {path.stem}.yaml\nnanoset-ref train --config {path.stem}.yaml\n"
+        )
         for command in before.replace("\\\n", " ").splitlines():
             if command not in done:
                 done.append(command)
     outer = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     outer["PYTHONPATH"] = str(Path(__file__).parent.parent)
-    subprocess.run(["sh", "-e", "-c", "\n".join(done)], cwd=folder, env=os.environ | outer, check=True)
+    subprocess.run(
+        ["sh", "-e", "-c", "\n".join(done)], cwd=folder, env=os.environ | outer, check=True
+    )
     return folder
 
 
@@ -68,21 +72,29 @@ def ranks(dp, rows):
 
 
 def only(dataset):
-    return {"data_stages": [{"name": "only", "start_training_step": 1, "data": {"dataset": dataset}}]}
+    return {
+        "data_stages": [{"name": "only", "start_training_step": 1, "data": {"dataset": dataset}}]
+    }
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_printed_and_trains(corpus, monkeypatch, capsys, name):
     monkeypatch.chdir(corpus)
     assert main(["train", "--example", name]) == 0
-    (corpus / f"{name}.yaml").write_text(capsys.readouterr().out.replace("train_steps: 20", "train_steps: 12"))
+    (corpus / f"{name}.yaml").write_text(
+        capsys.readouterr().out.replace("train_steps: 20", "train_steps: 12")
+    )
     log = corpus / f"{name}.log"
     Ranks(1, train_run, (["--config", f"{name}.yaml"],), log).wait()
     losses = [line["loss"] for line in read_metrics(f"checkpoints/{name}/metrics.jsonl")]
     assert len(losses) == 12 and losses[-1] < losses[0]
     said = log.read_text()
     steps = [9, 10, 12] if name == "chunks" else [10, 12]  # a chunk ends with step 9
-    announced = [line.split("checkpoint after step ")[1] for line in said.splitlines() if "checkpoint after" in line]
+    announced = [
+        line.split("checkpoint after step ")[1]
+        for line in said.splitlines()
+        if "checkpoint after" in line
+    ]
     assert announced == [f"{step} in checkpoints/{name}" for step in steps]
     assert "\r" not in said, "no progress bar in a log"
     assert main(["loss", f"checkpoints/{name}/metrics.jsonl", "--lines", "4"]) == 0
@@ -94,12 +106,17 @@ def test_an_unknown_example_is_answered_with_the_names(capsys):
     for words in (["--example", "token"], []):
         assert main(["train", *words]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert "there is no example 'token'; there are chunks, datatrove, megatron, text, tokens" in said[0]
+    assert (
+        "there is no example 'token'; there are chunks, datatrove, megatron, text, tokens"
+        in said[0]
+    )
     assert "give either --config FILE.yaml, or --example NAME" in said[1] and len(said) == 2
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or_is_refused(example, name):
+def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or_is_refused(
+    example, name
+):
     """The samples of each step are those of the run that nobody stopped, also on other ranks; with other data none."""
     config, other = example(name, ranks(2, 2)), example(name, ranks(4, 1))
     whole, end = run(config, 20)
@@ -129,12 +146,18 @@ def test_each_road_reads_what_its_library_gives(example):
     assert rows_read(example("datatrove"), 10) == folders.read(positions)[:, 0].tolist()
     blend = {"datasets/stories_text_document": 0.7, "datasets/programs_text_document": 0.3}
     options = {"data_path": blend, "split": "949,50,1", "split_num_samples": (200, 0, 0)}
-    rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(["train"])[0]
+    rows = NanosetBuilder(NanosetConfig(random_seed=1234, sequence_length=S, **options)).build(
+        ["train"]
+    )[0]
     assert rows_read(example("megatron"), 10) == rows.read(positions)[:, 0].tolist()
-    stream = TokenStream("datasets/stories.jsonl", "datasets/tokenizer", S, append_eod=True, shuffle_buffer=100)
+    stream = TokenStream(
+        "datasets/stories.jsonl", "datasets/tokenizer", S, append_eod=True, shuffle_buffer=100
+    )
     streamed = [int(row["input_ids"][0]) for _, row in zip(range(40), stream, strict=False)]
     assert rows_read(example("text"), 10) == streamed
-    lines = [json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line) for path in chunk_files("mixed") for line in path.read_text().splitlines()
+    ]
     assert rows_read(example("chunks"), 20) == [line["token_ids"][0] for line in lines[:80]]
 
 
@@ -149,14 +172,20 @@ def test_text_with_special_tokens_is_refused_where_the_config_says_so(example, t
 def test_a_run_over_chunks_is_a_stage_for_each_and_audited_as_any_other(example):
     config = example("chunks")
     found = [(stage.name, stage.steps) for stage in stages_of(config)]
-    assert found == [("mix, train_0", range(1, 10)), ("mix, train_1", range(10, 19)), ("mix, train_2", range(19, 21))]
+    assert found == [
+        ("mix, train_0", range(1, 10)),
+        ("mix, train_1", range(10, 19)),
+        ("mix, train_2", range(19, 21)),
+    ]
     for name in ("chunks", "megatron", "datatrove", "tokens"):
         assert audit(stretches_of_config(example(name))).ok
     with pytest.raises(ConfigError, match="streams text"):
         stretches_of_config(example("text"))
 
 
-def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is_given(example, tmp_path):
+def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is_given(
+    example, tmp_path
+):
     prefix = tmp_path / "pair"
     with MMapIndexedDatasetBuilder(f"{prefix}.bin", np.int32) as builder:
         builder.write(np.arange(40 * S + 1), [40 * S + 1])
@@ -177,14 +206,23 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
-        ({"data_path": "nowhere", "splt": "1,0,0"}, "dataset.splt: unknown key, did you mean 'split'?"),
+        (
+            {"data_path": "nowhere", "splt": "1,0,0"},
+            "dataset.splt: unknown key, did you mean 'split'?",
+        ),
         ({"dataset_path": "nowhere", "text": "x"}, "dataset.text: does not belong here"),
         ({"chunks": "nowhere"}, "dataset.chunks: "),
         ({"chunks": "mixed", "first_chunk": 60}, "dataset.chunks: mixed has no chunk 60"),
         ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
-        ({"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]}, "dataset.dataset_path: no token file at"),
+        (
+            {"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]},
+            "dataset.dataset_path: no token file at",
+        ),
         ({"dataset_path": "raw"}, "/raw holds no file '*.ds'"),
-        ({"dataset_path": "datasets/stories", "order": "stateless"}, "folders of .ds files have Nanotron's order"),
+        (
+            {"dataset_path": "datasets/stories", "order": "stateless"},
+            "folders of .ds files have Nanotron's order",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, message):
@@ -194,17 +232,23 @@ def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, me
     with pytest.raises(ConfigError) as error:
         example("tokens", {"data_stages.1.data.dataset": dataset, **wrong})
     assert f"data_stages[1].data.{message}" in str(error.value) or message in str(error.value)
-    assert "optimizer.clip_grad: " in str(error.value) and "tokenizer_name_or_path: no/where" in str(error.value)
+    assert "optimizer.clip_grad: " in str(
+        error.value
+    ) and "tokenizer_name_or_path: no/where" in str(error.value)
 
 
 def test_roads_that_cannot_fill_their_steps_are_refused(example):
     with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
         example("chunks", {"tokens.train_steps": 600})
     with pytest.raises(
-        ConfigError, match=r"the chunk train_0 of mixed holds \d+ samples, fewer than a global batch of"
+        ConfigError,
+        match=r"the chunk train_0 of mixed holds \d+ samples, fewer than a global batch of",
     ):
         example("chunks", {"tokens.micro_batch_size": 4096})
-    unweighted = {"data_path": ["datasets/stories_text_document", "datasets/programs_text_document"], "split": "1,0,0"}
+    unweighted = {
+        "data_path": ["datasets/stories_text_document", "datasets/programs_text_document"],
+        "split": "1,0,0",
+    }
     with pytest.raises(ConfigError, match="the stage reads 8000 samples, its train split has 2"):
         run(example("megatron", {**only(unweighted), "tokens.train_steps": 2000}), 1)
     with pytest.raises(ConfigError, match=r"data.dataset.text: text needs a tokenizer"):

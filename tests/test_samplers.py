@@ -12,8 +12,8 @@ from resume_contract import check_resume_contract
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 from nanoset_ref import plain
-from nanoset_ref.dataloader import NanosetDataLoader
-from nanoset_ref.samplers import ResumableBatchSampler, SkipBatchSampler, worker_seed
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.samplers import ResumableBatchSampler, SkipBatchSampler, worker_seed
 
 
 def lists(sampler):
@@ -26,8 +26,14 @@ def lists(sampler):
 @given(st.integers(1, 60), st.integers(1, 8))
 def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     for rank in range(dp_size):
-        ours = [k for batch in ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad") for k in batch]
-        assert ours == list(DistributedSampler(range(num_samples), num_replicas=dp_size, rank=rank, shuffle=False))
+        ours = [
+            k
+            for batch in ResumableBatchSampler(num_samples, 1, rank, dp_size, tail="pad")
+            for k in batch
+        ]
+        assert ours == list(
+            DistributedSampler(range(num_samples), num_replicas=dp_size, rank=rank, shuffle=False)
+        )
 
 
 # ---- our own
@@ -41,19 +47,30 @@ def test_strided_with_pad_is_torch_distributed_sampler(num_samples, dp_size):
     st.sampled_from(["strided", "contiguous"]),
     st.sampled_from(["drop", "pad", "loop"]),
 )
-def test_ranks_share_the_rest_of_the_epoch_in_order(num_samples, micro_batch_size, dp_size, consumed, layout, tail):
+def test_ranks_share_the_rest_of_the_epoch_in_order(
+    num_samples, micro_batch_size, dp_size, consumed, layout, tail
+):
     assume(tail != "drop" or num_samples >= dp_size * micro_batch_size)
     samplers = [
-        ResumableBatchSampler(num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail)
+        ResumableBatchSampler(
+            num_samples, micro_batch_size, r, dp_size, consumed, layout=layout, tail=tail
+        )
         for r in range(dp_size)
     ]
     left = plain.positions_left(num_samples, consumed, dp_size, micro_batch_size, tail)
-    expected = [plain.rank_positions(left, rank, dp_size, micro_batch_size, layout) for rank in range(dp_size)]
+    expected = [
+        plain.rank_positions(left, rank, dp_size, micro_batch_size, layout)
+        for rank in range(dp_size)
+    ]
     padded = len(left) - (num_samples - consumed % num_samples)
-    assert all((s.dropped_samples, s.padded_samples) == (max(-padded, 0), max(padded, 0)) for s in samplers)
+    assert all(
+        (s.dropped_samples, s.padded_samples) == (max(-padded, 0), max(padded, 0)) for s in samplers
+    )
     assert [len(s) for s in samplers] == [len(e) for e in expected]
     assert [lists(s) for s in samplers] == expected
-    assert all(s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers)
+    assert all(
+        s.consumed_train_samples == (consumed // num_samples + 1) * num_samples for s in samplers
+    )
 
 
 def test_ten_to_the_twelve_consumed_samples_cost_nothing():
@@ -87,23 +104,41 @@ def test_an_iterator_that_is_never_advanced_consumes_nothing():
         ({"dp_size": True}, "dp_size must be an integer of at least 1, got True"),
         ({"dp_rank": np.False_}, "dp_rank must be an integer of at least 0, got np.False_"),
         ({"num_samples": "10"}, "num_samples must be an integer of at least 1, got '10'"),
-        ({"consumed_train_samples": True}, "consumed_train_samples, an integer of at least 0; got .*True"),
-        ({"num_samples": 3}, r"3 samples do not fill one batch .*=2 ranks times micro_batch_size=2 are 4"),
+        (
+            {"consumed_train_samples": True},
+            "consumed_train_samples, an integer of at least 0; got .*True",
+        ),
+        (
+            {"num_samples": 3},
+            r"3 samples do not fill one batch .*=2 ranks times micro_batch_size=2 are 4",
+        ),
         ({"layout": "diagonal"}, "layout must be one of .* got 'diagonal'"),
         ({"tail": "wag"}, "tail must be one of .* got 'wag'"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        ResumableBatchSampler(**{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments})
+        ResumableBatchSampler(
+            **{"num_samples": 10, "micro_batch_size": 2, "dp_rank": 0, "dp_size": 2, **arguments}
+        )
 
 
 def test_integers_of_numpy_are_integers():
     ten, two = np.int64(10), np.uint8(2)
     sampler = ResumableBatchSampler(ten, two, np.int32(1), two, ten)
     sampler.load_state_dict({"consumed_train_samples": np.int64(8)})
-    numbers = [sampler.consumed_train_samples, sampler.micro_batch_size, sampler.dp_rank, sampler.num_samples]
-    assert [(type(number), number) for number in numbers] == [(int, 8), (int, 2), (int, 1), (int, 10)]
+    numbers = [
+        sampler.consumed_train_samples,
+        sampler.micro_batch_size,
+        sampler.dp_rank,
+        sampler.num_samples,
+    ]
+    assert [(type(number), number) for number in numbers] == [
+        (int, 8),
+        (int, 2),
+        (int, 1),
+        (int, 10),
+    ]
     assert json.dumps(sampler.state_dict()) == '{"consumed_train_samples": 8}'
 
 
@@ -112,17 +147,23 @@ def test_the_rest_of_an_epoch_may_be_shorter_than_a_batch():
     assert [lists(sampler), lists(sampler)] == [[], [[0, 1, 2, 3], [4, 5, 6, 7]]]
 
 
-@pytest.mark.parametrize("state", [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))])
+@pytest.mark.parametrize(
+    "state", [{}, None, [1], 1.5, *({"consumed_train_samples": it} for it in (-3, 1.5, "3"))]
+)
 def test_what_is_no_state_is_refused(state):
     for loader in (sampler := ResumableBatchSampler(10, 1), NanosetDataLoader(range(10), sampler)):
-        with pytest.raises(ValueError, match="a state holds consumed_train_samples, an integer of at least 0; got"):
+        with pytest.raises(
+            ValueError, match="a state holds consumed_train_samples, an integer of at least 0; got"
+        ):
             loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("layout", ["strided", "contiguous"])
 def test_the_sampler_alone_keeps_the_resume_contract(layout):
     check_resume_contract(
-        lambda rank, size, batch, workers: ResumableBatchSampler(101, batch, rank, size, layout=layout),
+        lambda rank, size, batch, workers: ResumableBatchSampler(
+            101, batch, rank, size, layout=layout
+        ),
         list,
         101,
         layout=layout,
@@ -139,10 +180,14 @@ def test_stateful_dataloader_keeps_the_resume_contract(num_workers):
 
     def factory(rank, size, batch, workers):
         return StatefulDataLoader(
-            range(61), batch_sampler=ResumableBatchSampler(61, batch, rank, size), num_workers=workers
+            range(61),
+            batch_sampler=ResumableBatchSampler(61, batch, rank, size),
+            num_workers=workers,
         )
 
-    check_resume_contract(factory, torch.Tensor.tolist, 61, layouts=[(2, 3), (1, 2)], workers=[num_workers])
+    check_resume_contract(
+        factory, torch.Tensor.tolist, 61, layouts=[(2, 3), (1, 2)], workers=[num_workers]
+    )
 
 
 # ---- SkipBatchSampler
@@ -156,7 +201,9 @@ def test_resuming_after_a_crash_at_iteration_17_reads_sample_70_first():
 
 def test_only_the_first_iteration_that_is_used_skips():
     """A DataLoader with workers calls iter() twice."""
-    sampler = SkipBatchSampler(BatchSampler(SequentialSampler(range(8)), 2, drop_last=True), 4, dp_size=2)
+    sampler = SkipBatchSampler(
+        BatchSampler(SequentialSampler(range(8)), 2, drop_last=True), 4, dp_size=2
+    )
     loader = DataLoader(range(8), batch_sampler=sampler, num_workers=1)
     for expected in ([[4, 5], [6, 7]], [[0, 1], [2, 3], [4, 5], [6, 7]]):
         assert len(loader) == len(expected)
@@ -194,7 +241,9 @@ def test_worker_seeds_are_distinct_for_64_by_64_and_depend_on_the_run():
     seeds = {worker_seed(1234, rank, worker) for rank in range(64) for worker in range(64)}
     assert len(seeds) == 64 * 64
     assert all(0 <= seed < 2**32 for seed in seeds)
-    assert seeds.isdisjoint(worker_seed(1235, rank, worker) for rank in range(64) for worker in range(64))
+    assert seeds.isdisjoint(
+        worker_seed(1235, rank, worker) for rank in range(64) for worker in range(64)
+    )
 
 
 def test_worker_seed_ranges_are_checked():

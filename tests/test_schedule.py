@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import plain
-from nanoset_ref.schedule import Schedule, worker_item
+from nanoset_ref.load.schedule import Schedule, worker_item
 
 schedules = st.builds(
     Schedule,
@@ -30,17 +30,24 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
     for position in positions:
         slot = schedule.slot(position)
         found = slot.step - first_step, slot.micro_step, slot.dp_rank, slot.row
-        assert found == plain.find_position(position - consumed, dp_size, batch_size, accumulation, layout)
+        assert found == plain.find_position(
+            position - consumed, dp_size, batch_size, accumulation, layout
+        )
         assert position in schedule.positions(slot.step)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 40))
 def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_size, num_batches):
     batches = [list(range(k * batch_size, (k + 1) * batch_size)) for k in range(num_batches)]
-    made = [[sample for batch in batches[worker::num_workers] for sample in batch] for worker in range(num_workers)]
+    made = [
+        [sample for batch in batches[worker::num_workers] for sample in batch]
+        for worker in range(num_workers)
+    ]
     assert plain.take_turns(made, batch_size) == batches
     for worker, samples in enumerate(made):
-        assert [worker_item(item, worker, num_workers, batch_size) for item in range(len(samples))] == samples
+        assert [
+            worker_item(item, worker, num_workers, batch_size) for item in range(len(samples))
+        ] == samples
 
 
 def test_what_was_before_the_schedule_is_refused():

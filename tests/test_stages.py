@@ -7,11 +7,24 @@ import pytest
 from resume_contract import check_resume_contract
 from run_config import run_tree
 
-from nanoset_ref.dataloader import PlanMismatch
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import Config, ConfigError, ParallelLayout, StagedLoader, planned_stages, stages_of
+from nanoset_ref.load.dataloader import PlanMismatch
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.train import (
+    Config,
+    ConfigError,
+    ParallelLayout,
+    StagedLoader,
+    planned_stages,
+    stages_of,
+)
 
-MODEL = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "vocab_size": 9,
+}
 S = 4
 ONE, TWO = ("one", 1, "a", {}), ("two", 11, "b", {})
 
@@ -38,8 +51,13 @@ def make(files):
 
     def make(stages, *, seed=1234, workers=0, **options):
         data = {"seed": seed, "num_loading_workers": workers}
-        stages = [(name, start, {"dataset_path": path_of(it), **more}, data) for name, start, it, more in stages]
-        return Config.model_validate(run_tree("unused", stages, length=S, model=MODEL, **{"steps": 30} | options))
+        stages = [
+            (name, start, {"dataset_path": path_of(it), **more}, data)
+            for name, start, it, more in stages
+        ]
+        return Config.model_validate(
+            run_tree("unused", stages, length=S, model=MODEL, **{"steps": 30} | options)
+        )
 
     return make
 
@@ -47,7 +65,9 @@ def make(files):
 def loaders_of(config, state=None):
     loaders = []
     for rank in range(config.parallelism.dp):
-        loaders.append(StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp)))
+        loaders.append(
+            StagedLoader(config, ParallelLayout(dp_rank=rank, dp_size=config.parallelism.dp))
+        )
         if state is not None:
             loaders[-1].load_state_dict(json.loads(json.dumps(state)))
     return loaders
@@ -60,14 +80,18 @@ def run(config, steps, state=None):
     for _ in range(steps):
         each = [loader.next_step() for loader in loaders]
         assert len({(step.number, step.stage) for step in each}) == 1
-        tokens = np.array([[batch["input_ids"][:, 0].tolist() for batch in step.batches] for step in each])
+        tokens = np.array(
+            [[batch["input_ids"][:, 0].tolist() for batch in step.batches] for step in each]
+        )
         positions = np.array([step.positions for step in each])
         # [rank, accumulation, row] -> the global batch in its order
         in_order = tokens.transpose(1, 2, 0).ravel()
         assert (np.diff(positions.transpose(1, 2, 0).ravel()) == 1).all()
         taken.append((each[0].stage, in_order.tolist()))
     states = [loader.state_dict() for loader in loaders]
-    counts = [[record | {"cursors": {}} for record in state["stages"]] for state in states]  # cursors are a rank's own
+    counts = [
+        [record | {"cursors": {}} for record in state["stages"]] for state in states
+    ]  # cursors are a rank's own
     assert all(of_rank == counts[0] for of_rank in counts)
     return taken, states[0]
 
@@ -102,7 +126,11 @@ def test_consumption_is_counted_per_stage_and_in_total(make):
     config = make(THREE[::-1], dp=2, accumulation=3)  # the file may list them in any order
     taken, state = run(config, 30)
     assert [stage for stage, _ in taken] == ["one"] * 14 + ["two"] * 10 + ["three"] * 6
-    assert [record["consumed_train_samples"] for record in state["stages"]] == [14 * 12, 10 * 12, 6 * 12]
+    assert [record["consumed_train_samples"] for record in state["stages"]] == [
+        14 * 12,
+        10 * 12,
+        6 * 12,
+    ]
     assert state["consumed_train_samples"] == 360 and state["step"] == 30
     assert taken == oracle(config, [0, 0, 0])
 
@@ -120,7 +148,10 @@ def test_a_stage_can_be_added_extended_and_moved_after_the_last_step_done(make):
     for stop in (4, 10):
         before, state = run(short, stop)
         assert before + run(longer, 30 - stop, state)[0] == whole
-    for stage in (("two", 12, "b", {}), ("two", 8, "ab", {"order": "stateless", "reuse": "restart"})):
+    for stage in (
+        ("two", 12, "b", {}),
+        ("two", 8, "ab", {"order": "stateless", "reuse": "restart"}),
+    ):
         before, state = run(make([ONE, stage]), 7)
         assert before + run(longer, 23, state)[0] == whole
 
@@ -141,7 +172,10 @@ def test_what_has_been_done_cannot_be_changed(make):
         [ONE, ("2", 11, "b", {})],
         [ONE, TWO, ("three", 18, "a", {})],
     ):
-        with pytest.raises(ConfigError, match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be"):
+        with pytest.raises(
+            ConfigError,
+            match=r"did its 18 steps in the stages .*\('two', 11\)\], now they would be",
+        ):
             run(make(stages), 0, state)
     run(make([ONE, TWO, ("three", 19, "a", {})]), 1, state)
     with pytest.raises(ConfigError, match=r"has done 18 steps, tokens.train_steps is 17"):
@@ -158,12 +192,19 @@ def test_what_has_been_done_cannot_be_changed(make):
         ("one", 3, "stateless", [{"a": 1, "b": 1}] * 2, [{"a": 9, "b": 1}] * 2),
     ],
 )
-def test_a_stage_that_has_begun_or_is_continued_keeps_its_files(make, changed, steps, order, before, after):
+def test_a_stage_that_has_begun_or_is_continued_keeps_its_files(
+    make, changed, steps, order, before, after
+):
     def stages(first, second):
-        return [("one", 1, first, {"order": order}), ("two", 4, second, {"order": order, "reuse": "continue"})]
+        return [
+            ("one", 1, first, {"order": order}),
+            ("two", 4, second, {"order": order, "reuse": "continue"}),
+        ]
 
     _, state = run(make(stages(*before)), steps)
-    with pytest.raises(PlanMismatch, match=rf"stage '{changed}': this state was saved under another plan"):
+    with pytest.raises(
+        PlanMismatch, match=rf"stage '{changed}': this state was saved under another plan"
+    ):
         run(make(stages(*after)), 1, state)
 
 
@@ -180,7 +221,9 @@ def test_a_stage_continues_or_restarts_the_order_of_an_earlier_one(make):
 def samples_of(taken):
     """The files that samples came from, and which of each: [(letter, sample)], of all steps."""
     tokens = [token for _, samples in taken for token in samples]
-    return [("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S) for token in tokens]
+    return [
+        ("a", token // S) if token < 10_000 else ("b", (token - 10_000) // S) for token in tokens
+    ]
 
 
 def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(make):
@@ -206,12 +249,16 @@ def test_the_stateless_order_reads_every_file_on_where_it_was_left_in_any_blend(
 
 def test_a_planned_stage_is_the_stage_that_a_run_opens(make):
     order = {"order": "stateless"}
-    config = make([("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], steps=12, dp=3)
+    config = make(
+        [("one", 1, "a", order), ("two", 5, "b", order), ("three", 9, "ba", order)], steps=12, dp=3
+    )
     taken, state = run(config, 12)
     *_, (_, schedule, planned) = planned_stages(config)
     assert planned.plan == state["stages"][2]["plan"]
     rows = planned.read(np.arange(schedule.consumed_train_samples, len(planned)))
-    assert rows[:, 0].tolist() == [token for stage, samples in taken if stage == "three" for token in samples]
+    assert rows[:, 0].tolist() == [
+        token for stage, samples in taken if stage == "three" for token in samples
+    ]
 
 
 def test_an_order_that_is_not_its_own_cannot_be_continued(make):
@@ -242,13 +289,16 @@ def test_the_loader_holds_the_resume_contract(make):
     assert len(where) == 80
 
     def positions_of(step):
-        return [where[token] for batch in step.batches for token in batch["input_ids"][:, 0].tolist()]
+        return [
+            where[token] for batch in step.batches for token in batch["input_ids"][:, 0].tolist()
+        ]
 
     check_resume_contract(factory, positions_of, 80, epochs=False, workers=(0, 1), stops=(0, 3))
 
 
 @pytest.mark.parametrize(
-    "state", [{}, None, [], 1.5, {"step": 1, "stages": [{"name": "one"}]}, {"step": "x", "stages": []}]
+    "state",
+    [{}, None, [], 1.5, {"step": 1, "stages": [{"name": "one"}]}, {"step": "x", "stages": []}],
 )
 def test_what_is_no_state_is_named(make, state):
     with pytest.raises(ConfigError, match="this is no state of a StagedLoader"):

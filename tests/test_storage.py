@@ -20,13 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_config import run_tree
 
-from nanoset_ref import storage
 from nanoset_ref.cli import main
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.formats import describe, verify
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.io import buckets as storage
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.tokens import TokenFileWriter, open_tokens
+from nanoset_ref.tokens import TokenFileWriter, describe, open_tokens, verify
 from nanoset_ref.train import main as train
 
 N, S = 600, 32
@@ -42,7 +41,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
     random = np.random.RandomState(1)
     for name, dtype in (("a", "uint16"), ("b", "int32")):
-        with TokenFileWriter(folder / f"{name}.npy", dtype=dtype, vocab_size=300, eos_token_id=7) as writer:
+        with TokenFileWriter(
+            folder / f"{name}.npy", dtype=dtype, vocab_size=300, eos_token_id=7
+        ) as writer:
             for length in random.randint(0, 400, 60):
                 writer.write_document(random.randint(0, 300, length))
     (folder / "raw.npy").write_bytes((folder / "a.npy").read_bytes())
@@ -53,11 +54,15 @@ def folder(tmp_path_factory):
 def bucket(server, folder, monkeypatch):
     """The URL of a bucket with the files of `folder`, on a server without faults."""
     server.reset()
-    variables = {"AWS_ENDPOINT_URL": os.environ.get("NANOSET_TEST_S3", f"http://127.0.0.1:{server.port}")}
+    variables = {
+        "AWS_ENDPOINT_URL": os.environ.get("NANOSET_TEST_S3", f"http://127.0.0.1:{server.port}")
+    }
     variables |= dict.fromkeys(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "test")
     for name, value in {**variables, "AWS_REGION": "us-east-1", "NANOSET_REF_TIMEOUT": "3"}.items():
         monkeypatch.setenv(name, value)
-    urllib.request.urlopen(urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/tokens", method="PUT"))
+    urllib.request.urlopen(
+        urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/tokens", method="PUT")
+    )
     for file in folder.iterdir():
         storage.BucketPath(f"s3://tokens/{file.name}").ask("put", file.read_bytes())
         server.keep(f"/tokens/{file.name}", file.read_bytes())
@@ -81,10 +86,14 @@ def test_rows_documents_and_plan_are_those_of_the_local_files(bucket, folder, se
         assert (rows.plan, rows.fingerprint) == (local.plan, local.fingerprint)
     ids, same = ours.files[1].tokens, local.files[1].tokens
     for index in (slice(3, 900), slice(-5, None), slice(0, 0), 0, -1, np.array([5, 900, 2])):
-        assert np.array_equal(ids[index], same[index]) and np.shape(ids[index]) == np.shape(same[index])
+        assert np.array_equal(ids[index], same[index]) and np.shape(ids[index]) == np.shape(
+            same[index]
+        )
     assert len(ids) == len(same) and str(ours.files[0].path) == f"{place}/a.npy"
     raw = [open_tokens(f"{where}/raw.npy", eos_token_id=7) for where in (place, folder)]
-    assert raw[0].manifest is None and np.array_equal(raw[0].document_offsets, raw[1].document_offsets)
+    assert raw[0].manifest is None and np.array_equal(
+        raw[0].document_offsets, raw[1].document_offsets
+    )
     assert verify(f"{place}/a.npy") == verify(folder / "a.npy")
     assert describe(raw[0]) == describe(raw[1]) | {"path": f"{place}/raw.npy"}
 
@@ -98,7 +107,8 @@ def batches_of(loader, count=None):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"read_ahead": 2}, {"num_loading_workers": 1, "multiprocessing_context": "spawn"}]
+    "options",
+    [{}, {"read_ahead": 2}, {"num_loading_workers": 1, "multiprocessing_context": "spawn"}],
 )
 def test_a_resume_goes_on_where_a_local_one_would(bucket, folder, options):
     whole = batches_of(loader_of(dataset(folder)))
@@ -126,7 +136,11 @@ def test_a_server_with_faults_is_asked_again_and_given_up(bucket, folder, server
     assert np.array_equal(rows.read(positions), expected)
     assert not server.faults
     server.faults += [fault] * 100_000
-    why = "the server cuts its answers short" if fault in ("cut", "half") else "the server is not there, fails or falls"
+    why = (
+        "the server cuts its answers short"
+        if fault in ("cut", "half")
+        else "the server is not there, fails or falls"
+    )
     with pytest.raises(OSError, match=f"^http.*a.npy: {why}") as error:
         rows.read(positions[:1])
     assert "\n" not in str(error.value)
@@ -134,7 +148,10 @@ def test_a_server_with_faults_is_asked_again_and_given_up(bucket, folder, server
 
 
 def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):
-    rows, expected = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), dataset(folder, "a").read(np.arange(9))
+    rows, expected = (
+        dataset(f"http://127.0.0.1:{server.port}/tokens", "a"),
+        dataset(folder, "a").read(np.arange(9)),
+    )
     server.faults += ["short"] * 3
     assert np.array_equal(rows.read(np.arange(9)), expected)
     server.faults += ["short"] * 100_000
@@ -177,11 +194,15 @@ def test_a_panic_of_the_library_is_an_error_like_any_other(bucket, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.parametrize("conditional", [True, False])
-def test_bytes_of_another_version_are_no_row_whichever_request_they_answer(bucket, server, scheme, conditional):
+def test_bytes_of_another_version_are_no_row_whichever_request_they_answer(
+    bucket, server, scheme, conditional
+):
     place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
     server.conditional = conditional
     rows, several = dataset(place, "a"), np.arange(0, N, 7)
-    server.answered = '"another"'  # to GET alone: HEAD still says what it said when the object was opened
+    server.answered = (
+        '"another"'  # to GET alone: HEAD still says what it said when the object was opened
+    )
     for positions in (several, several[:1]):
         with pytest.raises(storage.StorageError, match="a.npy was replaced after it was opened"):
             rows.read(positions)
@@ -200,7 +221,9 @@ def test_every_range_is_asked_for_of_the_version_that_was_opened_and_nothing_els
     server.log.clear(), server.conditions.clear()
     rows.read(positions)
     assert {line.split()[0] for line in server.log} == {"GET"}
-    expected = server.objects["/tokens/a.npy"][1] if "ETag" in told else "Wed, 21 Oct 2026 07:28:00 GMT"
+    expected = (
+        server.objects["/tokens/a.npy"][1] if "ETag" in told else "Wed, 21 Oct 2026 07:28:00 GMT"
+    )
     assert set(server.conditions) == {expected}
 
 
@@ -211,7 +234,8 @@ def test_a_server_that_tells_no_versions_is_read_only_if_that_is_allowed_and_the
     server.told = set()
     url, positions = f"http://127.0.0.1:{server.port}/tokens/a.npy", np.arange(9)
     with pytest.raises(
-        storage.StorageError, match=r"a.npy: its server tells neither .*allow_unversioned=True.* or NANO"
+        storage.StorageError,
+        match=r"a.npy: its server tells neither .*allow_unversioned=True.* or NANO",
     ):
         open_tokens(url)
     monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path))
@@ -245,7 +269,13 @@ def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, c
         rows.usage(0, 9),
     ):
         says_nothing(repr(shown))
-    for name, fault in (("none.npy", None), ("a.npy", 500), ("a.npy", 403), ("a.npy", "cut"), ("a.npy", "whole")):
+    for name, fault in (
+        ("none.npy", None),
+        ("a.npy", 500),
+        ("a.npy", 403),
+        ("a.npy", "cut"),
+        ("a.npy", "whole"),
+    ):
         server.faults += [fault] * 1000 if fault else []
         with pytest.raises(OSError, match="http://127.0.0.1:") as error:
             open_tokens(f"{place}/{name}{query}", "uint16")
@@ -260,14 +290,22 @@ def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, c
 def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder, server):
     url = f"http://127.0.0.1:{server.port}/tokens/raw.npy?sig=1%2F2"
     server.signed = {"GET /tokens/raw.npy?sig=1%2F2"}
-    with pytest.raises(storage.StorageError, match=r"raw.json\?...: access is denied: a signed query opens one object"):
+    with pytest.raises(
+        storage.StorageError,
+        match=r"raw.json\?...: access is denied: a signed query opens one object",
+    ):
         open_tokens(url)
     rows = Nanoset([open_tokens(url, "uint16")], None, S, N)
     assert np.array_equal(rows.read(np.arange(9)), dataset(folder, ["raw"]).read(np.arange(9)))
     url = url.replace("raw", "a")
-    server.signed = {f"GET /tokens/a{end}?sig=1%2F2" for end in (".npy", ".json", ".documents.npy", ".sources.npz")}
+    server.signed = {
+        f"GET /tokens/a{end}?sig=1%2F2"
+        for end in (".npy", ".json", ".documents.npy", ".sources.npz")
+    }
     signed, local = open_tokens(url), open_tokens(folder / "a.npy")
-    assert signed.facts == local.facts and np.array_equal(signed.document_offsets, local.document_offsets)
+    assert signed.facts == local.facts and np.array_equal(
+        signed.document_offsets, local.document_offsets
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,7 +316,10 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder
         ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
         ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
         ("http://host/b%2Fa.npy", "keys with .*%2F cannot be read"),
-        ("hf://tokens/a.npy", "hf:// is not read here, only s3://, gs://, gcs://, az://, http://, https://"),
+        (
+            "hf://tokens/a.npy",
+            "hf:// is not read here, only s3://, gs://, gcs://, az://, http://, https://",
+        ),
         ("r2://tokens/a.npy", "r2:// is not read here"),
         (Path("s3://tokens/a.npy"), "s3:/tokens/a.npy: give a URL as a string"),
     ],
@@ -290,7 +331,10 @@ def test_a_url_that_means_no_key_that_can_be_read_is_refused_by_name(bucket, ser
 
 
 def test_schemes_have_other_spellings_and_keys_keep_their_characters(bucket, folder, server):
-    assert (storage.BucketPath("gcs://b/a").root, storage.BucketPath("gcs://b/a").key) == ("gs://b", "a")
+    assert (storage.BucketPath("gcs://b/a").root, storage.BucketPath("gcs://b/a").key) == (
+        "gs://b",
+        "a",
+    )
     assert open_tokens("S3://tokens/a.npy").num_tokens == open_tokens(folder / "a.npy").num_tokens
     for key in ("a b?c#d%20e.npy", "ö+&=.npy"):
         server.keep(f"/tokens/{key}", (folder / "raw.npy").read_bytes())
@@ -302,9 +346,15 @@ def test_schemes_have_other_spellings_and_keys_keep_their_characters(bucket, fol
 INDEXES = st.one_of(
     st.integers(-12, 12),
     st.slices(10),
-    st.builds(slice, *[st.none() | st.integers(-13, 13)] * 2, st.none() | st.integers(1, 4) | st.integers(-4, -1)),
+    st.builds(
+        slice,
+        *[st.none() | st.integers(-13, 13)] * 2,
+        st.none() | st.integers(1, 4) | st.integers(-4, -1),
+    ),
     st.lists(st.integers(-11, 11), max_size=5),
-    st.lists(st.integers(-10, 9), min_size=4, max_size=4).map(lambda it: np.array(it, np.int16).reshape(2, 2)),
+    st.lists(st.integers(-10, 9), min_size=4, max_size=4).map(
+        lambda it: np.array(it, np.int16).reshape(2, 2)
+    ),
     st.lists(st.booleans(), min_size=10, max_size=10).map(np.array),
     st.sampled_from([np.uint64(3), np.int8(-1), 1.0, "1", [0.5]]),
 )
@@ -313,9 +363,15 @@ INDEXES = st.one_of(
 @given(INDEXES)
 def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
     ids = np.arange(100, 110, dtype="<u2")
-    far = storage.BucketIds(storage.BucketPath("s3://b/k"), storage.Version(ids.nbytes, '"e"'), ids.dtype)
+    far = storage.BucketIds(
+        storage.BucketPath("s3://b/k"), storage.Version(ids.nbytes, '"e"'), ids.dtype
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "fetch", lambda extents: [ids.tobytes()[begin:end] for _, begin, end in extents])
+        patch.setattr(
+            storage,
+            "fetch",
+            lambda extents: [ids.tobytes()[begin:end] for _, begin, end in extents],
+        )
         try:
             expected = ids[index]
         except IndexError:
@@ -329,8 +385,13 @@ def test_ids_in_a_bucket_are_indexed_as_in_numpy(index):
 def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
     rows = dataset(bucket, "a")
     rows.read(np.arange(5))
-    storage.BucketPath(f"{bucket}/a.npy").ask("put", bytes(reversed((folder / "a.npy").read_bytes())))
-    with pytest.raises(storage.StorageError, match="a.npy was replaced after it was opened; build the dataset again"):
+    storage.BucketPath(f"{bucket}/a.npy").ask(
+        "put", bytes(reversed((folder / "a.npy").read_bytes()))
+    )
+    with pytest.raises(
+        storage.StorageError,
+        match="a.npy was replaced after it was opened; build the dataset again",
+    ):
         rows.read(np.arange(5))
     with pytest.raises(ValueError, match="was replaced or changed after it was opened"):
         rows.files[0].check_unchanged()
@@ -339,12 +400,17 @@ def test_an_object_that_is_replaced_under_its_reader_is_noticed(bucket, folder):
 @pytest.mark.filterwarnings("ignore:This process")
 def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, folder):
     rows = dataset(bucket)
-    with pytest.raises(storage.StorageError, match=r"a.npy: forked workers cannot read from a bucket; .* read_ahead=2"):
+    with pytest.raises(
+        storage.StorageError,
+        match=r"a.npy: forked workers cannot read from a bucket; .* read_ahead=2",
+    ):
         loader_of(rows, num_loading_workers=1, multiprocessing_context="fork")
     loader_of(dataset(folder), num_loading_workers=1, multiprocessing_context="fork")
 
     def read():
-        with pytest.raises(storage.StorageError, match="a forked process cannot read from the bucket"):
+        with pytest.raises(
+            storage.StorageError, match="a forked process cannot read from the bucket"
+        ):
             rows.read(np.arange(1))
 
     child = multiprocessing.get_context("fork").Process(target=read)
@@ -358,11 +424,17 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
     [
         ("s3://tokens/none.npy", "no token file at URL"),
         ("s3://nowhere/a.npy", "no token file at URL"),
-        ("s3://tokens/denied.npy", "URL: access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and"),
+        (
+            "s3://tokens/denied.npy",
+            "URL: access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and",
+        ),
         ("http://127.0.0.1:9/a.npy", "URL: the server is not there, fails or falls silent"),
         ("https://nowhere.invalid/a.npy", "URL: the server is not there"),
         ("az://container/a.npy", "URL: "),
-        ("s3://tokens/a.bin", "URL: of a bucket .npy token files are read; nanoset-ref convert makes one"),
+        (
+            "s3://tokens/a.bin",
+            "URL: of a bucket .npy token files are read; nanoset-ref convert makes one",
+        ),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],
 )
@@ -373,14 +445,24 @@ def test_what_is_missing_is_said_in_one_line(bucket, folder, server, capsys, url
     command = ["convert", str(folder / "a.npy")] if "writes" in words else ["inspect"]
     assert main([*command, url]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"nanoset-ref {command[0]}: error: {words.replace('URL', url)}") and said.count("\n") == 1
+    assert (
+        said.startswith(f"nanoset-ref {command[0]}: error: {words.replace('URL', url)}")
+        and said.count("\n") == 1
+    )
 
 
-def test_without_the_extra_a_line_names_it_and_local_files_do_not_ask_for_it(bucket, folder, monkeypatch, capsys):
+def test_without_the_extra_a_line_names_it_and_local_files_do_not_ask_for_it(
+    bucket, folder, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "obstore", None)
     assert main(["inspect", f"{bucket}/a.npy"]) == 1
-    assert capsys.readouterr().err.endswith("a bucket is read by obstore: pip install 'nanoset_ref[bucket]'\n")
-    assert main(["inspect", str(folder / "a.npy")]) == 0 and len(dataset(folder).read(np.arange(N))) == N
+    assert capsys.readouterr().err.endswith(
+        "a bucket is read by obstore: pip install 'nanoset_ref[bucket]'\n"
+    )
+    assert (
+        main(["inspect", str(folder / "a.npy")]) == 0
+        and len(dataset(folder).read(np.arange(N))) == N
+    )
 
 
 def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_valid(
@@ -388,17 +470,30 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
 ):
     def run(prefix, **options):
         return preprocess(
-            golden / "preprocess" / "input.json", prefix, golden / "tokenizer", column="body", backend="hf", **options
+            golden / "preprocess" / "input.json",
+            prefix,
+            golden / "tokenizer",
+            column="body",
+            backend="hf",
+            **options,
         )
 
     run(tmp_path / "new"), run(f"{bucket}/deep/new")
     url, path = f"{bucket}/deep/new_input_ids.npy", tmp_path / "new_input_ids.npy"
     for suffix in (".npy", ".json", ".documents.npy"):
-        assert storage.located(url).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
-    assert main(["verify", url]) == 0 and f"ok      {url}: 3,069 tokens in 31" in capsys.readouterr().out
+        assert (
+            storage.located(url).with_suffix(suffix).read_bytes()
+            == path.with_suffix(suffix).read_bytes()
+        )
+    assert (
+        main(["verify", url]) == 0
+        and f"ok      {url}: 3,069 tokens in 31" in capsys.readouterr().out
+    )
     layout = ["--sequence-length", "32", "--data"]
     for command in (["inspect"], ["where", "--step", "2", *layout], ["audit", *layout]):
-        told = [(main([*command, place]), capsys.readouterr().out.split()) for place in (url, str(path))]
+        told = [
+            (main([*command, place]), capsys.readouterr().out.split()) for place in (url, str(path))
+        ]
         ours, local = ([word for word in words if "new" not in word] for _, words in told)
         assert [code for code, _ in told] == [0, 0] and ours == local
     with pytest.raises(FileExistsError, match="new_input_ids.npy exists and is left unchanged"):
@@ -406,15 +501,23 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
     server.log.clear()
     run(f"{bucket}/deep/new", overwrite=True)
     if "NANOSET_TEST_S3" not in os.environ:
-        changes = [line for line in server.log if line.startswith(("PUT", "DELETE")) and "trial" not in line]
+        changes = [
+            line
+            for line in server.log
+            if line.startswith(("PUT", "DELETE")) and "trial" not in line
+        ]
         ends = ("DELETE .npy", "PUT .documents.npy", "PUT .json", "PUT .npy")
         assert [line.replace("/tokens/deep/new_input_ids", "") for line in changes] == [*ends]
         server.denied.add("PUT /tokens/deep/new_input_ids.json")
         with pytest.raises(storage.StorageError, match="new_input_ids.json: access is denied"):
             run(f"{bucket}/deep/new", overwrite=True)
-        assert "/tokens/deep/new_input_ids.npy" not in server.objects, "an old last part beside new ones"
+        assert "/tokens/deep/new_input_ids.npy" not in server.objects, (
+            "an old last part beside new ones"
+        )
         server.denied.add("PUT /tokens/deep/other_input_ids.nanoset_ref-trial")
-        with pytest.raises(storage.StorageError, match="other_input_ids.nanoset_ref-trial: access is denied"):
+        with pytest.raises(
+            storage.StorageError, match="other_input_ids.nanoset_ref-trial: access is denied"
+        ):
             run(f"{bucket}/deep/other")
 
 
@@ -424,15 +527,22 @@ def test_large_objects_are_written_in_parts(bucket, server, monkeypatch):
         for _ in range(7):
             writer.write_document(np.arange(1_000_000) % 60_000)
     if "NANOSET_TEST_S3" not in os.environ:
-        assert [line for line in server.log if "?uploads" in line] == ["POST /tokens/large.npy?uploads"]
+        assert [line for line in server.log if "?uploads" in line] == [
+            "POST /tokens/large.npy?uploads"
+        ]
     assert verify(f"{bucket}/large.npy").startswith("7,000,000 tokens in 7 documents")
-    with pytest.raises(ZeroDivisionError), TokenFileWriter(f"{bucket}/half.npy", dtype="uint16") as writer:
+    with (
+        pytest.raises(ZeroDivisionError),
+        TokenFileWriter(f"{bucket}/half.npy", dtype="uint16") as writer,
+    ):
         writer.write_document([1])
         writer.write_document([1 / 0])
     assert not storage.located(f"{bucket}/half.npy").exists()
 
 
-def test_training_from_a_bucket_has_the_losses_of_training_from_the_disk(bucket, folder, tmp_path, capsys):
+def test_training_from_a_bucket_has_the_losses_of_training_from_the_disk(
+    bucket, folder, tmp_path, capsys
+):
     losses, path = [], tmp_path / "run.yaml"
     for name, place, options in (("local", folder, {}), ("bucket", bucket, {"read_ahead": 2})):
         stages = [("one", 1, {"dataset_path": f"{place}/a.npy"}, options)]

@@ -11,12 +11,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref import text as text_room
-from nanoset_ref.text import DocumentError, InputError, open_text
+from nanoset_ref.preprocess import text as text_room
+from nanoset_ref.preprocess.text import DocumentError, InputError, open_text
 
 
 def write_lines(path, texts, column="text"):
-    path.write_text("".join(json.dumps({"id": k, column: text}) + "\n" for k, text in enumerate(texts)))
+    path.write_text(
+        "".join(json.dumps({"id": k, column: text}) + "\n" for k, text in enumerate(texts))
+    )
     return path
 
 
@@ -29,11 +31,15 @@ TEXTS = [f"document {k} " + "é\n" * (k % 7) for k in range(50)]
 
 @settings(deadline=None, max_examples=60)
 @given(
-    lines=st.lists(st.sampled_from(["", " ", '{"text": "a"}', '{"text": "' + "long " * 20 + '"}']), max_size=20),
+    lines=st.lists(
+        st.sampled_from(["", " ", '{"text": "a"}', '{"text": "' + "long " * 20 + '"}']), max_size=20
+    ),
     last_newline=st.booleans(),
     block_bytes=st.integers(2, 60),
 )
-def test_every_line_belongs_to_one_block_whatever_its_size(tmp_path_factory, lines, last_newline, block_bytes):
+def test_every_line_belongs_to_one_block_whatever_its_size(
+    tmp_path_factory, lines, last_newline, block_bytes
+):
     content = "\n".join(lines) + "\n" * last_newline
     expected = [json.loads(line)["text"] for line in lines if line.strip()]
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"
@@ -63,7 +69,9 @@ def test_every_kind_of_file_gives_the_same_documents(tmp_path, monkeypatch, suff
         pq.write_table(pa.table({"text": TEXTS, "id": range(50)}), path, row_group_size=7)
     source = pickle.loads(pickle.dumps(open_text(path)))  # as a worker process gets it
     assert texts_of(source) == TEXTS
-    assert [document.where for document in source.documents()] == [f"{path}:{k + 1}" for k in range(50)]
+    assert [document.where for document in source.documents()] == [
+        f"{path}:{k + 1}" for k in range(50)
+    ]
     assert len(list(source.blocks())) > 1
 
 
@@ -93,17 +101,32 @@ def test_a_saved_dataset_and_a_folder_with_their_splits(tmp_path, monkeypatch):
 
 
 def test_folders_globs_and_lists_have_one_order(tmp_path):
-    for name in ("b.jsonl", "a.json", "deep/c.jsonl", ".hidden.jsonl", ".ipynb_checkpoints/a.jsonl", "readme.txt"):
+    for name in (
+        "b.jsonl",
+        "a.json",
+        "deep/c.jsonl",
+        ".hidden.jsonl",
+        ".ipynb_checkpoints/a.jsonl",
+        "readme.txt",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_lines(tmp_path / name, [name])
     assert texts_of(open_text(tmp_path)) == ["a.json", "b.jsonl", "deep/c.jsonl"]
     assert texts_of(open_text(str(tmp_path / "*.json*"))) == ["a.json", "b.jsonl"]
-    assert texts_of(open_text([tmp_path / "b.jsonl", tmp_path / "deep"])) == ["b.jsonl", "deep/c.jsonl"]
+    assert texts_of(open_text([tmp_path / "b.jsonl", tmp_path / "deep"])) == [
+        "b.jsonl",
+        "deep/c.jsonl",
+    ]
     assert texts_of(open_text(tmp_path / "b.jsonl", split="train")) == ["b.jsonl"]
 
 
 def test_a_document_has_its_text_in_the_first_column_that_it_has_whatever_others_have(tmp_path):
-    lines = [{"content": "one"}, {"text": "two", "content": "no"}, {"content": "three"}, {"body": "four"}]
+    lines = [
+        {"content": "one"},
+        {"text": "two", "content": "no"},
+        {"content": "three"},
+        {"body": "four"},
+    ]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     pq.write_table(pa.table({"content": ["five"], "id": [5]}), tmp_path / "b.parquet")
     source = open_text(tmp_path, column=("text", "content"), on_error="skip")
@@ -126,17 +149,35 @@ def test_a_tokenizer_is_tried_on_documents_from_all_over_the_input(tmp_path):
 
 
 BAD_LINES = [
-    ("invalid JSON", b'{"text": "a"', r"not JSON \(Expecting ',' delimiter at character 12\); every line must be one"),
-    ("invalid JSON", b'{"text": "\xff"}', "not JSON .'utf-8' codec can't decode byte 0xff in position 10"),
-    ("not an object", b'[{"text": "a"}]', "one JSON object, got a list; a JSON array becomes JSON lines with: jq"),
-    ("missing column", b'{"body": "a", "id": 1}', r"no column 'text'; the columns here are \['body', 'id'\]"),
+    (
+        "invalid JSON",
+        b'{"text": "a"',
+        r"not JSON \(Expecting ',' delimiter at character 12\); every line must be one",
+    ),
+    (
+        "invalid JSON",
+        b'{"text": "\xff"}',
+        "not JSON .'utf-8' codec can't decode byte 0xff in position 10",
+    ),
+    (
+        "not an object",
+        b'[{"text": "a"}]',
+        "one JSON object, got a list; a JSON array becomes JSON lines with: jq",
+    ),
+    (
+        "missing column",
+        b'{"body": "a", "id": 1}',
+        r"no column 'text'; the columns here are \['body', 'id'\]",
+    ),
     ("not a string", b'{"text": null}', "must hold a string, got NoneType"),
     ("lone surrogate", b'{"text": "a\\ud800"}', "lone surrogate '\\\\ud800' at character 1"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "line", "message"), BAD_LINES)
-def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(tmp_path, kind, line, message):
+def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(
+    tmp_path, kind, line, message
+):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "good"}\n\n' + line + b"\n")
     with pytest.raises(DocumentError, match=f"{path}:3: .*{message}") as caught:
@@ -149,7 +190,12 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(tmp_pa
 
 def test_what_common_writers_produce_is_read(tmp_path):
     path = tmp_path / "a.jsonl"
-    lines = [b'\xef\xbb\xbf{"text": "mark"}\r', b'{"text": "n", "score": NaN}', b"  ", b'{"text": "\\ud83d\\ude00"}']
+    lines = [
+        b'\xef\xbb\xbf{"text": "mark"}\r',
+        b'{"text": "n", "score": NaN}',
+        b"  ",
+        b'{"text": "\\ud83d\\ude00"}',
+    ]
     path.write_bytes(b"\n".join(lines))
     assert texts_of(open_text(path)) == ["mark", "n", "😀"]
 
@@ -166,10 +212,20 @@ def test_inputs_that_are_none(tmp_path, monkeypatch):
         ("b.jsonl", {}, FileNotFoundError, "no such file"),
         ("nothing", {}, FileNotFoundError, "no file matches; known kinds are .json, "),
         ("*.jsonl.gz", {}, FileNotFoundError, "no file matches"),
-        ("nobody/has-this-dataset", {}, InputError, "neither a file, a folder nor a dataset that loads"),
+        (
+            "nobody/has-this-dataset",
+            {},
+            InputError,
+            "neither a file, a folder nor a dataset that loads",
+        ),
         ("empty.jsonl", {"split": "test"}, InputError, "no splits other than 'train', got 'test'"),
         ("a.jsonl", {"on_error": "ignore"}, ValueError, 'must be "raise" or "skip"'),
-        ("empty.jsonl", {"config": "en"}, InputError, "files have no configurations, got 'en'; leave it out"),
+        (
+            "empty.jsonl",
+            {"config": "en"},
+            InputError,
+            "files have no configurations, got 'en'; leave it out",
+        ),
     ]:
         with pytest.raises(error, match=message):
             open_text(wrong, **options)
@@ -187,13 +243,18 @@ def test_a_truncated_or_damaged_archive_is_named_and_so_is_a_bomb_before_it_fill
             texts_of(open_text(path))
     monkeypatch.setattr(text_room, "LONGEST_LINE", 5_000)
     path.write_bytes(pack(b'{"text": "good"}\n{"text": "' + b"x" * 2_000_000))
-    with pytest.raises(InputError, match=f"a.jsonl{suffix}:2: unpacks to 5,000 bytes or more; unpack the file to read"):
+    with pytest.raises(
+        InputError,
+        match=f"a.jsonl{suffix}:2: unpacks to 5,000 bytes or more; unpack the file to read",
+    ):
         texts_of(open_text(path))
 
 
 def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": []}, schema=pa.schema([("text", pa.string())])), path)  # as Spark leaves them
+    pq.write_table(
+        pa.table({"text": []}, schema=pa.schema([("text", pa.string())])), path
+    )  # as Spark leaves them
     pq.write_table(pa.table({"text": ["b"]}), tmp_path / "b.parquet")
     assert texts_of(open_text(tmp_path)) == ["b"]
     path.write_bytes(b"hello")
@@ -201,14 +262,20 @@ def test_parquet_without_rows_or_the_column_or_damaged(tmp_path):
         texts_of(open_text(path))
     for value, kind in ((None, "NoneType"), (b'{"text": "inner"}', "bytes")):
         pq.write_table(pa.table({"body": ["a"], "text": [value]}), path)
-        with pytest.raises(DocumentError, match=rf"a.parquet:1: column 'text' must hold a string, got {kind}"):
+        with pytest.raises(
+            DocumentError, match=rf"a.parquet:1: column 'text' must hold a string, got {kind}"
+        ):
             texts_of(open_text(path))
-    with pytest.raises(InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"):
+    with pytest.raises(
+        InputError, match=r"a.parquet: no column 'x'; the columns here are \['body', 'text'\]"
+    ):
         texts_of(open_text(path, column="x"))
     pq.write_table(pa.table({"text": pa.array([b"\xb2"]).cast(pa.string(), safe=False)}), path)
     with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged: 'utf-8' codec"):
         texts_of(open_text(path))
-    pq.write_table(pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False)
+    pq.write_table(
+        pa.table({"text": [f"{k} " * 50 for k in range(100)]}), path, use_dictionary=False
+    )
     content = path.read_bytes()
     path.write_bytes(content[:60] + b"\xff" * 140 + content[200:])
     with pytest.raises(InputError, match=r"a\.parquet, row group 0: damaged"):

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, Schedule, when
-from nanoset_ref.files import checksum
-from nanoset_ref.formats import verify
+from nanoset_ref.io.files import checksum
 from nanoset_ref.tokens import (
     DOCUMENTS,
     MANIFEST,
     TokenFile,
     TokenFileError,
     TokenFileWriter,
-    reader,
+    npy,
     token_dtype_for,
+    verify,
 )
 
 
@@ -43,9 +43,22 @@ def test_the_ids_are_raw_little_endian_without_header(path):
 
 
 def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
-    file = TokenFile(write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True))
-    said = {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "tokenizer": "gpt2", "vocab_size": 50}
-    said |= {"eos_token_id": 4, "appended_eod": False, "added_special_tokens": True, "windows": "overlapping"}
+    file = TokenFile(
+        write(path, vocab_size=50, tokenizer="gpt2", eos_token_id=4, added_special_tokens=True)
+    )
+    said = {
+        "dtype": "uint16",
+        "num_tokens": 5,
+        "num_documents": 3,
+        "tokenizer": "gpt2",
+        "vocab_size": 50,
+    }
+    said |= {
+        "eos_token_id": 4,
+        "appended_eod": False,
+        "added_special_tokens": True,
+        "windows": "overlapping",
+    }
     found = json.loads(path.with_suffix(MANIFEST).read_text())
     assert found | {"sources": None} == dataclasses.asdict(file.manifest)
     assert found == found | said | {"row_length": None, "format_version": 1}
@@ -56,21 +69,36 @@ def test_the_manifest_says_what_the_file_is_and_boundaries_are_a_real_npy(path):
     assert offsets.tolist() == file.document_offsets.tolist() == [0, 3, 3, 5]
 
 
-@given(st.lists(st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20).filter(any), st.booleans())
+@given(
+    st.lists(st.lists(st.integers(0, 65535), max_size=20), min_size=1, max_size=20).filter(any),
+    st.booleans(),
+)
 def test_many_documents_at_once_equal_one_by_one(tmp_path_factory, documents, wide):
     folder = tmp_path_factory.mktemp("t")
     dtype = "int32" if wide else "uint16"
     one = write(folder / "one.npy", documents, dtype)
     with TokenFileWriter(folder / "many.npy", dtype=dtype) as writer:
-        writer.write(np.concatenate([np.array(d, dtype=np.int64) for d in documents]), [len(d) for d in documents])
+        writer.write(
+            np.concatenate([np.array(d, dtype=np.int64) for d in documents]),
+            [len(d) for d in documents],
+        )
     for suffix in (".npy", ".json", ".documents.npy"):
-        assert one.with_suffix(suffix).read_bytes() == (folder / "many").with_suffix(suffix).read_bytes()
+        assert (
+            one.with_suffix(suffix).read_bytes()
+            == (folder / "many").with_suffix(suffix).read_bytes()
+        )
     assert TokenFile(one).tokens.tolist() == sum(documents, [])
     assert TokenFile(one).document_offsets.tolist() == [0, *np.cumsum([len(d) for d in documents])]
 
 
 def test_dtype_by_vocabulary_size():
-    assert [token_dtype_for(n).str for n in (1, 50257, 65536, 65537, 128256)] == ["<u2", "<u2", "<u2", "<i4", "<i4"]
+    assert [token_dtype_for(n).str for n in (1, 50257, 65536, 65537, 128256)] == [
+        "<u2",
+        "<u2",
+        "<u2",
+        "<i4",
+        "<i4",
+    ]
     with pytest.raises(ValueError, match="got 0"):
         token_dtype_for(0)
 
@@ -96,7 +124,9 @@ def test_without_a_manifest_the_default_is_uint16_and_token_dtype_decides(path):
         ([], [0, 0], None, "uint16", "nothing was written"),
     ],
 )
-def test_what_is_not_written_leaves_nothing(path, tmp_path, ids, lengths, vocab_size, dtype, message):
+def test_what_is_not_written_leaves_nothing(
+    path, tmp_path, ids, lengths, vocab_size, dtype, message
+):
     writer = TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size)
     with pytest.raises(TokenFileError, match=message), writer:
         writer.write(ids, lengths)
@@ -156,7 +186,9 @@ def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, messag
 )
 def test_a_broken_manifest_is_named(path, change, message):
     if not isinstance(change, str):
-        change = json.dumps({"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change)
+        change = json.dumps(
+            {"dtype": "uint16", "num_tokens": 5, "num_documents": 3, "checksum": ""} | change
+        )
     write(path).with_suffix(MANIFEST).write_text(change)
     with pytest.raises(TokenFileError, match=rf"a_input_ids\.json.*{message}"):
         TokenFile(path)
@@ -174,7 +206,9 @@ def test_boundaries_of_another_file_are_refused(path):
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans())
-def test_samples_are_those_whose_tokens_are_all_there(tmp_path_factory, num_tokens, length, disjoint):
+def test_samples_are_those_whose_tokens_are_all_there(
+    tmp_path_factory, num_tokens, length, disjoint
+):
     path = tmp_path_factory.mktemp("t") / "a.npy"
     np.zeros(num_tokens, dtype="<u2").tofile(path)
     file, stride = TokenFile(path), length + disjoint
@@ -183,7 +217,9 @@ def test_samples_are_those_whose_tokens_are_all_there(tmp_path_factory, num_toke
     if count or disjoint:
         assert file.num_samples(length, disjoint) == count
     else:
-        with pytest.raises(TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {length + 1}"):
+        with pytest.raises(
+            TokenFileError, match=f"holds {num_tokens} tokens; one .* needs {length + 1}"
+        ):
             file.num_samples(length)
 
 
@@ -198,7 +234,9 @@ def test_disjoint_rows_are_read_as_they_were_cut(path):
 def test_a_manifest_replaces_nothing_but_a_manifest(tmp_path, overwrite):
     text = tmp_path / "corpus.json"
     text.write_text('{"text": "a document"}')
-    with pytest.raises(FileExistsError, match=r"corpus\.json is not a manifest .* one would replace it"):
+    with pytest.raises(
+        FileExistsError, match=r"corpus\.json is not a manifest .* one would replace it"
+    ):
         write(tmp_path / "corpus.npy", overwrite=overwrite)
     assert (text.read_text(), sorted(tmp_path.iterdir())) == ('{"text": "a document"}', [text])
 
@@ -227,7 +265,7 @@ def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
     rows = Nanoset(write(path, [range(4), range(5)]), None, 4, 2)
     assert len(rows.spans(0) + rows.spans(1)) == 3
     travelled = pickle.loads(pickle.dumps(rows))
-    monkeypatch.setattr(reader, "_ascend", lambda offsets: pytest.fail("checked again"))
+    monkeypatch.setattr(npy, "_ascend", lambda offsets: pytest.fail("checked again"))
     assert travelled.spans(1) == rows.spans(1)
 
 

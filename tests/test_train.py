@@ -22,14 +22,21 @@ from run_config import GPT2, run_tree
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from nanoset_ref.cli import main as tool
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.tokens import TokenFileWriter
-from nanoset_ref.train import main
-from nanoset_ref.training import CheckpointError, Checkpoints, DistributedModel, Run, load_config, start_world
-from nanoset_ref.training.config import OptimizerConfig, ScheduleConfig
-from nanoset_ref.training.metrics import continue_metrics, read_metrics
-from nanoset_ref.training.progress import Progress
-from nanoset_ref.training.run import learning_rate
+from nanoset_ref.train import (
+    CheckpointError,
+    Checkpoints,
+    DistributedModel,
+    Run,
+    load_config,
+    main,
+    start_world,
+)
+from nanoset_ref.train.config import OptimizerConfig, ScheduleConfig
+from nanoset_ref.train.metrics import continue_metrics, read_metrics
+from nanoset_ref.train.progress import Progress
+from nanoset_ref.train.run import learning_rate
 
 LLAMA = {
     "model_type": "llama",
@@ -61,13 +68,17 @@ class Runs:
             ("two", 7, {"dataset_path": blend}, {"num_loading_workers": 1}),
         ]
         path = self.folder / f"{name}.yaml"
-        path.write_text(json.dumps(run_tree(self.folder / name, stages, length=32, **options)))  # JSON is YAML
+        path.write_text(
+            json.dumps(run_tree(self.folder / name, stages, length=32, **options))
+        )  # JSON is YAML
         return str(path)
 
     def start(self, name, **options):
         config = self.config(name, **options)
         size = options.get("dp", 1) * options.get("pp", 1) * options.get("tp", 1)
-        return Ranks(size, train_run, (["--config", config, "--log-samples"],), self.folder / f"{name}.log")
+        return Ranks(
+            size, train_run, (["--config", config, "--log-samples"],), self.folder / f"{name}.log"
+        )
 
     def finish(self, name, **options):
         self.start(name, **options).wait()
@@ -116,10 +127,14 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     assert [line["stage"] for line in whole] == ["one"] * 6 + ["two"] * 14
     ids = Nanoset(runs.paths[0], None, 32, 8).read(np.arange(8))[:, :-1]
     digests = [xxhash.xxh3_64_hexdigest(row.tobytes()) for row in ids]
-    assert whole[0]["samples"] == [[[k, digests[k]] for k in range(rank, 8, 2)] for rank in range(2)]
+    assert whole[0]["samples"] == [
+        [[k, digests[k]] for k in range(rank, 8, 2)] for rank in range(2)
+    ]
     moments = random.Random(7)
     for round_ in range(5):  # in both stages, whatever the machine's speed
-        if not runs.kill_after(4 * round_ + moments.randint(0, 4), "killed", moments.uniform(0, 0.15), dp=2):
+        if not runs.kill_after(
+            4 * round_ + moments.randint(0, 4), "killed", moments.uniform(0, 0.15), dp=2
+        ):
             break
         assert runs.lines("killed") == whole[: len(runs.lines("killed"))]
     assert runs.finish("killed", dp=2) == whole
@@ -130,7 +145,9 @@ def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(run
     for _ in range(2):
         ranks = runs.start("torn", dp=2)
         while not any(torn.glob(".step-*.tmp/shard*")):
-            assert all(process.exitcode is None for process in ranks.processes), ranks.log.read_text()
+            assert all(process.exitcode is None for process in ranks.processes), (
+                ranks.log.read_text()
+            )
         ranks.kill()
         assert any(torn.glob(".step-*.tmp"))
     assert runs.finish("torn", dp=2) == whole
@@ -142,7 +159,9 @@ def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
         assert runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)
     lines = runs.finish("elastic", dp=2)
     assert global_batches(lines) == global_batches(whole)
-    assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [4] * 3 + [1] * 4 + [2] * 2
+    assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [4] * 3 + [
+        1
+    ] * 4 + [2] * 2
     assert [line["consumed_train_samples"] for line in lines] == [8 * step for step in range(1, 21)]
 
 
@@ -162,11 +181,15 @@ def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
     lines = runs.finish(cut, **options, **{cut: 2})
     assert global_batches(lines) == global_batches(whole)
     for name in ("loss", "gradient_norm"):
-        assert [line[name] for line in lines] == pytest.approx([line[name] for line in whole], rel=1e-4)
+        assert [line[name] for line in lines] == pytest.approx(
+            [line[name] for line in whole], rel=1e-4
+        )
 
 
 ROWS = np.random.RandomState(7).randint(0, 300, (8, 9))
-UNEVEN = np.random.RandomState(8).rand(8, 8) < np.linspace(0, 1, 8)[:, None]  # no label of the first row counts
+UNEVEN = (
+    np.random.RandomState(8).rand(8, 8) < np.linspace(0, 1, 8)[:, None]
+)  # no label of the first row counts
 UNEVEN[2] = False  # nor of the first micro-batch of the first of two ranks
 
 
@@ -176,22 +199,41 @@ def gradients_of_one_batch():
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**LLAMA)).train()
     logits = model(input_ids=torch.from_numpy(ROWS[:, :-1]), use_cache=False).logits
     counted = torch.from_numpy(UNEVEN)
-    loss = torch.nn.functional.cross_entropy(logits[counted], torch.from_numpy(ROWS[:, 1:])[counted])
+    loss = torch.nn.functional.cross_entropy(
+        logits[counted], torch.from_numpy(ROWS[:, 1:])[counted]
+    )
     loss.backward()
-    return {"loss": loss.item()} | {f"model.{name}": it.grad.numpy() for name, it in model.named_parameters()}
+    return {"loss": loss.item()} | {
+        f"model.{name}": it.grad.numpy() for name, it in model.named_parameters()
+    }
 
 
 @pytest.mark.parametrize(
     ("rows", "accumulation", "ranks"),
-    [(8, 1, {}), (2, 4, {}), (1, 8, {}), (2, 2, {"dp": 2}), (1, 2, {"dp": 4}), (2, 4, {"pp": 2}), (4, 2, {"tp": 2})],
+    [
+        (8, 1, {}),
+        (2, 4, {}),
+        (1, 8, {}),
+        (2, 2, {"dp": 2}),
+        (1, 2, {"dp": 4}),
+        (2, 4, {"pp": 2}),
+        (4, 2, {"tp": 2}),
+    ],
 )
-def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(runs, tmp_path, rows, accumulation, ranks):
+def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(
+    runs, tmp_path, rows, accumulation, ranks
+):
     """Each counted label weighs the same, whichever micro-batch and rank it falls to."""
     stages = [("one", 1, {"dataset_path": runs.paths[0]}, {})]
     options = {"steps": 1, "length": 8, "rows": rows, "accumulation": accumulation, "model": LLAMA}
     tree = run_tree(tmp_path, stages, **options, **ranks)
     size = int(np.prod(list(ranks.values()), dtype=int))
-    Ranks(size, write_gradients, (str(tmp_path), tree, ROWS.tolist(), UNEVEN.tolist()), tmp_path / "log").wait()
+    Ranks(
+        size,
+        write_gradients,
+        (str(tmp_path), tree, ROWS.tolist(), UNEVEN.tolist()),
+        tmp_path / "log",
+    ).wait()
     whole, found = gradients_of_one_batch(), {}
     for rank in range(size):
         part = np.load(tmp_path / f"{rank}.npz")
@@ -203,9 +245,17 @@ def test_a_batch_in_any_parts_has_the_loss_and_the_gradient_of_the_whole(runs, t
 
 
 def test_a_batch_without_a_counted_label_has_no_loss_and_a_gradient_of_zero(runs, tmp_path):
-    tree = run_tree(tmp_path, [("one", 1, {"dataset_path": runs.paths[0]}, {})], steps=1, length=8, accumulation=4)
+    tree = run_tree(
+        tmp_path,
+        [("one", 1, {"dataset_path": runs.paths[0]}, {})],
+        steps=1,
+        length=8,
+        accumulation=4,
+    )
     nothing = np.zeros((8, 8), bool).tolist()
-    Ranks(1, write_gradients, (str(tmp_path), tree, ROWS.tolist(), nothing), tmp_path / "log").wait()
+    Ranks(
+        1, write_gradients, (str(tmp_path), tree, ROWS.tolist(), nothing), tmp_path / "log"
+    ).wait()
     found = dict(np.load(tmp_path / "0.npz"))
     assert "loss" not in found
     assert all((value == 0).all() for value in found.values())
@@ -217,7 +267,10 @@ def ranks_of(name):
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if any(word.endswith(f"/{name}.yaml".encode()) for word in words) and b"torch.distributed.run" not in words:
+            if (
+                any(word.endswith(f"/{name}.yaml".encode()) for word in words)
+                and b"torch.distributed.run" not in words
+            ):
                 found.append(int(path.parent.name))
     return found
 
@@ -226,9 +279,24 @@ def ranks_of(name):
 @pytest.mark.parametrize(("name", "steps"), [("torchrun early", 0), ("torchrun late", 4)])
 def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, name, steps):
     """At any moment: while the ranks import, and when they train."""
-    words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train", "--log-samples"]
+    words = [
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+        "-m",
+        "nanoset_ref.train",
+        "--log-samples",
+    ]
     with open(runs.folder / f"{name}.log", "wb") as log:
-        command = [sys.executable, "-m", "torch.distributed.run", *words, "--config", runs.config(name, dp=2)]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            *words,
+            "--config",
+            runs.config(name, dp=2),
+        ]
         agent = subprocess.Popen(command, stdout=log, stderr=log)
     while (len(runs.lines(name)) < steps or len(ranks_of(name)) < 2) and agent.poll() is None:
         time.sleep(0.01)
@@ -241,11 +309,19 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
         assert runs.finish(name, dp=2) == whole
 
 
-INTERRUPTED = "error: interrupted; the same command goes on from the newest checkpoint, if there is one"
+INTERRUPTED = (
+    "error: interrupted; the same command goes on from the newest checkpoint, if there is one"
+)
 
 
 def test_an_interrupted_run_says_so_in_one_line(runs):
-    command = [sys.executable, "-m", "nanoset_ref.train", "--config", runs.config("interrupted", steps=10_000)]
+    command = [
+        sys.executable,
+        "-m",
+        "nanoset_ref.train",
+        "--config",
+        runs.config("interrupted", steps=10_000),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while len(runs.lines("interrupted")) < 2 and process.poll() is None:
         time.sleep(0.01)
@@ -255,7 +331,9 @@ def test_an_interrupted_run_says_so_in_one_line(runs):
     assert said[-1].endswith(INTERRUPTED)
 
 
-def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_traceback_of_torchrun(runs):
+def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_traceback_of_torchrun(
+    runs,
+):
     """torchrun raises in its own process when it has passed Ctrl-C on; no rank can stop that."""
     words = ["--nproc-per-node", "2", "--master-port", str(free_port()), "-m", "nanoset_ref.train"]
     command = [sys.executable, "-m", "torch.distributed.run", *words]
@@ -266,7 +344,10 @@ def test_interrupted_under_torchrun_the_first_rank_says_so_once_before_the_trace
     process.send_signal(signal.SIGINT)
     said = process.communicate()[1]
     ours, _, torchruns = said.partition("Traceback (most recent call last):\n")
-    assert f"{INTERRUPTED} (a traceback after this line is of torchrun itself)" in ours.splitlines()[-1]
+    assert (
+        f"{INTERRUPTED} (a traceback after this line is of torchrun itself)"
+        in ours.splitlines()[-1]
+    )
     assert [line for line in ours.splitlines() if "error:" in line] == ours.splitlines()[-1:]
     assert "Traceback" not in torchruns and "nanoset_ref" not in torchruns
 
@@ -277,7 +358,10 @@ def test_a_wrong_config_ends_with_one_line_and_exit_code_1(runs, capsys):
     said = capsys.readouterr().err
     assert said.startswith("nanoset_ref.train: error: ") and said.count("\n") == 1
     assert "are 2 processes, but 1 were started: torchrun --nproc-per-node 2" in said
-    for path, words in ((runs.config("wrong", pp=2), "only, got 'gpt2'"), ("nowhere.yaml", "nowhere.yaml")):
+    for path, words in (
+        (runs.config("wrong", pp=2), "only, got 'gpt2'"),
+        ("nowhere.yaml", "nowhere.yaml"),
+    ):
         assert main(["--config", path]) == 1
         assert words in capsys.readouterr().err
 
@@ -291,9 +375,8 @@ def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_co
     for _ in range(2):
         Ranks(1, train_run, (["--config", str(config)],), log).wait()
     losses = [f"{line['loss']:.4f}" for line in runs.lines("said")]
-    line = (
-        r"step (\d+) of 8 \((one|two)\): loss ([\d.]+), [\d,]+ tokens/s, waiting for data \d+\.\d%, \d+:\d\d:\d\d left"
-    )
+    line = r"step (\d+) of 8 \((one|two)\): loss ([\d.]+), [\d,]+ tokens/s, "
+    line += r"waiting for data \d+\.\d%, \d+:\d\d:\d\d left"
     assert re.findall(line, log.read_text()) == [
         ("3", "one", losses[2]),
         ("6", "one", losses[5]),
@@ -306,7 +389,9 @@ def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_co
 def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog):
     caplog.set_level(logging.INFO)
     for is_terminal, is_shown in ((True, True), (False, True), (True, False)):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        monkeypatch.setattr(
+            sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False
+        )
         with Progress(2, 4, 1, is_shown) as progress:
             progress.update({"step": 3, "stage": "one", "loss": 5.25}, 1000, 0.5, 0.1)
             progress.update({"step": 4, "stage": "one", "loss": None}, 1000, 0.5, 0.25)
@@ -318,25 +403,34 @@ def test_on_a_terminal_a_bar_says_what_the_lines_say(monkeypatch, capsys, caplog
         ]
         assert (said[1] in bar and "4/4" in bar) == (is_terminal and is_shown)
         assert [line.split(", 0:00:")[0] for line in lines] == (
-            [f"step {3 + k} of 4 (one): {said[k]}" for k in range(2)] if is_shown and not is_terminal else []
+            [f"step {3 + k} of 4 (one): {said[k]}" for k in range(2)]
+            if is_shown and not is_terminal
+            else []
         )
 
 
 def test_a_step_without_a_counted_label_is_said_and_the_loss_of_a_log_with_such_steps_is_drawn(
     runs, monkeypatch, caplog, capsys
 ):
-    monkeypatch.setattr("nanoset_ref.training.model.DistributedModel.forward_backward", without_labels)
+    monkeypatch.setattr("nanoset_ref.train.model.DistributedModel.forward_backward", without_labels)
     config = load_config(runs.config("no labels", steps=8))
     run = Run(config, start_world())
     run.train()
     run.checkpoints.close()
     run.world.close()
     assert [line["loss"] for line in runs.lines("no labels")] == [None] * 8
-    said = [record.getMessage() for record in caplog.records if "has no loss" in record.getMessage()]
-    assert said == [f"step {k} has no loss: none of its labels counts, and its gradient is zero" for k in range(1, 9)]
+    said = [
+        record.getMessage() for record in caplog.records if "has no loss" in record.getMessage()
+    ]
+    assert said == [
+        f"step {k} has no loss: none of its labels counts, and its gradient is zero"
+        for k in range(1, 9)
+    ]
     log = runs.folder / "old.jsonl"
     losses = ["NaN", 2.0, "null", 1.0, "NaN", "Infinity"]
-    log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses, 1)))
+    log.write_text(
+        "".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses, 1))
+    )
     capsys.readouterr()
     assert tool(["loss", str(log), "--lines", "3"]) == 0
     assert [line.split()[1:5] for line in capsys.readouterr().out.splitlines()] == [
@@ -360,7 +454,9 @@ def test_a_state_that_is_not_of_a_training_run_is_a_checkpoint_error(runs, lacki
     state = {"model": config.model.fields, "data": {}}
     checkpoints.save(3, {"a": torch.zeros(1)}, {key: state[key] for key in state if key != lacking})
     checkpoints.close()
-    with pytest.raises(CheckpointError, match="the checkpoint after step 3 in .* is not of a training run"):
+    with pytest.raises(
+        CheckpointError, match="the checkpoint after step 3 in .* is not of a training run"
+    ):
         Run(config, world)
     world.close()
 
@@ -374,9 +470,14 @@ def test_the_checkpoints_of_another_model_are_refused(runs, whole):
 
 @pytest.mark.parametrize(
     ("size", "interval", "needs"),
-    [(100_000, 3, r"the checkpoint needs 4\d\d,\d\d\d bytes"), (1500, 100, "each step adds a line to metrics.jsonl")],
+    [
+        (100_000, 3, r"the checkpoint needs 4\d\d,\d\d\d bytes"),
+        (1500, 100, "each step adds a line to metrics.jsonl"),
+    ],
 )
-def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(runs, size, interval, needs):
+def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(
+    runs, size, interval, needs
+):
     name = f"room for {size} bytes"
     words = ["--config", runs.config(name, interval=interval), "--log-samples"]
     ranks = Ranks(1, train_with_small_files, (words, size), runs.folder / f"{name}.log")
@@ -384,7 +485,8 @@ def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(ru
     said = ranks.log.read_text().splitlines()
     folder = runs.folder / name
     assert re.fullmatch(
-        rf".*error: {folder}: File too large: {needs}, [\d,]+ bytes are free on this disk; .*", said[-1]
+        rf".*error: {folder}: File too large: {needs}, [\d,]+ bytes are free on this disk; .*",
+        said[-1],
     )
     assert not any("Traceback" in line for line in said)
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "metrics.jsonl"]
@@ -392,14 +494,20 @@ def test_a_full_disk_is_named_with_the_bytes_and_nothing_half_written_is_left(ru
 
 def test_the_learning_rate_is_a_function_of_the_step():
     schedule = ScheduleConfig(learning_rate=1.0, lr_warmup_steps=4, min_decay_lr=0.1)
-    rates = [learning_rate(OptimizerConfig(learning_rate_scheduler=schedule), step, 12) for step in range(1, 13)]
+    rates = [
+        learning_rate(OptimizerConfig(learning_rate_scheduler=schedule), step, 12)
+        for step in range(1, 13)
+    ]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[7] == pytest.approx(0.55) and rates[-1] == pytest.approx(0.1)
     assert rates[3:] == sorted(rates[3:], reverse=True)
 
 
 def test_another_number_of_steps_is_another_learning_rate_and_a_warning(runs):
-    warnings = [runs.finish("longer", steps=steps) and (runs.folder / "longer.log").read_text() for steps in (8, 8, 10)]
+    warnings = [
+        runs.finish("longer", steps=steps) and (runs.folder / "longer.log").read_text()
+        for steps in (8, 8, 10)
+    ]
     said = "WARNING: train_steps was 8, now it is 10: the learning rate follows another curve"
     assert [text.count(said) for text in warnings] == [0, 0, 1]
     assert [text.count("WARNING") for text in warnings] == [0, 0, 1]
@@ -409,10 +517,18 @@ def test_another_number_of_steps_is_another_learning_rate_and_a_warning(runs):
 
 def test_metrics_hold_each_step_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": step, "run": 1}) + "\n" for step in range(1, 6)) + '{"step": 6, "ru')
+    path.write_text(
+        "".join(json.dumps({"step": step, "run": 1}) + "\n" for step in range(1, 6))
+        + '{"step": 6, "ru'
+    )
     with continue_metrics(path, 3) as metrics:
         metrics.write(json.dumps({"step": 4, "run": 2}) + "\n")
-    assert [(line["step"], line["run"]) for line in read_metrics(path)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+    assert [(line["step"], line["run"]) for line in read_metrics(path)] == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+    ]
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
     path.write_text("[1]\n")
     with pytest.raises(ValueError, match=r"metrics.jsonl is not a file of metrics"):

@@ -11,9 +11,8 @@ from nanoset_ref.chunks.chunk_rows import FileReport, chunks_to_tokens, validate
 from nanoset_ref.chunks.downloads import download
 from nanoset_ref.chunks.mixing import mix
 from nanoset_ref.chunks.subsets import tokenize
-from nanoset_ref.command import run
-from nanoset_ref.preprocess import LEFT_OUT_MANY
-from nanoset_ref.tokenise import too_many
+from nanoset_ref.cli.command import run
+from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
 
 
 def convert(
@@ -36,7 +35,9 @@ def convert(
     """
     output_prefix.parent.mkdir(parents=True, exist_ok=True)
     suffix = ".bin" if format == "megatron" else "_input_ids.npy"
-    return chunks_to_tokens(paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite)
+    return chunks_to_tokens(
+        paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite
+    )
 
 
 def _say_accounts(manifests: Iterable[ChunkManifest]) -> None:
@@ -48,8 +49,14 @@ def _say_subsets(manifests: dict[str, ChunkManifest] | None) -> int:
     """The accounts, and the subsets that lost many documents; returns the exit code."""
     found = manifests or {}
     _say_accounts(found.values())
-    accounts: list[Any] = [account for manifest in found.values() for account in manifest.conservation]
-    short = [account.subset for account in accounts if too_many(account.skipped_documents, account.documents)]
+    accounts: list[Any] = [
+        account for manifest in found.values() for account in manifest.conservation
+    ]
+    short = [
+        account.subset
+        for account in accounts
+        if too_many(account.skipped_documents, account.documents)
+    ]
     if short:
         print(f"more than 1 % of the documents were left out of {', '.join(short)}")
     return LEFT_OUT_MANY if short else 0
@@ -66,11 +73,17 @@ def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> boo
 
 
 COMMANDS: dict[str, Any] = {  # and what prints their results
-    "download": (download, lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}")),
+    "download": (
+        download,
+        lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}"),
+    ),
     "tokenize": (tokenize, lambda subsets, **options: _say_subsets(subsets)),
     "mix": (mix, lambda manifest, **options: _say_accounts([manifest])),
     "validate": (validate, _say_files),
-    "convert": (convert, lambda rows, **options: print(f"{options['output_prefix']}: {rows:,} rows")),
+    "convert": (
+        convert,
+        lambda rows, **options: print(f"{options['output_prefix']}: {rows:,} rows"),
+    ),
 }
 
 
@@ -87,7 +100,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
         return run(choose, words[:1], prog)
     function, says = COMMANDS[words[0]]
     goes_on = "the same command goes on with what is complete"
-    return run(function, words[1:], f"{prog} {words[0]}", report=says, says=logging.INFO, interrupted=goes_on)
+    return run(
+        function,
+        words[1:],
+        f"{prog} {words[0]}",
+        report=says,
+        says=logging.INFO,
+        interrupted=goes_on,
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from nanoset_ref.files import PathLike, atomic_write, checksum
+from nanoset_ref.io.files import PathLike, atomic_write, checksum
 
 NAME = "manifest.json"
 ROWS = "train.jsonl"  # the rows of a subset
@@ -107,7 +107,9 @@ class ChunkManifest(_Entry):
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
-            raise ManifestError(f"{path} is no good manifest: {where} {fault['msg']}; remove what it is of") from error
+            raise ManifestError(
+                f"{path} is no good manifest: {where} {fault['msg']}; remove what it is of"
+            ) from error
 
     def write(self, folder: Path) -> Self:
         with atomic_write(folder / NAME, "w") as file:
@@ -119,7 +121,9 @@ class ChunkManifest(_Entry):
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
-def complete(folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool) -> ChunkManifest | None:
+def complete(
+    folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool
+) -> ChunkManifest | None:
     """The manifest of a folder that a run need not make again; None: it has to.
 
     The run has `settings`, of values that JSON gives back unchanged, and writes `outputs`, patterns of files or folders
@@ -143,7 +147,9 @@ def complete(folder: Path, settings: dict[str, Any], outputs: Sequence[str], ove
     return None
 
 
-def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts) -> ChunkManifest:
+def begin(
+    folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts
+) -> ChunkManifest:
     """Make `folder` ready for a run that `complete` lets go on, and return its manifest.
 
     What an unfinished run of the same settings has written is complete and stays; what others wrote is removed first.
@@ -154,10 +160,16 @@ def begin(folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts:
     found = ChunkManifest.read(folder)
     if found and found.settings == settings and not found.complete:
         return found
-    old = [path for path in _below(_existing(folder, outputs)) if not path.is_dir() or path.is_symlink()]
+    old = [
+        path
+        for path in _below(_existing(folder, outputs))
+        if not path.is_dir() or path.is_symlink()
+    ]
     for path in old:
         if path.is_symlink() or not OUR_NAMES.fullmatch(path.relative_to(folder).as_posix()):
-            raise ManifestError(f"{path} is not known to be written by this command, and stays: move it away")
+            raise ManifestError(
+                f"{path} is not known to be written by this command, and stays: move it away"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
     manifest.write(folder)  # killed from here on, the next run does this again
@@ -181,7 +193,9 @@ def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     return {folder: manifest for folder in folders if (manifest := ChunkManifest.read(folder))}
 
 
-def faults(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> Iterator[tuple[Path, str]]:
+def faults(
+    manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]
+) -> Iterator[tuple[Path, str]]:
     """(path, what is wrong): folders that are not finished, files among or below `paths` that are not as listed."""
     given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
@@ -206,7 +220,9 @@ def agreed(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> R
         raise ManifestError(f"{path}: {what}")
     said = {manifest.facts for manifest in manifests.values()} or {RowFacts()}
     if len(said) > 1:
-        raise ManifestError(f"these rows do not go together, tokenise them alike: {sorted(map(str, said))}")
+        raise ManifestError(
+            f"these rows do not go together, tokenise them alike: {sorted(map(str, said))}"
+        )
     return said.pop()
 
 
@@ -217,7 +233,10 @@ def report(conservation: Sequence[Account]) -> str:
         values = [getattr(account, name) for account in conservation]
         cells, side = [name, *values, "total"], "<"
         if name != "subset":
-            cells, side = [name.replace("_", " "), *(f"{value:,}" for value in [*values, sum(values)])], ">"
+            cells, side = (
+                [name.replace("_", " "), *(f"{value:,}" for value in [*values, sum(values)])],
+                ">",
+            )
         width = max(map(len, cells))
         if any(values):
             columns.append([f"{cell:{side}{width}}" for cell in cells])

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
-from nanoset_ref.files import (
+from nanoset_ref.io.files import (
     PathLike,
     atomic_write,
     checksum,
@@ -42,9 +42,9 @@ from nanoset_ref.files import (
     require_regular,
     written_together,
 )
-from nanoset_ref.formats.conversion import WRITERS
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.tokens import TokenFile, token_dtype_for
+from nanoset_ref.tokens.conversion import WRITERS
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256
@@ -79,7 +79,9 @@ class FileReport:
     def __str__(self) -> str:
         parts = [f"{self.path}: {self.lines:,} lines, {len(self.bad_lines):,} bad"]
         for what, lines in self.errors.items():
-            numbers = ", ".join(map(str, lines[:SHOWN_LINES])) + ", ..." * (len(lines) > SHOWN_LINES)
+            numbers = ", ".join(map(str, lines[:SHOWN_LINES])) + ", ..." * (
+                len(lines) > SHOWN_LINES
+            )
             parts.append(f"  {what}: line {numbers}" if lines else f"  {what}")
         for source, count in self.sources.items():
             parts.append(f"  {'(no source)' if source is None else source}: {count:,}")
@@ -123,7 +125,9 @@ def validate(
                 try:
                     _, source, _ = read_row(line, num_tokens, vocab_size or expected.vocab_size)
                     if sources is not None and source not in listed(sources):
-                        raise ValueError(f"source {source!r}, expected one of {sorted(listed(sources))}")
+                        raise ValueError(
+                            f"source {source!r}, expected one of {sorted(listed(sources))}"
+                        )
                     report.sources[source] += 1
                 except ValueError as error:
                     report.errors.setdefault(str(error), []).append(number)
@@ -133,7 +137,11 @@ def validate(
 
 
 def chunks_to_tokens(
-    paths: Sequence[PathLike] | PathLike, output: PathLike, *, vocab_size: int | None = None, overwrite: bool = False
+    paths: Sequence[PathLike] | PathLike,
+    output: PathLike,
+    *,
+    vocab_size: int | None = None,
+    overwrite: bool = False,
 ) -> int:
     """Write the rows of chunk files, in the order given, into one file of token ids; returns their number.
 
@@ -155,9 +163,13 @@ def chunks_to_tokens(
     facts = agreed(above(files), listed(paths)).model_dump()
     vocab_size = facts.pop("vocab_size") or vocab_size
     if vocab_size is None:
-        raise ValueError(f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size")
+        raise ValueError(
+            f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size"
+        )
     if target.suffix not in WRITERS:
-        raise ValueError(f"the output's suffix must be one of {sorted(WRITERS)}, got {target.name!r}")
+        raise ValueError(
+            f"the output's suffix must be one of {sorted(WRITERS)}, got {target.name!r}"
+        )
     row_length = facts.pop("concat_tokens")
     ids, _, packed = next(_rows(files, row_length, vocab_size), ((), None, None))
     facts |= {"dtype": token_dtype_for(vocab_size), "vocab_size": vocab_size}
@@ -167,9 +179,15 @@ def chunks_to_tokens(
     num_rows = 0
     with written_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
         shown = tqdm(files, "files", disable=None)
-        for rows in batches(_rows(shown, facts["row_length"], vocab_size, bool(packed)), BATCH_ROWS):
-            documents = [it for row in rows for it in _documents(row, apart=target.suffix == ".npy")]
-            writer.write(np.concatenate([ids for ids, *_ in rows]), [length for length, _ in documents])
+        for rows in batches(
+            _rows(shown, facts["row_length"], vocab_size, bool(packed)), BATCH_ROWS
+        ):
+            documents = [
+                it for row in rows for it in _documents(row, apart=target.suffix == ".npy")
+            ]
+            writer.write(
+                np.concatenate([ids for ids, *_ in rows]), [length for length, _ in documents]
+            )
             numbers.extend(labels.setdefault(label, len(labels)) for _, label in documents)
             num_rows += len(rows)
         if target.suffix == ".npy" and any(labels):
@@ -184,7 +202,9 @@ def _documents(row: Row, apart: bool) -> list[tuple[int, str]]:
     return [(length, source or "") for length in whole] + [(1, "")] * (len(ids) - sum(whole))
 
 
-def _rows(files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None) -> Iterator[Row]:
+def _rows(
+    files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None
+) -> Iterator[Row]:
     """Row by row, all of them `packed` by best fit or none (None: not known); a ValueError names file and line."""
     for path in files:
         with open(path, "rb") as file:
@@ -192,10 +212,14 @@ def _rows(files: Iterable[Path], row_length: int | None, vocab_size: int, packed
                 try:
                     row = read_row(line, row_length, vocab_size)
                     if packed not in (None, bool(row[2])):
-                        raise ValueError("rows with and without document_lengths do not go into one file")
+                        raise ValueError(
+                            "rows with and without document_lengths do not go into one file"
+                        )
                     yield row
                 except ValueError as error:
-                    raise ValueError(f"{path}:{number}: {error}; `validate` names all bad lines") from None
+                    raise ValueError(
+                        f"{path}:{number}: {error}; `validate` names all bad lines"
+                    ) from None
 
 
 # ---- chunks as training reads them, one at a time, every row a sample
@@ -237,8 +261,12 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
         lock(file, wait=True)  # without locks some write it twice, each completely
         found = read_json(record) if record.exists() else None
         if found is None and target.exists():
-            raise FileExistsError(f"{target} was not made of {path.name} and is left unchanged; move it away")
-        if not target.exists() or found != made_of | {"tokens": TokenFile(target).facts.get("checksum")}:
+            raise FileExistsError(
+                f"{target} was not made of {path.name} and is left unchanged; move it away"
+            )
+        if not target.exists() or found != made_of | {
+            "tokens": TokenFile(target).facts.get("checksum")
+        }:
             _write_json(record, made_of)  # whatever is written from here on is ours
             chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
             _write_json(record, made_of | {"tokens": TokenFile(target).facts.get("checksum")})
@@ -274,7 +302,9 @@ def _natural(path: Path) -> str:
     return re.sub(r"\d+", lambda number: number[0].zfill(20), str(path))
 
 
-def format_row(ids: NDArray[np.integer], source: str, document_lengths: list[int] | None = None) -> bytes:
+def format_row(
+    ids: NDArray[np.integer], source: str, document_lengths: list[int] | None = None
+) -> bytes:
     """The line of a row, integers [length], byte for byte as Python's `json.dumps` writes it."""
     numbers = orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     rest = {"source": source} | ({"document_lengths": document_lengths} if document_lengths else {})
@@ -301,7 +331,9 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
         row = orjson.loads(line[:start] + line[end:])
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg}") from error
-    ids = np.empty((end - start) // 2 + 1, dtype=np.int64)  # an id takes a digit and a comma at least
+    ids = np.empty(
+        (end - start) // 2 + 1, dtype=np.int64
+    )  # an id takes a digit and a comma at least
     count = _read_ids(np.frombuffer(line[start:end].strip() + b",", dtype=np.uint8), ids)
     if not isinstance(row, dict) or row.get("token_ids") != [] or not count:
         raise ValueError('not an object with a list of ids "token_ids"')
@@ -315,7 +347,9 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
         raise ValueError("a source that is no string")
     lengths = row.get("document_lengths")
     if lengths is not None and not _fit(lengths, count):
-        raise ValueError(f"document_lengths that are not positive whole numbers of together 1 to {count}")
+        raise ValueError(
+            f"document_lengths that are not positive whole numbers of together 1 to {count}"
+        )
     return ids[:count], source, lengths
 
 
@@ -329,7 +363,9 @@ def _read_ids(text: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
     """Read `1, 20, 300,` into `ids`; returns their number, 0 for anything else."""
     count = value = digits = 0
     for byte in text:
-        if 48 <= byte <= 57 and digits < 18 and (value or not digits):  # no number begins with 0, but 0
+        if (
+            48 <= byte <= 57 and digits < 18 and (value or not digits)
+        ):  # no number begins with 0, but 0
             value = value * 10 + byte - 48
             digits += 1
         elif byte == 44 and digits:

@@ -23,8 +23,8 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from tqdm.contrib.concurrent import thread_map
 
-from nanoset_ref.command import UsageError
-from nanoset_ref.files import PathLike, listed
+from nanoset_ref.cli.command import UsageError
+from nanoset_ref.io.files import PathLike, listed
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 
@@ -59,13 +59,20 @@ def download(
         UsageError: not one of urls and repo. ValueError: no URL remains, or one has no path of its own.
         DownloadError: a file could not be fetched, after all others were; another call goes on with it.
     """
-    chosen: dict[str, Any] = {"allow_patterns": _patterns(include) or None, "ignore_patterns": _patterns(exclude)}
+    chosen: dict[str, Any] = {
+        "allow_patterns": _patterns(include) or None,
+        "ignore_patterns": _patterns(exclude),
+    }
     if repo and not urls:
         folder = Path(out_root, os.path.basename(repo))
         try:
             HfApi().dataset_info(repo, timeout=30)  # of a dead Hub snapshot_download says nothing
-            snapshot_download(repo, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen)
-        except Exception as error:  # huggingface_hub and the HTTP library under it each raise their own
+            snapshot_download(
+                repo, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen
+            )
+        except (
+            Exception
+        ) as error:  # huggingface_hub and the HTTP library under it each raise their own
             raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
         return [folder]
     if repo or not urls:
@@ -73,11 +80,17 @@ def download(
     targets = _targets(urls)
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:
-        raise ValueError(f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}")
+        raise ValueError(
+            f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}"
+        )
     files = [Path(out_root, path) for path in paths]
-    said = thread_map(_fetch, [targets[path] for path in paths], files, max_workers=num_workers, disable=None)
+    said = thread_map(
+        _fetch, [targets[path] for path in paths], files, max_workers=num_workers, disable=None
+    )
     if problems := list(filter(None, said)):
-        raise DownloadError(f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}")
+        raise DownloadError(
+            f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}"
+        )
     return files
 
 

@@ -25,8 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, above, agreed, begin, complete
-from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.chunks.chunk_manifest import (
+    ROWS,
+    Account,
+    ChunkManifest,
+    FileEntry,
+    above,
+    agreed,
+    begin,
+    complete,
+)
+from nanoset_ref.io.files import PathLike, atomic_write
 
 VALID = "valid"  # the folders of a mix
 TRAIN = "train"
@@ -38,7 +47,9 @@ class _Dealt(NamedTuple):
 
     name: str
     content: mmap.mmap
-    starts: dict[str, NDArray[np.int64]]  # {folder: where its lines begin in the content, in bytes, ascending}
+    starts: dict[
+        str, NDArray[np.int64]
+    ]  # {folder: where its lines begin in the content, in bytes, ascending}
     account: Account
 
 
@@ -80,8 +91,12 @@ def mix(
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep, with Python's generator seeded.
     """
     if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
-        limits = "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32)"
-        raise ValueError(f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}")
+        limits = (
+            "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32)"
+        )
+        raise ValueError(
+            f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}"
+        )
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
     made_of = above(paths.values())
@@ -114,14 +129,18 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
         relative = os.path.relpath(folder if folder.is_dir() else name, root)
         path = root / relative / ROWS
         if relative.startswith("..") or not path.is_file():
-            raise FileNotFoundError(f"no subset {name!r}: there is no {folder / ROWS}; `tokenize` makes it")
+            raise FileNotFoundError(
+                f"no subset {name!r}: there is no {folder / ROWS}; `tokenize` makes it"
+            )
         paths[relative] = path.resolve()
     if len(paths) < len(names):
         raise ValueError(f"subfolders must name every subset once, got {names}")
     return paths
 
 
-def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.Random) -> list[_Dealt]:
+def _deal(
+    paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.Random
+) -> list[_Dealt]:
     """Steps 1 and 2."""
     subsets = []
     for name, path in tqdm(paths.items(), "subsets", disable=None):
@@ -129,20 +148,30 @@ def _deal(paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.R
             starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
             samples = len(starts) - 1
             if samples < max(num_valid, 1):
-                raise ValueError(f"{name} has {samples} samples, fewer than the {num_valid} for validation")
+                raise ValueError(
+                    f"{name} has {samples} samples, fewer than the {num_valid} for validation"
+                )
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         blank = np.flatnonzero(np.diff(starts) == 1)
         if len(blank):
-            raise ValueError(f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` names all of them")
+            raise ValueError(
+                f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` names all of them"
+            )
         leftover = (samples - num_valid) % num_chunks
         used = samples - leftover
         valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
-        starts_of = {VALID: starts[valid], TRAIN: np.delete(starts[:used], valid), LEFTOVER: starts[used:-1]}
+        starts_of = {
+            VALID: starts[valid],
+            TRAIN: np.delete(starts[:used], valid),
+            LEFTOVER: starts[used:-1],
+        }
         counts = {"samples": samples, VALID: num_valid, TRAIN: used - num_valid, LEFTOVER: leftover}
         account = Account.model_validate({"subset": name, **counts})
         subsets.append(_Dealt(name, content, starts_of, account))
     if not any(len(subset.starts[TRAIN]) for subset in subsets):
-        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer")
+        raise ValueError(
+            f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer"
+        )
     return subsets
 
 
@@ -162,16 +191,24 @@ def _write_all(
     return files
 
 
-def _write(path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None) -> FileEntry:
+def _write(
+    path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None
+) -> FileEntry:
     """Write the lines that begin at the given places of each content. A file that exists is complete, and stays."""
     which = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if not path.exists():
-        order = range(len(starts)) if seed is None else np.random.RandomState(seed).permutation(len(starts))
+        order = (
+            range(len(starts))
+            if seed is None
+            else np.random.RandomState(seed).permutation(len(starts))
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as out:
             for k in order:
                 content, _ = parts[which[k]]
                 content.seek(starts[k])
-                out.write(content.readline().removesuffix(b"\n") + b"\n")  # the last line of a file may lack its end
+                out.write(
+                    content.readline().removesuffix(b"\n") + b"\n"
+                )  # the last line of a file may lack its end
     return FileEntry.of(path, len(starts))

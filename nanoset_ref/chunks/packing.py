@@ -3,7 +3,8 @@
     wrap:     the documents lie back to back and are cut every row_length tokens; a document may go on in the next row
     no wrap:  as soon as a row is full the rest of its last document is cut away, so that every row begins with a
     document
-    best fit: whole documents, each in the row that it fills best (see `nanoset_ref.best_fit`), and padding at the end
+    best fit: whole documents, each in the row that it fills best (see `nanoset_ref.load.best_fit`), and
+    padding at the end
 
 What no row holds in the end is the tail, fewer than row_length tokens. One packer over all documents of a subset makes
 the rows independent of the number of workers: that is the default. `interleave_workers` is the other way, how the Amber
@@ -23,7 +24,9 @@ from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script hands over at once
 Row = TypeVar("Row")
-PackedRow = tuple[NDArray[np.integer], list[int] | None]  # ids; tokens of each document in it, if it holds whole ones
+PackedRow = tuple[
+    NDArray[np.integer], list[int] | None
+]  # ids; tokens of each document in it, if it holds whole ones
 
 
 class Packer:
@@ -62,7 +65,9 @@ class Packer:
         ids = np.concatenate([self.tail, ids]).astype(ids.dtype)
         document_ends = np.cumsum(lengths) + len(self.tail)
         rows, start = [ids[:0]], 0
-        while (end := start + self.row_length) <= len(ids):  # documents end at 30, 40, 95; rows of 33 are 0:33, 40:73
+        while (end := start + self.row_length) <= len(
+            ids
+        ):  # documents end at 30, 40, 95; rows of 33 are 0:33, 40:73
             rows.append(ids[start:end])
             start = end if self.wrap else int(document_ends[np.searchsorted(document_ends, end)])
             self.cut_tokens += start - end
@@ -72,13 +77,16 @@ class Packer:
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
     """The documents of a file in rows of `row_length` tokens by best fit, filled up with `pad_id`."""
-    from nanoset_ref.best_fit import pack_documents  # which loads torch
+    from nanoset_ref.load.best_fit import pack_documents  # which loads torch
 
     first, begins, sizes = pack_documents(file.known_documents(), row_length)
     for low, high in pairwise(first.tolist()):
         row = np.full(row_length, pad_id, dtype=file.dtype)
         lengths = sizes[low:high].tolist()
-        parts = [file.tokens[begin : begin + size] for begin, size in zip(begins[low:high], lengths, strict=True)]
+        parts = [
+            file.tokens[begin : begin + size]
+            for begin, size in zip(begins[low:high], lengths, strict=True)
+        ]
         row[: sum(lengths)] = np.concatenate(parts)
         yield row, lengths
 

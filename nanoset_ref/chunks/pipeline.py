@@ -2,7 +2,7 @@
 
 datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
 machine or as a Slurm job array, and keeps track of those that are done. Its tokenizer writes a folder of .ds files,
-which a Nanoset reads unchanged (`nanoset_ref.formats`). On this machine:
+which a Nanoset reads unchanged (`nanoset_ref.tokens`). On this machine:
 
     from datatrove.executor import LocalPipelineExecutor
     steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")
@@ -33,8 +33,8 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.pipeline.tokens import DocumentTokenizer
 
-from nanoset_ref.files import PathLike
-from nanoset_ref.text import open_text
+from nanoset_ref.io.files import PathLike
+from nanoset_ref.preprocess.text import open_text
 
 
 def datatrove_pipeline(
@@ -58,12 +58,14 @@ def datatrove_pipeline(
     """
     file = Path(tokenizer, "tokenizer.json")
     name = os.fspath(file if file.is_file() else tokenizer)
-    writer = DocumentTokenizer(os.fspath(output_folder), tokenizer_name_or_path=name, eos_token=eos_text, **options)
+    writer = DocumentTokenizer(
+        os.fspath(output_folder), tokenizer_name_or_path=name, eos_token=eos_text, **options
+    )
     return [partial(_read, os.fspath(input), column), writer]
 
 
 def _read(input: str, column: str, data: object, rank: int, world_size: int) -> Iterator[Document]:
-    """What `nanoset_ref.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ..."""
+    """What `nanoset_ref.preprocess.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ..."""
     source = open_text(input, column=column)
     share = dataclasses.replace(source, parts=source.parts[rank::world_size])
     for number, document in enumerate(share.documents()):

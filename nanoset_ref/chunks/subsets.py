@@ -5,7 +5,7 @@ order:
 
 1. A subset that is complete is skipped, before a tokenizer is loaded; an unfinished one starts over (its output appears
    when it is whole).
-2. `nanoset_ref.tokenise` turns the files into a token file, with any number of processes or ranks: the documents in
+2. `nanoset_ref.preprocess` turns the files into a token file, with any number of processes or ranks: the documents in
    their order, each [BOS] ids [EOS].
 3. The token file is packed into rows, <subset>/train.jsonl, and removed; or it is what was asked for; or both stay.
 4. The tail, fewer tokens than a row, is dropped, kept in a last row filled up with padding, or carried over to the next
@@ -28,12 +28,35 @@ from typing import Any, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from nanoset_ref.chunks.chunk_manifest import ROWS, Account, ChunkManifest, FileEntry, RowFacts, above, begin, complete
+from nanoset_ref.chunks.chunk_manifest import (
+    ROWS,
+    Account,
+    ChunkManifest,
+    FileEntry,
+    RowFacts,
+    above,
+    begin,
+    complete,
+)
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
-from nanoset_ref.files import PathLike, atomic_write, checksum, refuses_unknown
-from nanoset_ref.text import SUFFIXES, InputError, OnError, TextSource, open_text, text_files
-from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
+from nanoset_ref.io.files import PathLike, atomic_write, checksum, refuses_unknown
+from nanoset_ref.preprocess import (
+    Backend,
+    Encoder,
+    SpecialTokens,
+    in_rank_0,
+    load_tokenizer,
+    tokenise,
+)
+from nanoset_ref.preprocess.text import (
+    SUFFIXES,
+    InputError,
+    OnError,
+    TextSource,
+    open_text,
+    text_files,
+)
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"
@@ -89,10 +112,16 @@ class TokenizeConfig:
             limits = "concat_tokens must be at least 2, worker_packing at least 0"
             raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
-            raise ValueError('worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail')
-        if self.best_fit and (self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"):
+            raise ValueError(
+                'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
+            )
+        if self.best_fit and (
+            self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
+        ):
             reason = "it packs all documents of a subset into rows and leaves no tail"
-            raise ValueError(f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}')
+            raise ValueError(
+                f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}'
+            )
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
@@ -103,7 +132,9 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     """
     root, out = Path(input_root).resolve(), Path(out_root).resolve()
     if root == out:
-        raise InputError(f"{out} is the input, and the next run would take the output for input: give another out_root")
+        raise InputError(
+            f"{out} is the input, and the next run would take the output for input: give another out_root"
+        )
     files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
     prepared = above(files)
     subsets = defaultdict(list)
@@ -111,7 +142,9 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         if prepared.keys().isdisjoint(file.parents):
             subsets[file.parent.relative_to(root).as_posix()].append(file)
     if not subsets:
-        raise InputError(f"no folder below {input_root} holds a file ending in {', '.join(SUFFIXES)}")
+        raise InputError(
+            f"no folder below {input_root} holds a file ending in {', '.join(SUFFIXES)}"
+        )
     return dict(sorted(subsets.items()))
 
 
@@ -141,14 +174,20 @@ def tokenize(
 
     Raises:
         ValueError: nothing separates the documents; and what `TokenizeConfig` raises. InputError: no subset; and what
-            `nanoset_ref.text` raises. ManifestError: a subset was made with other settings.
+            `nanoset_ref.preprocess.text` raises. ManifestError: a subset was made with other settings.
 
     Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
     """
     subsets = find_subsets(input_root, out_root)
-    names = subsets if subfolders is None else [name.strip().strip("/") for name in subfolders.split(",")]
+    names = (
+        subsets
+        if subfolders is None
+        else [name.strip().strip("/") for name in subfolders.split(",")]
+    )
     if unknown := [name for name in names if name not in subsets]:
-        raise InputError(f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}")
+        raise InputError(
+            f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}"
+        )
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
     found: dict[str, ChunkManifest] = {}
@@ -186,14 +225,22 @@ class _Subset:
         workers = min(config.worker_packing, len(self.files)) or 1
         sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
-        facts = RowFacts(concat_tokens=config.concat_tokens, tokenizer=config.tokenizer, **encoder.facts)
+        facts = RowFacts(
+            concat_tokens=config.concat_tokens, tokenizer=config.tokenizer, **encoder.facts
+        )
         manifest = begin(folder, settings, outputs, facts)
         paths = [folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
         counts: Counter[str] = Counter()
         for source, path in zip(sources, paths, strict=True):
-            sink = TokenFileWriter(path, overwrite=True, tokenizer=config.tokenizer, **encoder.facts)
+            sink = TokenFileWriter(
+                path, overwrite=True, tokenizer=config.tokenizer, **encoder.facts
+            )
             counted = tokenise(source, encoder, sink, path, num_workers=num_workers)
-            counts.update(documents=counted.documents, tokens=counted.tokens, skipped=sum(counted.skipped.values()))
+            counts.update(
+                documents=counted.documents,
+                tokens=counted.tokens,
+                skipped=sum(counted.skipped.values()),
+            )
             counts.update(special_documents=counted.special_documents)
             counts.update(special_tokens=sum(counted.special_tokens.values()))
         return manifest.finish(folder, **self._pack(paths, encoder, counts))
@@ -227,7 +274,10 @@ class _Subset:
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
         packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])
         if config.format != "tokens":
-            rows = [self._rows(path, packer, encoder) for path, packer in zip(paths, packers, strict=True)]
+            rows = [
+                self._rows(path, packer, encoder)
+                for path, packer in zip(paths, packers, strict=True)
+            ]
             with atomic_write(self.folder / ROWS) as file:
                 for row, lengths in interleave_workers(rows):
                     file.write(format_row(row, self.name, lengths))
@@ -259,10 +309,19 @@ class _Subset:
             "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        return {"files": files, "conservation": [Account.model_validate(account)], "carried_tail": carried}
+        return {
+            "files": files,
+            "conservation": [Account.model_validate(account)],
+            "carried_tail": carried,
+        }
 
     def _rows(self, path: Path, packer: Packer, encoder: Encoder) -> Iterator[PackedRow]:
-        padding = [encoder.tokenizer.pad_token_id, encoder.eos_token_id, *encoder.suffix, *encoder.prefix]
+        padding = [
+            encoder.tokenizer.pad_token_id,
+            encoder.eos_token_id,
+            *encoder.suffix,
+            *encoder.prefix,
+        ]
         fill = next(number for number in padding if number is not None)
         if self.config.best_fit:
             yield from best_fit_rows(TokenFile(path), self.config.concat_tokens, fill)

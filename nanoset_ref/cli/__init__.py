@@ -3,7 +3,7 @@
 Every subcommand prints for people, and those that look at something also print JSON for machines (--json); errors are
 one line on standard error. Exit codes: 0 done, 1 the input is at fault or a law is broken, 2 the command line is wrong,
 3 done, but more than 1 % of the documents could not be used and were left out (--on-error skip).
-A subcommand is a function (see `nanoset_ref.command`), imported when it is asked for.
+A subcommand is a function (see `nanoset_ref.cli.command`), imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,28 +17,70 @@ from itertools import islice
 from pkgutil import resolve_name
 from typing import Any
 
-from nanoset_ref.command import UsageError, one_line, run
+from nanoset_ref.cli.command import UsageError, one_line, run
 
 FILES, RUNS = "nanoset_ref.cli.file_commands:", "nanoset_ref.cli.run_commands:"
 
 # name: (module:function, what it does); a `main(arguments, prog)` parses its command line itself.
 COMMANDS = {
-    "inspect": (FILES + "inspect", "statistics of tokenised documents: counts, lengths, EOS, duplicates"),
-    "verify": (FILES + "verify_files", "compare files with what is recorded of them: checksum, size, ids"),
-    "convert": (FILES + "convert_file", "convert between .npy, .bin/.idx and .ds, proven by a hash"),
-    "merge": (FILES + "merge_files", "put the documents of several files one after another into one file"),
-    "split": (FILES + "split_file", "hold out documents: write a file without them, and one of them"),
+    "inspect": (
+        FILES + "inspect",
+        "statistics of tokenised documents: counts, lengths, EOS, duplicates",
+    ),
+    "verify": (
+        FILES + "verify_files",
+        "compare files with what is recorded of them: checksum, size, ids",
+    ),
+    "convert": (
+        FILES + "convert_file",
+        "convert between .npy, .bin/.idx and .ds, proven by a hash",
+    ),
+    "merge": (
+        FILES + "merge_files",
+        "put the documents of several files one after another into one file",
+    ),
+    "split": (
+        FILES + "split_file",
+        "hold out documents: write a file without them, and one of them",
+    ),
     "show": (RUNS + "show_text", "decode a sample, a document or a step to text"),
-    "where": (RUNS + "where_from", "where the tokens of a step come from: file, sample, documents, bytes"),
-    "when": (RUNS + "when_read", "every epoch, step, rank and row at which a document or a piece of text is read"),
+    "where": (
+        RUNS + "where_from",
+        "where the tokens of a step come from: file, sample, documents, bytes",
+    ),
+    "when": (
+        RUNS + "when_read",
+        "every epoch, step, rank and row at which a document or a piece of text is read",
+    ),
     "loss": (RUNS + "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
-    "audit": (RUNS + "audit_run", "simulate all ranks of a run and prove that every position is read once"),
-    "estimate": ("nanoset_ref.cli.estimate:estimate_run", "hours, memory, disk and epochs of a run before it begins"),
-    "preprocess": ("nanoset_ref.preprocess:main", "text to a token file; also python -m nanoset_ref.preprocess"),
-    "megatron-preprocess": ("nanoset_ref.megatron.preprocess:main", "text to .bin/.idx with Megatron-LM's flags"),
-    "index": ("nanoset_ref.megatron.index:main", "build the indexes of a Megatron-style dataset before a run"),
-    "train": ("nanoset_ref.train:main", "train from a YAML file; several processes: torchrun -m nanoset_ref.train"),
-    "chunks": ("nanoset_ref.chunks.__main__:main", "prepare a corpus: download, tokenize, mix, validate, convert"),
+    "audit": (
+        RUNS + "audit_run",
+        "simulate all ranks of a run and prove that every position is read once",
+    ),
+    "estimate": (
+        "nanoset_ref.cli.estimate:estimate_run",
+        "hours, memory, disk and epochs of a run before it begins",
+    ),
+    "preprocess": (
+        "nanoset_ref.preprocess:main",
+        "text to a token file; also python -m nanoset_ref.preprocess",
+    ),
+    "megatron-preprocess": (
+        "nanoset_ref.megatron.preprocess:main",
+        "text to .bin/.idx with Megatron-LM's flags",
+    ),
+    "index": (
+        "nanoset_ref.megatron.index:main",
+        "build the indexes of a Megatron-style dataset before a run",
+    ),
+    "train": (
+        "nanoset_ref.train:main",
+        "train from a YAML file; several processes: torchrun -m nanoset_ref.train",
+    ),
+    "chunks": (
+        "nanoset_ref.chunks.__main__:main",
+        "prepare a corpus: download, tokenize, mix, validate, convert",
+    ),
 }
 
 
@@ -47,9 +89,12 @@ def choose(command: str, /) -> None:
 
 
 WHAT = (
-    "How tokens reach the GPUs: look into token files, orders and runs. COMMAND --help lists the options of a command."
+    "How tokens reach the GPUs: look into token files, orders and runs. "
+    "COMMAND --help lists the options of a command."
 )
-choose.__doc__ = "\n".join([WHAT, "", *(f"{name:<21}{what}" for name, (_, what) in COMMANDS.items())])
+choose.__doc__ = "\n".join(
+    [WHAT, "", *(f"{name:<21}{what}" for name, (_, what) in COMMANDS.items())]
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,8 +131,12 @@ class Commands:
     def __call__(self, data: Any = None, rank: int = 0, world_size: int = 1) -> Any:
         """Run this task's commands; `data` goes on to the next step unchanged."""
         for words in islice(self.commands, rank, None, world_size):
-            done = subprocess.run([sys.executable, "-m", "nanoset_ref.cli", *words], stderr=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [sys.executable, "-m", "nanoset_ref.cli", *words], stderr=subprocess.PIPE, text=True
+            )
             if done.returncode:
                 said = done.stderr.strip().splitlines()[-1:]
-                raise RuntimeError(f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: {said}")
+                raise RuntimeError(
+                    f"nanoset-ref {shlex.join(words)} ended with exit code {done.returncode}: {said}"
+                )
         return data

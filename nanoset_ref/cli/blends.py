@@ -76,12 +76,21 @@ class SourceBlend:
 
 
 def token_blend(
-    named: dict[str, Any], weights: Sequence[float | None], length: int, order: str, disjoint: bool = False
+    named: dict[str, Any],
+    weights: Sequence[float | None],
+    length: int,
+    order: str,
+    disjoint: bool = False,
 ) -> SourceBlend:
     """The blend of a Nanoset: {name: its files}, and a weight (or None) for each name."""
-    lengths = [sum(file.num_samples(length, disjoint) for file in files) for files in named.values()]
+    lengths = [
+        sum(file.num_samples(length, disjoint) for file in files) for files in named.values()
+    ]
     weighted = any(weight is not None for weight in weights)
-    given = [float(size if weight is None else weight) for size, weight in zip(lengths, weights, strict=True)]
+    given = [
+        float(size if weight is None else weight)
+        for size, weight in zip(lengths, weights, strict=True)
+    ]
     sources = [
         Source(
             path=str(path),
@@ -90,12 +99,16 @@ def token_blend(
             share=share,
             tail_tokens=sum(_tail(file, length, disjoint) for file in files),
         )
-        for (path, files), samples, share in zip(named.items(), lengths, normalise(given), strict=True)
+        for (path, files), samples, share in zip(
+            named.items(), lengths, normalise(given), strict=True
+        )
     ]
     epoch = sum(lengths)
     index = epoch * (4 if epoch <= 2**32 else 8) if order == "nanotron" else 0
     padded = any(file.windows == "padded" for files in named.values() for file in files)
-    return SourceBlend(sources=sources, order=order, weighted=weighted, index_bytes=index, padded=padded)
+    return SourceBlend(
+        sources=sources, order=order, weighted=weighted, index_bytes=index, padded=padded
+    )
 
 
 def _tail(file: Tokens, length: int, disjoint: bool) -> int:
@@ -124,15 +137,23 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
             wanted = math.ceil(math.ceil(size * shares[number]) * surplus)
         extra = int(config.add_extra_token_to_sequence)
         plan = plan_epochs(max(tokens, 1), wanted, config.sequence_length, extra_token=bool(extra))
-        index += plan.num_epochs * (stop - first) * 4 + (plan.num_samples + 1) * 8 + plan.num_samples * 4
+        index += (
+            plan.num_epochs * (stop - first) * 4 + (plan.num_samples + 1) * 8 + plan.num_samples * 4
+        )
         per_epoch = max(tokens - extra, 0) // config.sequence_length
         tail = tokens - extra - per_epoch * config.sequence_length
         disk = tokens * corpus.dtype.itemsize
-        sources.append(Source(path=prefix, disk_bytes=disk, samples=per_epoch, share=0.0, tail_tokens=tail))
+        sources.append(
+            Source(path=prefix, disk_bytes=disk, samples=per_epoch, share=0.0, tail_tokens=tail)
+        )
     if shares is None:
         shares = normalise([max(source.samples, 0) for source in sources])
     if not alone:
         blended = size if size is not None else sum(source.samples for source in sources)
         index += 10 * blended
-    given = [dataclasses.replace(it, share=share) for it, share in zip(sources, shares, strict=True)]
-    return SourceBlend(sources=given, order="megatron", weighted=bool(blend.weights), index_bytes=index)
+    given = [
+        dataclasses.replace(it, share=share) for it, share in zip(sources, shares, strict=True)
+    ]
+    return SourceBlend(
+        sources=given, order="megatron", weighted=bool(blend.weights), index_bytes=index
+    )

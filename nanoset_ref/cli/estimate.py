@@ -16,17 +16,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from nanoset_ref.blocks import batches_per_block
 from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
+from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.command import UsageError, at_least
-from nanoset_ref.formats import datatrove_files
+from nanoset_ref.load.blocks import batches_per_block
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig
 from nanoset_ref.provenance.auditing import shortened
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import open_tokens
-from nanoset_ref.training import Config, load_config, stages_of
-from nanoset_ref.training.data_section import ChunksSection, DatasetConfig, MegatronSection, TextSection
+from nanoset_ref.tokens import datatrove_files, open_tokens
+from nanoset_ref.train import Config, load_config, stages_of
+from nanoset_ref.train.data_section import (
+    ChunksSection,
+    DatasetConfig,
+    MegatronSection,
+    TextSection,
+)
 
 ID_BYTES = 4  # of a row that is read, int32
 
@@ -91,7 +95,9 @@ class StageEstimate:
             figures = f"{it.samples:>13,} {it.share:>7.4f} {it.read:>13,} {it.epochs:>8.3f} {it.never_read:>13,}"
             lines.append(f"  {path:<{width}} {figures} {it.tail_tokens:>11,}")
         if self.padded:
-            lines.append("  rows end in padding, which no loss counts; inspect says how long the documents are")
+            lines.append(
+                "  rows end in padding, which no loss counts; inspect says how long the documents are"
+            )
         return "\n".join(lines)
 
 
@@ -140,12 +146,17 @@ def estimate_run(
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
-    run.show(total | {"stages": [dataclasses.asdict(stage) for stage in stages]}, "\n".join([*map(str, stages), line]))
+    run.show(
+        total | {"stages": [dataclasses.asdict(stage) for stage in stages]},
+        "\n".join([*map(str, stages), line]),
+    )
 
 
 def estimated_stages(config: Config) -> Iterator[StageEstimate]:
     """Every stage of a run that begins at step 1."""
-    ends: dict[int, tuple[int, dict[str, float]]] = {}  # of each stage: its last position, and what had been read
+    ends: dict[
+        int, tuple[int, dict[str, float]]
+    ] = {}  # of each stage: its last position, and what had been read
     for stage in stages_of(config):
         length, dataset = stage.sequence_length, stage.data.dataset
         schedule = config.schedule()
@@ -169,12 +180,16 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     if isinstance(dataset, ChunksSection):
         _, rows, _ = next(dataset.each())
         path = dataset.paths[0]
-        source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows, share=1.0, tail_tokens=0)
+        source = Source(
+            path=str(path), disk_bytes=path.stat().st_size, samples=rows, share=1.0, tail_tokens=0
+        )
         return SourceBlend(sources=[source], order="identity")
     if isinstance(dataset, MegatronSection):
         asked = dataset.num_samples or samples
         fields = dataset.model_dump(exclude={"num_samples"}) | {"split_num_samples": (asked, 0, 0)}
-        return megatron_blend(NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields))
+        return megatron_blend(
+            NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields)
+        )
     assert isinstance(dataset, DatasetConfig)
     if dataset.names_folders:
         named = {path: datatrove_files(path, recursive=False) for path in dataset.dataset_path}
@@ -201,7 +216,9 @@ def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEs
     size, start = schedule.global_batch_size, schedule.consumed_train_samples
     steps = max(0, samples - start) // size
     buffers = buffer_bytes(schedule.micro_batch_size, length + 1, workers, 0)
-    return _estimated("run", blend, range(start, start + steps * size), schedule, length, buffers, {})
+    return _estimated(
+        "run", blend, range(start, start + steps * size), schedule, length, buffers, {}
+    )
 
 
 def _all_read(blend: SourceBlend, positions: range, before: dict[str, float]) -> dict[str, float]:
@@ -255,7 +272,7 @@ def _estimated(
 
 
 def buffer_bytes(micro_batch_size: int, row_length: int, workers: int, read_ahead: int) -> int:
-    """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.blocks`)."""
+    """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
     slots = workers * 2 + read_ahead + 3
     batch = micro_batch_size * row_length * ID_BYTES
     return slots * batches_per_block(batch, slots) * batch

@@ -10,12 +10,22 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from nanoset_ref.command import at_least
-from nanoset_ref.files import atomic_write
-from nanoset_ref.formats import agreed_facts, as_text, convert, convert_parts, describe, split, verify
+from nanoset_ref.cli.command import at_least
+from nanoset_ref.io.files import atomic_write
 from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
 from nanoset_ref.orders.pictures import new_figure
-from nanoset_ref.tokens import Tokens, open_tokens, without_companions
+from nanoset_ref.tokens import (
+    Tokens,
+    agreed_facts,
+    as_text,
+    convert,
+    convert_parts,
+    describe,
+    open_tokens,
+    split,
+    verify,
+    without_companions,
+)
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 
@@ -82,7 +92,10 @@ def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
 
 
 def verify_files(
-    *files: str, vocab_size: Annotated[int, at_least(1)] | None = None, seal: bool = False, unsaid: Unsaid
+    *files: str,
+    vocab_size: Annotated[int, at_least(1)] | None = None,
+    seal: bool = False,
+    unsaid: Unsaid,
 ) -> bool:
     """Compare files with what is recorded about them: checksum, size, boundaries, range of the ids.
 
@@ -102,7 +115,9 @@ def verify_files(
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
-    lines = [f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results]
+    lines = [
+        f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results
+    ]
     unsaid.show(results, "\n".join(lines))
     return not all(row["ok"] for row in results)
 
@@ -143,14 +158,22 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
     """
     *names, target = sources_and_target
     sources = [copying.open(source) for source in without_companions(names)]
-    if target.endswith(".bin") and not copying.dtype and all(isinstance(it, MMapIndexedDataset) for it in sources):
+    if (
+        target.endswith(".bin")
+        and not copying.dtype
+        and all(isinstance(it, MMapIndexedDataset) for it in sources)
+    ):
         prefixes = [source.path.with_suffix("") for source in sources]
-        copying.show_written(merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite))
+        copying.show_written(
+            merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite)
+        )
         return
     facts = None
     if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)
-    copying.show_written(convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts))
+    copying.show_written(
+        convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts)
+    )
 
 
 def split_file(
@@ -184,7 +207,7 @@ def split_file(
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
     """What a tokenizer says about the ids of files that were made with it."""
-    from nanoset_ref.tokenise.encode import load_tokenizer
+    from nanoset_ref.preprocess.encode import load_tokenizer
 
     tokenizer = load_tokenizer(name)
     eos, lasts = tokenizer.eos_token_id, []
@@ -192,4 +215,9 @@ def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
         offsets = source.known_documents()
         lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])
     closed = eos is not None and all(np.all(last == eos) for last in lasts)
-    return {"tokenizer": name, "vocab_size": len(tokenizer), "eos_token_id": eos, "appended_eod": closed}
+    return {
+        "tokenizer": name,
+        "vocab_size": len(tokenizer),
+        "eos_token_id": eos,
+        "appended_eod": closed,
+    }

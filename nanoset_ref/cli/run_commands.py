@@ -10,13 +10,22 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.command import UsageError, at_least
-from nanoset_ref.files import read_json
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.provenance import Continuation, Stretch, audit, compare, find_text, loader_state, when, where
-from nanoset_ref.rows import Rows, checked_number
-from nanoset_ref.schedule import Schedule, Slot
+from nanoset_ref.io.files import read_json
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.rows import Rows, checked_number
+from nanoset_ref.load.schedule import Schedule, Slot
+from nanoset_ref.provenance import (
+    Continuation,
+    Stretch,
+    audit,
+    compare,
+    find_text,
+    loader_state,
+    when,
+    where,
+)
 from nanoset_ref.tokens import Tokens
 
 
@@ -47,7 +56,12 @@ def show_text(
         slots = [it.slot for it in where(stretch.dataset, stretch.schedule, step)]
         found = [(_place(slot), *_row(stretch.dataset, slot.position)) for slot in slots]
     elif position is not None:
-        found = [(f"position {position}", *_row(dataset, checked_number(position, len(dataset), "position")))]
+        found = [
+            (
+                f"position {position}",
+                *_row(dataset, checked_number(position, len(dataset), "position")),
+            )
+        ]
     else:
         file = dataset.files[checked_number(source, len(dataset.files), "file")]
         if document is not None:
@@ -55,7 +69,10 @@ def show_text(
         else:
             what, (first, end) = f"sample {sample}", _sample(dataset, source, sample or 0)
         found = [(what, file, file.tokens[first:end])]
-    rows = [{"what": what, "file": str(file.path), "text": run.decode(file, ids)} for what, file, ids in found]
+    rows = [
+        {"what": what, "file": str(file.path), "text": run.decode(file, ids)}
+        for what, file, ids in found
+    ]
     run.show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows))
 
 
@@ -67,8 +84,12 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
 def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     """Begin and end of a sample in the tokens of its file."""
     if not isinstance(dataset, Nanoset):
-        raise ValueError("samples of Megatron-style data are no pieces of one file; show a --position or a --document")
-    first = checked_number(sample, dataset.dataset_lengths[source], "sample") * int(dataset.strides[source])
+        raise ValueError(
+            "samples of Megatron-style data are no pieces of one file; show a --position or a --document"
+        )
+    first = checked_number(sample, dataset.dataset_lengths[source], "sample") * int(
+        dataset.strides[source]
+    )
     return first, first + dataset.row_length
 
 
@@ -83,11 +104,15 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
     rows, lines = [], []
     for it in where(stretch.dataset, stretch.schedule, step):
         row = {**dataclasses.asdict(it), "parts": [part._asdict() for part in it.parts]}
-        lines.append(f"{_place(it.slot)}: position {it.slot.position}, epoch {it.epoch}, {it.path} sample {it.sample}")
+        lines.append(
+            f"{_place(it.slot)}: position {it.slot.position}, epoch {it.epoch}, {it.path} sample {it.sample}"
+        )
         lines += [f"    source {label}" for label in it.labels]
         for part in it.parts:
             name = "tokens" if part.document is None else f"document {part.document} tokens"
-            lines.append(f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.last_byte}")
+            lines.append(
+                f"    {name} {part.start}:{part.stop}, bytes {part.first_byte}:{part.last_byte}"
+            )
         if text:
             row["text"] = run.decode(*_row(stretch.dataset, it.slot.position))
             lines.append(f"    {row['text']!r}")
@@ -96,7 +121,12 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
 
 
 def when_read(
-    *, document: int | None = None, text: str | None = None, source: int = 0, run: RunOptions, schedule: Schedule
+    *,
+    document: int | None = None,
+    text: str | None = None,
+    source: int = 0,
+    run: RunOptions,
+    schedule: Schedule,
 ) -> None:
     """Every epoch, step, rank and row at which a document or a piece of text is read.
 
@@ -109,11 +139,21 @@ def when_read(
     rows, lines = [], []
     for stretch in run.stretches(schedule):
         dataset = stretch.dataset
-        wanted: list[Any] = [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
+        wanted: list[Any] = (
+            [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
+        )
         for number, found, tokens in wanted:
-            for slot in when(dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop):
+            for slot in when(
+                dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop
+            ):
                 epoch = dataset.origin(slot.position).epoch
-                what = {"stretch": stretch.name, "source": number, "document": found, "tokens": tokens, "epoch": epoch}
+                what = {
+                    "stretch": stretch.name,
+                    "source": number,
+                    "document": found,
+                    "tokens": tokens,
+                    "epoch": epoch,
+                }
                 rows.append(what | dataclasses.asdict(slot))
                 span = "" if tokens is None else f" tokens {tokens[0]}:{tokens[1]}"
                 lines.append(
@@ -123,7 +163,9 @@ def when_read(
     run.show(rows, "\n".join(lines) or "it is not read in this run")
 
 
-def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int, int, tuple[int, int]]]:
+def _places_of_text(
+    run: RunOptions, dataset: Rows, text: str
+) -> list[tuple[int, int, tuple[int, int]]]:
     """(file, document, tokens) of every place where a text stands."""
     found = [
         (number, document, (start, stop))
@@ -131,7 +173,9 @@ def _places_of_text(run: RunOptions, dataset: Rows, text: str) -> list[tuple[int
         for document, start, stop in find_text(file, run.tokenizer_of(file), text)
     ]
     if not found:
-        raise ValueError(f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files")
+        raise ValueError(
+            f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
+        )
     return found
 
 
@@ -170,9 +214,18 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
             raise ValueError(f"it was saved in the stage {stage!r}, this run has {[*rows]}")
         dataset = rows[stage]
         if not isinstance(dataset, Nanoset):
-            raise ValueError("plans of token files are compared, and this run reads .bin/.idx pairs")
+            raise ValueError(
+                "plans of token files are compared, and this run reads .bin/.idx pairs"
+            )
         return compare(state, dataset)
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
         problem = f"{path} cannot be compared with this run ({type(error).__name__}: {error})"
         need = "a checkpoint's state.json, or a NanosetDataLoader's state_dict as JSON"
         raise ValueError(f"{problem}; give {need}") from error
@@ -185,7 +238,7 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
         metrics: the metrics.jsonl in the folder of the run's checkpoints.
         lines: of the plot, at most.
     """
-    from nanoset_ref.training.metrics import read_metrics
+    from nanoset_ref.train.metrics import read_metrics
 
     rows = read_metrics(metrics)
     if not rows:

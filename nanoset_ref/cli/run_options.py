@@ -11,18 +11,18 @@ from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
+from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import Unsaid
-from nanoset_ref.command import UsageError, at_least, paths_and_weights
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.rows import Rows
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.megatron.nanoset_config import prefix_of
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.orders.published import open_numbers
+from nanoset_ref.preprocess.encode import load_tokenizer
 from nanoset_ref.provenance import Stretch, stretches_of_config
-from nanoset_ref.rows import Rows
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokenise.encode import load_tokenizer
 from nanoset_ref.tokens import Tokens, without_companions
-from nanoset_ref.training import load_config
+from nanoset_ref.train import load_config
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -71,7 +71,9 @@ class RunOptions(Unsaid):
     def check_named_once(self) -> None:
         """UsageError unless the run is named, by its config or by its data."""
         if bool(self.config) == bool(self.data):
-            raise UsageError("say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ...")
+            raise UsageError(
+                "say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ..."
+            )
 
     def paths(self) -> tuple[list[str], list[float] | None, bool]:
         """The paths of --data, their weights, and whether they are Megatron's pairs, then named by their prefixes."""
@@ -86,18 +88,32 @@ class RunOptions(Unsaid):
         paths, weights, is_pairs = self.paths()
         if is_pairs:
             return self._megatron_rows(paths, weights)
-        order, length, num_samples = self.order or "nanotron", self.sequence_length, self.num_samples
+        order, length, num_samples = (
+            self.order or "nanotron",
+            self.sequence_length,
+            self.num_samples,
+        )
         if self.row_length:
             length = self.row_length - 1
         if num_samples is None and order.endswith(".npy"):
             num_samples = len(open_numbers(order))
         files = [self.open(path) for path in paths]
-        return Nanoset(files, weights, length, num_samples, self.seed, order=order, disjoint=bool(self.row_length))
+        return Nanoset(
+            files,
+            weights,
+            length,
+            num_samples,
+            self.seed,
+            order=order,
+            disjoint=bool(self.row_length),
+        )
 
     def megatron_config(self, prefixes: list[str], weights: list[float] | None) -> NanosetConfig:
         """Of pairs that are read as Megatron reads them."""
         if weights and self.num_samples is None:
-            raise ValueError("a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples")
+            raise ValueError(
+                "a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples"
+            )
         blend = chain(*zip(weights, prefixes, strict=True)) if weights else prefixes
         return NanosetConfig(
             random_seed=self.seed,
@@ -111,7 +127,9 @@ class RunOptions(Unsaid):
         config = self.megatron_config(prefixes, weights)
         train = NanosetBuilder(config).build(["train"])[0]
         if train is None:
-            raise ValueError(f"--split {self.split} leaves nothing for the first part, which is looked at")
+            raise ValueError(
+                f"--split {self.split} leaves nothing for the first part, which is looked at"
+            )
         return train
 
     def tokenizer_of(self, file: Tokens) -> Any:

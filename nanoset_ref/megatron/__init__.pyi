@@ -1,13 +1,13 @@
 from .builder import NanosetBuilder as NanosetBuilder
 from .dataset import BlendedNanoset as BlendedNanoset
 from .dataset import MegatronNanoset as MegatronNanoset
-from .dialect import MegatronCollator as MegatronCollator
-from .indexed_dataset import MMapIndexedDataset as MMapIndexedDataset
-from .indexed_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder
-from .indexed_writer import merge_corpora as merge_corpora
+from .fields import MegatronCollator as MegatronCollator
 from .mappings import EpochPlan as EpochPlan
 from .mappings import blend_samples as blend_samples
 from .mappings import build_mappings as build_mappings
 from .mappings import plan_epochs as plan_epochs
 from .nanoset_config import NanosetConfig as NanosetConfig
+from .pairs import MMapIndexedDataset as MMapIndexedDataset
+from .pairs import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder
+from .pairs import merge_corpora as merge_corpora
 from .preprocess import preprocess_corpus as preprocess_corpus

@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset
 from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 
 class NanosetBuilder:
@@ -28,9 +28,13 @@ class NanosetBuilder:
 
     def __init__(self, config: NanosetConfig) -> None:
         self.config = config
-        self._open = functools.cache(functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files))
+        self._open = functools.cache(
+            functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files)
+        )
 
-    def build(self, wanted: Sequence[str] = SPLITS) -> list[MegatronNanoset | BlendedNanoset | None]:
+    def build(
+        self, wanted: Sequence[str] = SPLITS
+    ) -> list[MegatronNanoset | BlendedNanoset | None]:
         """[train, valid, test]; None for a split that is left out, or not among those `wanted`.
 
         Raises:
@@ -56,8 +60,13 @@ class NanosetBuilder:
         if weights is None or size is None:  # weights without a size do not pass the config
             datasets = [read(prefix, None) for prefix in prefixes]
             lengths = [len(dataset) for dataset in datasets]
-            return BlendedNanoset(datasets, lengths, None if size is None else min(size, sum(lengths)), config)
+            return BlendedNanoset(
+                datasets, lengths, None if size is None else min(size, sum(lengths)), config
+            )
         shares, surplus = normalise(weights), 1 + config.mid_level_dataset_surplus
         targets = [math.ceil(size * share) for share in shares]
-        datasets = [read(prefix, math.ceil(target * surplus)) for prefix, target in zip(prefixes, targets, strict=True)]
+        datasets = [
+            read(prefix, math.ceil(target * surplus))
+            for prefix, target in zip(prefixes, targets, strict=True)
+        ]
         return BlendedNanoset(datasets, shares, sum(targets), config)

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.documents import Starts
-from nanoset_ref.gather import copy_pieces
-from nanoset_ref.index_cache import Arrays, cached
-from nanoset_ref.kernels import njit
-from nanoset_ref.megatron.indexed_dataset import MMapIndexedDataset, require
+from nanoset_ref.io.index_cache import Arrays, cached
+from nanoset_ref.io.kernels import njit
+from nanoset_ref.load.documents import Starts
+from nanoset_ref.load.gather import copy_pieces
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
 from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise, refuse_too_many
-from nanoset_ref.rows import Origin, Rows, SourceUse, Span, described, document_spans
+from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
 Positions = NDArray[np.int64]
 Route = tuple[int, Positions, Positions]
@@ -73,7 +73,10 @@ class PartRows(Rows):
             part, corpus = self.parts[source], self.parts[source].corpus
             mappings = part.document_index, part.sample_index, part.shuffle_index
             layout = corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize
-            yield corpus, _locate(mappings, layout, places, samples, self.sequence_length, self.row_length)
+            yield (
+                corpus,
+                _locate(mappings, layout, places, samples, self.sequence_length, self.row_length),
+            )
 
     def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
         if not self.config.drop_last_partial_validation_sequence:
@@ -93,7 +96,9 @@ class PartRows(Rows):
         for _, pieces in self.pieces(positions):
             rows, begins, ends, columns = pieces.T
             starts[rows, np.where(begins < ends, columns, 0)] = True
-            filled[rows, 0] = columns + ends - begins  # the last piece of a row is the last to write
+            filled[rows, 0] = (
+                columns + ends - begins
+            )  # the last piece of a row is the last to write
         return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:
@@ -105,10 +110,18 @@ class PartRows(Rows):
 
     def spans(self, position: int) -> list[Span]:
         ((corpus, pieces),) = self.pieces(np.array([position]))
-        return [span for _, begin, end, _ in pieces.tolist() for span in document_spans(corpus, begin, end)]
+        return [
+            span
+            for _, begin, end, _ in pieces.tolist()
+            for span in document_spans(corpus, begin, end)
+        ]
 
     def positions_of(
-        self, source: int, document: int, tokens: tuple[int, int] | None = None, until: int | None = None
+        self,
+        source: int,
+        document: int,
+        tokens: tuple[int, int] | None = None,
+        until: int | None = None,
     ) -> Positions:
         """As `Rows.positions_of`, in a scan of all positions of the file; nothing is kept."""
         begin, end = self.token_range(source, document, tokens)
@@ -123,8 +136,13 @@ class PartRows(Rows):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """As `Rows.usage`. No sample is read twice, but its documents are, once in each epoch of the index."""
         length, extra, uses = self.sequence_length, self.row_length - self.sequence_length, []
-        before, after = (np.bincount(self.dataset_index[:k], minlength=len(self.parts)).tolist() for k in (start, stop))
-        for part, share, first, last in zip(self.parts, normalise(self.shares), before, after, strict=True):
+        before, after = (
+            np.bincount(self.dataset_index[:k], minlength=len(self.parts)).tolist()
+            for k in (start, stop)
+        )
+        for part, share, first, last in zip(
+            self.parts, normalise(self.shares), before, after, strict=True
+        ):
             tokens, epochs = part.tokens_per_epoch, part.epochs.num_epochs
             use = SourceUse(
                 path=str(part.corpus.path),
@@ -150,7 +168,9 @@ class PartRows(Rows):
         promised = np.array(normalise(self.shares))
         title = f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}"
         every = range(len(self))
-        return draw_sources(lambda at: self.dataset_index[at], every, names, np.array(sizes), promised, title)
+        return draw_sources(
+            lambda at: self.dataset_index[at], every, names, np.array(sizes), promised, title
+        )
 
     def _repr_html_(self) -> str:
         from nanoset_ref.orders.pictures import html_table
@@ -163,10 +183,18 @@ class PartRows(Rows):
         }
         shares = normalise(self.shares)
         rows = [
-            (part.corpus.path_prefix, part.tokens_per_epoch, len(part), part.epochs.num_epochs, share)
+            (
+                part.corpus.path_prefix,
+                part.tokens_per_epoch,
+                len(part),
+                part.epochs.num_epochs,
+                share,
+            )
             for part, share in zip(self.parts, shares, strict=True)
         ]
-        return html_table(type(self).__name__, facts, ("corpus", "tokens", "samples", "epochs", "share"), rows)
+        return html_table(
+            type(self).__name__, facts, ("corpus", "tokens", "samples", "epochs", "share"), rows
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process maps the cached index again, or, without a cache, builds its own."""
@@ -205,14 +233,18 @@ class MegatronNanoset(PartRows):
     def __post_init__(self) -> None:
         corpus, config = self.corpus, self.config
         holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
-        require(corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids")
+        require(
+            corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids"
+        )
         if not 0 <= self.first <= self.stop <= len(corpus):
             raise ValueError(
                 f"{corpus.path_prefix} has {len(corpus)} sequences; got first={self.first}, stop={self.stop}"
             )
         self.sequence_length, self.row_length = config.sequence_length, config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
-        self.tokens_per_epoch = int(corpus.sequence_lengths[self.first : self.stop].sum(dtype=np.int64))
+        self.tokens_per_epoch = int(
+            corpus.sequence_lengths[self.first : self.stop].sum(dtype=np.int64)
+        )
         if not self.tokens_per_epoch:
             sequences = f"sequences {self.first}:{self.stop} of {len(corpus)}, without tokens"
             way_out = "give it a larger part, or leave it out with a 0 in split"
@@ -230,7 +262,12 @@ class MegatronNanoset(PartRows):
         extra = self.row_length - self.sequence_length
         self.padded = self.epochs.num_samples * self.sequence_length + extra > stream
         names = "document_index", "sample_index", "shuffle_index"
-        depends_on = {"index": "mappings", "idx": corpus.idx_checksum, **self._order, "pad_id": config.pad_id}
+        depends_on = {
+            "index": "mappings",
+            "idx": corpus.idx_checksum,
+            **self._order,
+            "pad_id": config.pad_id,
+        }
         arrays = cached(config.path_to_cache, depends_on, names, self._build_index)
         self.document_index, self.sample_index, self.shuffle_index = arrays
         self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
@@ -258,7 +295,9 @@ class MegatronNanoset(PartRows):
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
-            "files": [described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}],
+            "files": [
+                described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
+            ],
         }
 
     def __repr__(self) -> str:
@@ -328,7 +367,12 @@ class BlendedNanoset(PartRows):
 
     def _describe(self) -> dict[str, Any]:
         parts = [part._describe() for part in self.datasets]
-        blended = {"kind": "blend", "algorithm": ALGORITHM, "weights": list(self.shares), "size": self.size}
+        blended = {
+            "kind": "blend",
+            "algorithm": ALGORITHM,
+            "weights": list(self.shares),
+            "size": self.size,
+        }
         return {
             "order": {**blended, "parts": [part["order"] for part in parts]},
             "rows": {"parts": [part["rows"] for part in parts]},

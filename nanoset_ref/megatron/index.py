@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from nanoset_ref.command import UsageError, at_least, paths_and_weights, run
+from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights, run
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, read_blend
 
@@ -52,12 +52,18 @@ def build_indexes(options: IndexOptions) -> None:
     """Build the cached indexes of a Megatron-style dataset."""
     fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
     if read_blend(fields["data_path"]).weights and None in options.split_num_samples:
-        raise UsageError("weights need --split-num-samples TRAIN VALID TEST, 0 for a split that is not used")
+        raise UsageError(
+            "weights need --split-num-samples TRAIN VALID TEST, 0 for a split that is not used"
+        )
     extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
-    config = NanosetConfig(add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields)
+    config = NanosetConfig(
+        add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields
+    )
     datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]
     if not any(map(len, datasets)):
-        raise ValueError(f"no split has a single sample of {options.sequence_length} tokens: take shorter ones")
+        raise ValueError(
+            f"no split has a single sample of {options.sequence_length} tokens: take shorter ones"
+        )
     sys.stdout.writelines(f"{dataset}\n" for dataset in datasets)
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.nanotron import furthest_behind
 from nanoset_ref.orders.random_state import shuffle
 
@@ -120,7 +120,9 @@ def build_mappings(
     """
     widest = np.iinfo(np.int32).max
     if stop > widest:
-        raise ValueError(f"the document index numbers sequences in int32, got a corpus of over {stop}: split it")
+        raise ValueError(
+            f"the document index numbers sequences in int32, got a corpus of over {stop}: split it"
+        )
     # 1.
     documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
     apart = len(documents) - (stop - first) * plan.separate_final_epoch
@@ -129,7 +131,9 @@ def build_mappings(
     samples, before = np.arange(plan.num_samples, dtype=dtype), plan.num_samples_before_final_epoch
     shuffle(random_seed, documents[:apart], documents[apart:], samples[:before], samples[before:])
     # 3.
-    cuts = np.zeros((plan.num_samples + 1, 2), dtype=np.int32 if len(documents) <= widest else np.int64)
+    cuts = np.zeros(
+        (plan.num_samples + 1, 2), dtype=np.int32 if len(documents) <= widest else np.int64
+    )
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from nanoset_ref.documents import DocumentOptions
-from nanoset_ref.files import PathLike, listed, refuses_unknown
+from nanoset_ref.io.files import PathLike, listed, refuses_unknown
+from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
@@ -98,12 +98,16 @@ class NanosetConfig(DocumentOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        unlimited = [name for name, blend, _, size in self.splits if blend and blend.weights and size is None]
+        unlimited = [
+            name for name, blend, _, size in self.splits if blend and blend.weights and size is None
+        ]
         alone = self.data_path_per_split is not None
         broken = {
             "what is to be said about documents needs their end: give eod_id": self.needs_starts,
             'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
-            "data_path_per_split alone": not (self.data_path is None) == (self.split is None) == alone,
+            "data_path_per_split alone": not (self.data_path is None)
+            == (self.split is None)
+            == alone,
             "data_path_per_split must name a corpus for train, valid or test": not any(
                 blend for _, blend, *_ in self.splits
             ),
@@ -153,7 +157,9 @@ def read_blend(data_path: DataPath) -> Blend:
         forms = "a prefix, a list of prefixes, {prefix: weight} or [weight, prefix, ...]"
         raise ValueError(f"data_path must be {forms}, got {reprlib.repr(data_path)}")
     if weights and not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(f"weights must be positive numbers, got {weights}; leave a corpus out to give it none")
+        raise ValueError(
+            f"weights must be positive numbers, got {weights}; leave a corpus out to give it none"
+        )
     refuse_too_many(len(entries))
     return Blend([prefix_of(path) for path in entries], weights)
 
@@ -185,7 +191,9 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
     """
     sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
     if len(sizes) > len(SPLITS) or sum(sizes) <= 0 or min(sizes) < 0:
-        raise ValueError(f"split must be up to three numbers for {SPLITS}, none negative, one positive, got {split!r}")
+        raise ValueError(
+            f"split must be up to three numbers for {SPLITS}, none negative, one positive, got {split!r}"
+        )
     shares = normalise(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)
     return tuple((begin, end) if end > begin else None for begin, end in itertools.pairwise(ends))

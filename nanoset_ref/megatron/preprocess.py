@@ -24,17 +24,29 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.command import run
-from nanoset_ref.files import PathLike, listed, refuse_existing
-from nanoset_ref.megatron.indexed_dataset import require
-from nanoset_ref.megatron.indexed_writer import MMapIndexedDatasetBuilder
-from nanoset_ref.preprocess import report
-from nanoset_ref.text import OnError, open_text
-from nanoset_ref.tokenise import Backend, Counts, Encoder, SpecialTokens, in_rank_0, load_tokenizer, tokenise
+from nanoset_ref.cli.command import run
+from nanoset_ref.io.files import PathLike, listed, refuse_existing
+from nanoset_ref.preprocess import (
+    Backend,
+    Counts,
+    Encoder,
+    SpecialTokens,
+    in_rank_0,
+    load_tokenizer,
+    report,
+    tokenise,
+)
+from nanoset_ref.preprocess.text import OnError, open_text
+from nanoset_ref.tokens.bin_idx import require
+from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
 TokenizerType = Literal[
-    "HuggingFaceTokenizer", "Llama2Tokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"
+    "HuggingFaceTokenizer",
+    "Llama2Tokenizer",
+    "GPT2BPETokenizer",
+    "SentencePieceTokenizer",
+    "GPTSentencePieceTokenizer",
 ]
 NARROW_VOCABULARY = 65_500
 UPSTREAMS_WORDS = {  # for those of nanoset_ref.preprocess, which are understood too
@@ -60,7 +72,9 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
 
         sink = SimpleNamespace(write=write, num_documents=0, num_tokens=0)
         yield sink
-        require(builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token")
+        require(
+            builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token"
+        )
 
 
 @in_rank_0
@@ -114,19 +128,29 @@ def preprocess_corpus(
             special_tokens=special_tokens,
         )
         sink = document_sink(prefix, encoder, overwrite=overwrite)
-        counts[prefix] = tokenise(source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress)
+        counts[prefix] = tokenise(
+            source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress
+        )
     return counts
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess") -> int:
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.preprocess"
+) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    words = [re.sub(r"^--[\w-]+", lambda name: UPSTREAMS_WORDS.get(name[0], name[0]), word) for word in words]
+    words = [
+        re.sub(r"^--[\w-]+", lambda name: UPSTREAMS_WORDS.get(name[0], name[0]), word)
+        for word in words
+    ]
     return run(preprocess_corpus, words, prog, report=report_all, says=logging.INFO)
 
 
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:
     """Print what was done for each column; returns the exit code."""
-    codes = [report(dataclasses.replace(counted, target=prefix)) for prefix, counted in (counts or {}).items()]
+    codes = [
+        report(dataclasses.replace(counted, target=prefix))
+        for prefix, counted in (counts or {}).items()
+    ]
     return max(codes, default=0)
 
 

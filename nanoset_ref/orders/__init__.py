@@ -11,7 +11,9 @@ from nanoset_ref.orders.skipping import SkippingOrder as SkippingOrder
 from nanoset_ref.orders.stateless import Ledger as Ledger
 from nanoset_ref.orders.stateless import StatelessOrder as StatelessOrder
 
-ORDERS: dict[str, type[Order]] = {order.name: order for order in (NanotronOrder, StatelessOrder, IdentityOrder)}
+ORDERS: dict[str, type[Order]] = {
+    order.name: order for order in (NanotronOrder, StatelessOrder, IdentityOrder)
+}
 
 
 def build_order(
@@ -29,7 +31,11 @@ def build_order(
         ValueError: no order has that name; and what the order itself refuses.
     """
     if name.endswith(".npy"):
-        return PublishedOrder(dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options)
+        return PublishedOrder(
+            dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options
+        )
     if name not in ORDERS:
-        raise ValueError(f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file")
+        raise ValueError(
+            f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file"
+        )
     return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.kernels import njit
-from nanoset_ref.plans import OCTAVES, fingerprint_of, probe_positions
+from nanoset_ref.io.kernels import njit
+from nanoset_ref.orders.plans import OCTAVES, fingerprint_of, probe_positions
 
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
@@ -77,18 +77,26 @@ class Order(ABC):
         self.random_seed = whole_number(random_seed, "random_seed")
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
-            raise ValueError(f"an order needs samples in at least one dataset, and no negative length; got {lengths}")
+            raise ValueError(
+                f"an order needs samples in at least one dataset, and no negative length; got {lengths}"
+            )
         if not 0 <= self.num_samples < 2**63:
-            raise ValueError(f"num_samples must not be negative, and below 2**63; got {num_samples}")
+            raise ValueError(
+                f"num_samples must not be negative, and below 2**63; got {num_samples}"
+            )
         if not 0 <= self.random_seed < 2**32:
             raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
-        self._given_weights = None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
+        self._given_weights = (
+            None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
+        )
         if self.weighted and not self.keeps_shares:
             raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
         self.firsts: Int64Array = np.cumsum(self.dataset_lengths) - self.dataset_lengths
-        self.dataset_weights = normalize_weights(lengths if dataset_weights is None else dataset_weights, len(lengths))
+        self.dataset_weights = normalize_weights(
+            lengths if dataset_weights is None else dataset_weights, len(lengths)
+        )
         self._build()
 
     def _build(self) -> None:  # noqa: B027 (most orders store nothing)
@@ -166,7 +174,9 @@ class Order(ABC):
             IndexError: there is no such dataset, or it has no such sample (neither counts from the end).
         """
         dataset, sample = operator.index(dataset), operator.index(sample)
-        if not (0 <= dataset < len(self.dataset_lengths) and 0 <= sample < self.dataset_lengths[dataset]):
+        if not (
+            0 <= dataset < len(self.dataset_lengths) and 0 <= sample < self.dataset_lengths[dataset]
+        ):
             raise IndexError(f"there is no sample {sample} of dataset {dataset} in {self}")
         return self._positions(dataset, sample, self._end(until))
 
@@ -177,7 +187,11 @@ class Order(ABC):
         return self._counts(self._end(until))
 
     def _end(self, until: int | None) -> int:
-        return self.num_samples if until is None else max(min(operator.index(until), self.num_samples), 0)
+        return (
+            self.num_samples
+            if until is None
+            else max(min(operator.index(until), self.num_samples), 0)
+        )
 
     def epoch_of(self, position: int) -> int:
         """The epoch that a position lies in, from 0."""
@@ -225,7 +239,9 @@ class Order(ABC):
         promised = self.dataset_weights if self.keeps_shares else None
         title = f"order {self.name!r}, seed {self.random_seed}"
         positions = range(self.first_position, self.num_samples)
-        return draw_sources(lambda at: self.lookup(at)[0], positions, labels, self.dataset_lengths, promised, title)
+        return draw_sources(
+            lambda at: self.lookup(at)[0], positions, labels, self.dataset_lengths, promised, title
+        )
 
     def _repr_html_(self) -> str:
         from nanoset_ref.orders.pictures import html_table
@@ -267,11 +283,16 @@ class NumberedOrder(Order):
 
 @njit(cache=True, nogil=True)
 def _pairs(firsts, instances):
-    datasets, samples = np.empty(len(instances), dtype=np.int64), np.empty(len(instances), dtype=np.int64)
+    datasets, samples = (
+        np.empty(len(instances), dtype=np.int64),
+        np.empty(len(instances), dtype=np.int64),
+    )
     for n in range(len(instances)):
         instance = np.int64(instances[n])
         low, high = 0, len(firsts)
-        while high - low > 1:  # the dataset is the last one that begins at or before it; searchsorted is slower
+        while (
+            high - low > 1
+        ):  # the dataset is the last one that begins at or before it; searchsorted is slower
             middle = (low + high) // 2
             if firsts[middle] <= instance:
                 low = middle
@@ -302,7 +323,9 @@ def whole_number(value: Any, name: str, least: int | None = None) -> int:
 def counted_from_0(positions: Any, length: int) -> Int64Array:
     """Integers of [-length, length) as int64 of the same shape, negative ones counted from the end; else IndexError."""
     given = np.asarray(positions)
-    given = given.astype(np.int64, casting="same_kind" if given.size else "unsafe", copy=False)  # [] is of floats
+    given = given.astype(
+        np.int64, casting="same_kind" if given.size else "unsafe", copy=False
+    )  # [] is of floats
     outside = given[(given < -length) | (given >= length)]
     if outside.size:
         raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
@@ -313,10 +336,16 @@ def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64
     """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_datasets,):
-        raise ValueError(f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}")
+        raise ValueError(
+            f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}"
+        )
     for dataset in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
-        raise ValueError(f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}")
+        raise ValueError(
+            f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}"
+        )
     total = values.sum()
     if not 0 < total < np.inf:
-        raise ValueError(f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}")
+        raise ValueError(
+            f"the weights must have a positive, finite sum; {values.tolist()} sum to {total}"
+        )
     return values / total

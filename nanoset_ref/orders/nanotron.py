@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.files import physical_memory
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.files import physical_memory
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.random_state import shuffle
 
@@ -59,7 +59,9 @@ class NanotronOrder(NumberedOrder):
         epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8
         if epoch * itemsize > physical_memory():
             stored = f"order='nanotron' stores one epoch: {epoch:,} samples need {epoch * itemsize:,} bytes"
-            raise MemoryError(f"{stored} (this machine has {physical_memory():,}); order='stateless' stores nothing")
+            raise MemoryError(
+                f"{stored} (this machine has {physical_memory():,}); order='stateless' stores nothing"
+            )
         self.numbers = np.empty(epoch, dtype=f"u{itemsize}")
         blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
         shuffle(self.random_seed, self.numbers)
@@ -81,7 +83,10 @@ def furthest_behind(weights, taken, limits, t):
 @njit(cache=True)
 def blend(lengths, weights, firsts, epoch):
     """Fill `epoch` with one blended epoch of instances."""
-    taken, limits = np.zeros(len(lengths)), np.full(len(lengths), np.inf)  # samples of each dataset, exact below 2**53
+    taken, limits = (
+        np.zeros(len(lengths)),
+        np.full(len(lengths), np.inf),
+    )  # samples of each dataset, exact below 2**53
     for t in range(len(epoch)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:

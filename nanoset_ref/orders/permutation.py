@@ -14,7 +14,7 @@ of a size cannot be told from NumPy's (`python -m benchmarks.permutation`).
 import numpy as np
 from numba import uint64
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 
 PAIRS = 6  # of rounds: the columns slide, then the rows
 MIN_ROWS = 7

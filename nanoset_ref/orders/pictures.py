@@ -29,7 +29,9 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ImportError("pictures are drawn by matplotlib: pip install 'nanoset_ref[lab]'") from error
+        raise ImportError(
+            "pictures are drawn by matplotlib: pip install 'nanoset_ref[lab]'"
+        ) from error
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:
@@ -63,7 +65,9 @@ def draw_sources(
     if not positions:
         raise ValueError("there is nothing to draw: the order has no positions")
     edges, counts, counted = _count(sources_at, positions, len(names))
-    read = counts / counts.sum(axis=1, keepdims=True) * np.diff(edges)[:, None]  # samples, expected where not counted
+    read = (
+        counts / counts.sum(axis=1, keepdims=True) * np.diff(edges)[:, None]
+    )  # samples, expected where not counted
     groups = _groups(names, read.sum(axis=0))
     figure = new_figure(7.5, 4.3 + 0.24 * len(groups))
     top, bottom = figure.subplots(2, 1, height_ratios=[2.2, 0.6 + 0.24 * len(groups)])
@@ -76,7 +80,9 @@ def draw_sources(
     return figure
 
 
-def _by_epoch(edges: NDArray[np.int64], read: NDArray[np.float64], epoch: int) -> NDArray[np.float64]:
+def _by_epoch(
+    edges: NDArray[np.int64], read: NDArray[np.float64], epoch: int
+) -> NDArray[np.float64]:
     """Samples of each source in each epoch of the order, [epochs, sources]; one row where there are too many epochs."""
     ends = [*range((edges[0] // epoch + 1) * epoch, edges[-1], epoch), edges[-1]]
     if len(ends) > MOST_EPOCHS:
@@ -86,10 +92,14 @@ def _by_epoch(edges: NDArray[np.int64], read: NDArray[np.float64], epoch: int) -
     return np.diff(upto, axis=0, prepend=0)
 
 
-def _count(sources_at: Any, positions: range, sources: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _count(
+    sources_at: Any, positions: range, sources: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Edges of the stretches, int64 [n + 1]; sources counted in each, int64 [n, sources]; positions looked up."""
     stretches = min(STRETCHES, len(positions))
-    edges = positions.start + np.array([len(positions) * n // stretches for n in range(stretches + 1)], dtype=np.int64)
+    edges = positions.start + np.array(
+        [len(positions) * n // stretches for n in range(stretches + 1)], dtype=np.int64
+    )
     counts = np.zeros((stretches, sources), dtype=np.int64)
     for number in range(stretches):
         stop = min(edges[number + 1], edges[number] + COUNTED)
@@ -110,14 +120,25 @@ def _groups(names: Sequence[str], read: NDArray[np.float64]) -> list[tuple[str, 
     return groups
 
 
-def _draw_shares(axes: Any, edges: NDArray[np.int64], read: NDArray[np.float64], groups: Any, shares: Any) -> None:
+def _draw_shares(
+    axes: Any, edges: NDArray[np.int64], read: NDArray[np.float64], groups: Any, shares: Any
+) -> None:
     widths = np.diff(edges)
     found = read / widths[:, None]
     floor = np.zeros(len(widths))
     promised = 0.0
     for label, sources, color in groups:
         height = found[:, sources].sum(axis=1)
-        axes.bar(edges[:-1], height, widths, floor, align="edge", color=color, lw=0, label=shortened(label))
+        axes.bar(
+            edges[:-1],
+            height,
+            widths,
+            floor,
+            align="edge",
+            color=color,
+            lw=0,
+            label=shortened(label),
+        )
         floor = floor + height
         if shares is not None:
             promised += shares[sources].sum()
@@ -133,7 +154,9 @@ def _draw_shares(axes: Any, edges: NDArray[np.int64], read: NDArray[np.float64],
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False, reverse=True)
 
 
-def _draw_passes(axes: Any, read: NDArray[np.float64], groups: Any, sizes: NDArray[np.int64]) -> None:
+def _draw_passes(
+    axes: Any, read: NDArray[np.float64], groups: Any, sizes: NDArray[np.int64]
+) -> None:
     """A bar for each group of sources: how often it is read, from the samples in each epoch, [epochs, sources]."""
     places, longest = list(range(len(groups)))[::-1], 1.0
     for place, (_, sources, color) in zip(places, groups, strict=True):
@@ -173,15 +196,22 @@ def shortened(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"...{name[3 - most :]}"
 
 
-def html_table(caption: str, facts: Mapping[str, Any], head: Sequence[str] = (), rows: Sequence[Any] = ()) -> str:
+def html_table(
+    caption: str, facts: Mapping[str, Any], head: Sequence[str] = (), rows: Sequence[Any] = ()
+) -> str:
     """A small table for notebooks: facts by name, then rows under a head; text is escaped, numbers get commas."""
-    lines = [f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>" for name, value in facts.items()]
+    lines = [
+        f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
+        for name, value in facts.items()
+    ]
     table = [f"<table><caption>{_text(caption)}</caption>{''.join(lines)}</table>"]
     if head:
         lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>"]
         lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_ROWS]]
         if len(rows) > MOST_ROWS:
-            lines.append(f"<tr><td colspan='{len(head)}'>and {len(rows) - MOST_ROWS:,} others</td></tr>")
+            lines.append(
+                f"<tr><td colspan='{len(head)}'>and {len(rows) - MOST_ROWS:,} others</td></tr>"
+            )
         table.append(f"<table>{''.join(lines)}</table>")
     return "".join(table)
 

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, require_regular
+from nanoset_ref.io.files import PathLike, require_regular
 from nanoset_ref.orders.base import BLOCK, Int64Array, NumberedOrder, Order, Pairs
 
 logger = logging.getLogger(__name__)
@@ -44,10 +44,16 @@ class IdentityOrder(Order):
         return np.arange(self.firsts[dataset] + sample, until, self.samples_per_epoch)
 
 
-def identity_of_instances(dataset_lengths: Int64Array, checksum: str | None = None) -> dict[str, Any]:
+def identity_of_instances(
+    dataset_lengths: Int64Array, checksum: str | None = None
+) -> dict[str, Any]:
     """The identity of an order that reads instances as they lie, or, with a checksum, as published numbers say."""
     read = {"kind": "identity"} if checksum is None else {"kind": "published", "numbers": checksum}
-    return {**read, "algorithm": IdentityOrder.algorithm, "dataset_lengths": dataset_lengths.tolist()}
+    return {
+        **read,
+        "algorithm": IdentityOrder.algorithm,
+        "dataset_lengths": dataset_lengths.tolist(),
+    }
 
 
 class PublishedOrder(NumberedOrder):
@@ -80,10 +86,17 @@ class PublishedOrder(NumberedOrder):
         self.numbers = open_numbers(self.name)
         given, instances = len(self.numbers), self.samples_per_epoch
         if self.num_samples > given:
-            raise ValueError(f"{self.name} orders {given:,} samples, the run asks for {self.num_samples:,}")
+            raise ValueError(
+                f"{self.name} orders {given:,} samples, the run asks for {self.num_samples:,}"
+            )
         largest = self._largest(self.numbers)
         if largest < 0.99 * (instances - 1):
-            logger.warning("%s names no instance after %d of %d: are these its files?", self.name, largest, instances)
+            logger.warning(
+                "%s names no instance after %d of %d: are these its files?",
+                self.name,
+                largest,
+                instances,
+            )
 
     def _largest(self, numbers: NDArray[Any]) -> int:
         """The largest of some numbers, of which each must be an instance."""
@@ -91,7 +104,9 @@ class PublishedOrder(NumberedOrder):
         for number in (int(numbers.min(initial=0)), largest):
             if not 0 <= number < self.samples_per_epoch:
                 these = f"these files have {self.samples_per_epoch:,} in all"
-                raise ValueError(f"{self.name} names instance {number:,}, {these}: take the order made for them")
+                raise ValueError(
+                    f"{self.name} names instance {number:,}, {these}: take the order made for them"
+                )
         return largest
 
     @functools.cached_property
@@ -100,7 +115,9 @@ class PublishedOrder(NumberedOrder):
         for first in range(0, len(self.numbers), BLOCK):
             numbers = self.numbers[first : first + BLOCK].astype("<i8")
             digest.update(numbers.data)
-            in_line = in_line and bool(np.array_equal(numbers, np.arange(first, first + len(numbers))))
+            in_line = in_line and bool(
+                np.array_equal(numbers, np.arange(first, first + len(numbers)))
+            )
         return None if in_line else f"xxh3_128:{digest.hexdigest()}"
 
     @property
@@ -111,7 +128,12 @@ class PublishedOrder(NumberedOrder):
     @property
     def recipe(self) -> dict[str, Any]:
         """As `Order.recipe`, with the path."""
-        return {"name": self.name, "dataset_weights": None, "random_seed": self.random_seed, "options": {}}
+        return {
+            "name": self.name,
+            "dataset_weights": None,
+            "random_seed": self.random_seed,
+            "options": {},
+        }
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """As `Order.lookup`. The numbers are checked again: they are mapped, and whoever overwrites
@@ -120,7 +142,9 @@ class PublishedOrder(NumberedOrder):
         given = len(self.numbers)
         instances = self.numbers[np.minimum(positions, given - 1)].astype(np.int64)
         self._largest(instances)
-        if positions.max(initial=0) >= given:  # a witness beyond the file, where the identity order would go on
+        if (
+            positions.max(initial=0) >= given
+        ):  # a witness beyond the file, where the identity order would go on
             instances = np.where(positions < given, instances, positions % self.samples_per_epoch)
         return self.pairs(instances)
 
@@ -137,7 +161,11 @@ def open_numbers(path: PathLike) -> NDArray[Any]:
         raise ValueError(
             f"{path} must hold instance numbers as .npy or raw uint32; it has {size:,} bytes: copy it again"
         )
-    numbers: NDArray[Any] = np.load(path, mmap_mode="r") if header else np.memmap(path, dtype="<u4", mode="r")
+    numbers: NDArray[Any] = (
+        np.load(path, mmap_mode="r") if header else np.memmap(path, dtype="<u4", mode="r")
+    )
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
-        raise ValueError(f"{path} must hold instance numbers [n], got {numbers.dtype} {list(numbers.shape)}")
+        raise ValueError(
+            f"{path} must hold instance numbers [n], got {numbers.dtype} {list(numbers.shape)}"
+        )
     return numbers.view(np.ndarray)

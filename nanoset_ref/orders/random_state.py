@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 
 WORDS = 624  # the state of MT19937, and how many draws one twist gives
 LONGEST = 2**32  # longer arrays need two words per draw

@@ -23,7 +23,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 
 
 class ShareTree(NamedTuple):
@@ -62,7 +62,9 @@ def build_tree(parts: Sequence[int]) -> ShareTree:
         parents[left] = parents[right] = node
         heapq.heappush(heap, (part + other, node))
     lefts = wholes[children[:, 0]]
-    return ShareTree(sources, heap[0][1], wholes, children, parents, lefts, lefts / np.maximum(wholes, 1))
+    return ShareTree(
+        sources, heap[0][1], wholes, children, parents, lefts, lefts / np.maximum(wholes, 1)
+    )
 
 
 @njit(cache=True)
@@ -74,7 +76,11 @@ def to_left(tree, node, items):
     """
     whole = tree.parts[node]
     guess = np.int64(float(items) * tree.ratios[node])
-    rest = uint64(items) * uint64(tree.lefts[node]) + uint64(whole >> 1) - uint64(guess) * uint64(whole)
+    rest = (
+        uint64(items) * uint64(tree.lefts[node])
+        + uint64(whole >> 1)
+        - uint64(guess) * uint64(whole)
+    )
     return guess + np.int64(np.int64(rest) >= whole) - np.int64(np.int64(rest) < 0)
 
 

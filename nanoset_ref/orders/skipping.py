@@ -33,16 +33,27 @@ class SkippingOrder(Order):
     def __init__(self, order: Order, ranges: Sequence[tuple[int, int]]) -> None:
         self.order, self.ranges = order, sorted((int(first), int(stop)) for first, stop in ranges)
         edges = np.array([0, *itertools.chain(*self.ranges), len(order)])
-        kept, skipped = np.diff(edges)[::2], np.diff(edges)[1::2]  # lengths, one after the other: 2 2 96
+        kept, skipped = (
+            np.diff(edges)[::2],
+            np.diff(edges)[1::2],
+        )  # lengths, one after the other: 2 2 96
         if min(kept) < 0 or min(skipped, default=1) < 1:
             raise ValueError(
                 f"skip ranges must not be empty, overlap or leave the {len(order)} positions of the order; "
                 f"got {self.ranges}"
             )
-        self._kept = edges.reshape(-1, 2)  # first and stop of each stretch that is kept, in the order: 0 2, 4 100
-        self._shifts = np.append(0, np.cumsum(skipped))  # how much further a stretch lies there than here: 0 2
+        self._kept = edges.reshape(
+            -1, 2
+        )  # first and stop of each stretch that is kept, in the order: 0 2, 4 100
+        self._shifts = np.append(
+            0, np.cumsum(skipped)
+        )  # how much further a stretch lies there than here: 0 2
         super().__init__(order.dataset_lengths, None, int(kept.sum()), order.random_seed)
-        self.name, self.dataset_weights, self.weighted = order.name, order.dataset_weights, order.weighted
+        self.name, self.dataset_weights, self.weighted = (
+            order.name,
+            order.dataset_weights,
+            order.weighted,
+        )
         self.keeps_shares, self.endless = order.keeps_shares, order.endless
 
     def original(self, positions: Int64Array) -> Int64Array:

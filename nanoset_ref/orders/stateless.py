@@ -18,14 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, sides, unpermute
 from nanoset_ref.orders.shares import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
-CHUNK = 512  # items that are looked up at once: what is known of them stays in the processor's cache
+CHUNK = (
+    512  # items that are looked up at once: what is known of them stays in the processor's cache
+)
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
 
 
@@ -78,7 +80,11 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
-        self.start = Ledger(**start) if isinstance(start, Mapping) else start or Ledger(0, [0] * len(dataset_lengths))
+        self.start = (
+            Ledger(**start)
+            if isinstance(start, Mapping)
+            else start or Ledger(0, [0] * len(dataset_lengths))
+        )
         super().__init__(dataset_lengths, dataset_weights, num_samples, random_seed)
         if max_repetitions is not None:
             counts = self.counts()  # by the end of the run
@@ -103,11 +109,18 @@ class StatelessOrder(Order):
             raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
         self._key = np.uint64(derive(self.random_seed, 0))
         if start.position or any(start.reads):
-            self.options = {"start": {"position": int(start.position), "reads": [int(read) for read in start.reads]}}
+            self.options = {
+                "start": {
+                    "position": int(start.position),
+                    "reads": [int(read) for read in start.reads],
+                }
+            }
         if start.position:
             self._key = np.uint64(derive(self._key, start.position))
         family = np.uint64(derive(self.random_seed, 1))
-        self._keys = np.array([derive(family, source) for source in range(len(lengths))], dtype=np.uint64)
+        self._keys = np.array(
+            [derive(family, source) for source in range(len(lengths))], dtype=np.uint64
+        )
         self._shapes = np.array([sides(length) for length in lengths], dtype=np.uint64).T.copy()
         self._reads = np.array(start.reads, dtype=np.int64)
         # without weights a source has as many parts of the whole as samples, and so an epoch is exact
@@ -142,14 +155,25 @@ class StatelessOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         self._check_start(positions.min(initial=self.num_samples))
-        items, sources = positions - self.start.position, (self._reads, self.dataset_lengths, self._shapes, self._keys)
+        items, sources = (
+            positions - self.start.position,
+            (self._reads, self.dataset_lengths, self._shapes, self._keys),
+        )
         return _lookup(self._tree, self._epoch, self._key, items, *sources)
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         if self._tree.parts[dataset] == 0:
             return np.empty(0, dtype=np.int64)
         first, length = self.start.position, self.dataset_lengths[dataset]
-        items = _find(self._tree, dataset, sample, length, self._keys[dataset], self._reads[dataset], until - first)
+        items = _find(
+            self._tree,
+            dataset,
+            sample,
+            length,
+            self._keys[dataset],
+            self._reads[dataset],
+            until - first,
+        )
         windows = items - items % self._epoch % SIZE
         near = first + np.unique(windows[:, None] + np.arange(SIZE))
         near = near[near < until]

@@ -18,13 +18,15 @@ to 1.6 %; neighbours are of one source less often than by chance, by 1 in 64, as
 import numpy as np
 from numba import uint64
 
-from nanoset_ref.kernels import njit
+from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.permutation import derive
 from nanoset_ref.orders.shares import to_left
 
 SIZE = 64
 STAGES = 12
-_LOWER = np.array([2**64 // (2**2**stage + 1) for stage in range(6)] * 2, dtype=np.uint64)  # bits of all lower places
+_LOWER = np.array(
+    [2**64 // (2**2**stage + 1) for stage in range(6)] * 2, dtype=np.uint64
+)  # bits of all lower places
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -51,7 +53,10 @@ def locate(tree, epoch, key, items):
     within = items % epoch
     turns = within % SIZE
     firsts, sizes = items - turns, np.minimum(SIZE, epoch - within + turns)
-    windows, coins = np.empty(len(items), dtype=np.uint64), np.empty((STAGES, len(items)), dtype=np.uint64)
+    windows, coins = (
+        np.empty(len(items), dtype=np.uint64),
+        np.empty((STAGES, len(items)), dtype=np.uint64),
+    )
     for p in range(len(items)):
         windows[p] = derive(key, firsts[p])
     for stage in range(STAGES):  # a word of random bits for each stage

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.rows import Rows, SourceUse
-from nanoset_ref.samplers import ResumableBatchSampler
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.training.config import Config
-from nanoset_ref.training.stages import planned_stages
+from nanoset_ref.load.rows import Rows, SourceUse
+from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.train.config import Config
+from nanoset_ref.train.stages import planned_stages
 
 MAX_STEPS = 3000  # of a stretch, that are simulated
 WIDEST = 40  # characters of a path in a table
@@ -50,7 +50,9 @@ class Stretch:
     @property
     def stop(self) -> int:
         """The position after the last one."""
-        return self.schedule.consumed_train_samples + self.num_steps * self.schedule.global_batch_size
+        return (
+            self.schedule.consumed_train_samples + self.num_steps * self.schedule.global_batch_size
+        )
 
 
 def stretches_of_config(config: Config) -> list[Stretch]:
@@ -81,7 +83,9 @@ class StretchReport:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.num_steps:,} steps"]
-        lines += [f"  {'holds ' if it.holds else 'BROKEN'}  {it.law}: {it.detail}" for it in self.checks]
+        lines += [
+            f"  {'holds ' if it.holds else 'BROKEN'}  {it.law}: {it.detail}" for it in self.checks
+        ]
         paths = shortened([it.path for it in self.sources])
         width = max(map(len, ["file", *paths]))
         lines.append(
@@ -118,7 +122,9 @@ class Report:
         return all(check.holds for stretch in self.stretches for check in stretch.checks)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.stretches), "every law holds" if self.ok else "NOT every law holds"])
+        return "\n".join(
+            [*map(str, self.stretches), "every law holds" if self.ok else "NOT every law holds"]
+        )
 
 
 def audit(stretches: Sequence[Stretch]) -> Report:
@@ -143,7 +149,9 @@ def audit(stretches: Sequence[Stretch]) -> Report:
     reports, last_of_plan = [], dict[str, Stretch]()
     for stretch in stretches:
         if stretch.num_steps < 1:
-            raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}")
+            raise ValueError(
+                f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}"
+            )
         plan = stretch.dataset.fingerprint
         reports.append(_audit(stretch, last_of_plan.get(plan)))
         last_of_plan[plan] = stretch
@@ -152,11 +160,16 @@ def audit(stretches: Sequence[Stretch]) -> Report:
 
 def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
     start, available = stretch.schedule.consumed_train_samples, len(stretch.dataset)
-    fits, detail = stretch.stop <= available, f"positions {start:,} to {stretch.stop:,} of {available:,}"
+    fits, detail = (
+        stretch.stop <= available,
+        f"positions {start:,} to {stretch.stop:,} of {available:,}",
+    )
     checks = [Check("the dataset is long enough", fits, detail)]
     if before:
         detail = f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
-        checks.append(Check("no gap or overlap between stretches", start in (0, before.stop), detail))
+        checks.append(
+            Check("no gap or overlap between stretches", start in (0, before.stop), detail)
+        )
     if fits:
         checks += _simulate(stretch)
     sources = stretch.dataset.usage(start, min(stretch.stop, available))
@@ -200,7 +213,12 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
     """
     schedule = stretch.schedule
     sampler = ResumableBatchSampler(
-        len(stretch.dataset), schedule.micro_batch_size, rank, schedule.dp_size, first, layout=schedule.layout
+        len(stretch.dataset),
+        schedule.micro_batch_size,
+        rank,
+        schedule.dp_size,
+        first,
+        layout=schedule.layout,
     )
     batches = itertools.islice(sampler, num_steps * schedule.batch_accumulation_per_replica)
     flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
@@ -211,7 +229,9 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
 def _weights(sources: Sequence[SourceUse], over: int) -> Check:
     """Shares against weights: one sample per epoch of rounding, and what a shuffle does to an incomplete stretch."""
     total = sum(source.read for source in sources)
-    cut = min(total, over)  # at most this many positions lie in epochs that the stretch begins or ends within
+    cut = min(
+        total, over
+    )  # at most this many positions lie in epochs that the stretch begins or ends within
     # without a shuffle, each source is off by a sample where the stretch begins and where it ends
     rounding = total // over + 1 if over else 2 * len(sources)
     excess = max(

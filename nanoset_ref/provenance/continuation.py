@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
-from nanoset_ref.plans import VERSION, describe_differences
+from nanoset_ref.orders.plans import VERSION, describe_differences
 
 MAX_EPOCHS = 1 << 16  # a damaged count would be followed for days
 Key = tuple[str, int]
@@ -89,7 +89,9 @@ class Continuation:
         ]
         for it in self.files:
             file, status, *figures = dataclasses.astuple(it)
-            lines.append(f"  {file[-32:]:<32} {status:<8}" + "".join(f" {figure:>13,}" for figure in figures))
+            lines.append(
+                f"  {file[-32:]:<32} {status:<8}" + "".join(f" {figure:>13,}" for figure in figures)
+            )
         return parts + "\n".join(lines)
 
 
@@ -111,14 +113,20 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     sizes = dict(new.keys)
     for content, tokens in saved.keys:
         if content.startswith("xxh3_128:") and sizes.get(content, tokens) != tokens:
-            raise ValueError(f"the saved plan counts {tokens} tokens in a file that holds {sizes[content]}: damaged")
+            raise ValueError(
+                f"the saved plan counts {tokens} tokens in a file that holds {sizes[content]}: damaged"
+            )
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:
-        raise ValueError(f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: it is damaged")
+        raise ValueError(
+            f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: it is damaged"
+        )
     until = (consumed // epoch + 1) * epoch
     (going_on, first), (changed, begin) = saved.order(until), new.order(until)
     if begin > consumed:
-        raise ValueError(f"the new plan begins at position {begin}, the saved run had read up to {consumed}")
+        raise ValueError(
+            f"the new plan begins at position {begin}, the saved run had read up to {consumed}"
+        )
     before, as_saved = going_on.readings(first, consumed), going_on.readings(consumed, until)
     as_new = changed.readings(consumed, until)
     unit = math.gcd(*saved.strides, *new.strides)
@@ -129,7 +137,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         more = np.maximum(found - expected, 0)
         status = "added" if key not in saved.names else "kept" if key in new.names else "dropped"
         stretches = [known, expected, found, more, more[known > 0], np.maximum(expected - found, 0)]
-        files.append(FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches]))
+        files.append(
+            FileDifference(name, status, *[int(readings.sum()) * unit for readings in stretches])
+        )
     exact = all(it.repeated == it.lost == 0 for it in files)
     return Continuation(consumed, until, exact, files, apart)
 
@@ -161,15 +171,22 @@ class _Plan:
         if plan is None:
             raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
         if plan.get("version") != VERSION:
-            raise ValueError(f"the state holds a plan of version {plan.get('version')}, this package reads {VERSION}")
+            raise ValueError(
+                f"the state holds a plan of version {plan.get('version')}, this package reads {VERSION}"
+            )
         self.plan, length, files = dict(plan), plan["rows"]["sequence_length"], plan["files"]
         if packed := [file["name"] for file in files if file["windows"] == "best-fit"]:
             what = "plans are compared where samples follow each other in a file"
-            raise ValueError(f"{what}; {packed[0]} is packed by best fit: go on with the saved plan")
-        self.keys: list[Key] = [(file["checksum"] or file["name"], file["num_tokens"]) for file in files]
+            raise ValueError(
+                f"{what}; {packed[0]} is packed by best fit: go on with the saved plan"
+            )
+        self.keys: list[Key] = [
+            (file["checksum"] or file["name"], file["num_tokens"]) for file in files
+        ]
         self.strides = [length + (file["windows"] == "disjoint") for file in files]
         self.lengths = [
-            (tokens - length - 1) // stride + 1 for (_, tokens), stride in zip(self.keys, self.strides, strict=True)
+            (tokens - length - 1) // stride + 1
+            for (_, tokens), stride in zip(self.keys, self.strides, strict=True)
         ]
 
     @property
@@ -180,11 +197,15 @@ class _Plan:
         """The order, built again, and the position at which it begins."""
         recipe = self.plan["recipe"]
         if recipe is None:
-            raise ValueError("the order cannot be built again from its plan: it was given to the Nanoset as an object")
+            raise ValueError(
+                "the order cannot be built again from its plan: it was given to the Nanoset as an object"
+            )
         arguments = recipe["dataset_weights"], num_samples, recipe["random_seed"]
         order = build_order(recipe["name"], self.lengths, *arguments, **recipe["options"])
         probed = [(int(position), probe[:2]) for position, probe in self.plan["probes"].items()]
-        same = all(order[position] == tuple(pair) for position, pair in probed if position < num_samples)
+        same = all(
+            order[position] == tuple(pair) for position, pair in probed if position < num_samples
+        )
         if order.identity != self.plan["order"] or not same:
             raise ValueError(
                 "the order cannot be built again from its plan: its algorithm or its file is another by now"

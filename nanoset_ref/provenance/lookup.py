@@ -8,8 +8,8 @@ through one stored epoch.
 
 import dataclasses
 
-from nanoset_ref.rows import Rows, Span
-from nanoset_ref.schedule import Schedule, Slot
+from nanoset_ref.load.rows import Rows, Span
+from nanoset_ref.load.schedule import Schedule, Slot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,9 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
     if positions.stop > len(dataset):
         reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
-    slots = sorted(map(schedule.slot, positions), key=lambda it: (it.micro_step, it.dp_rank, it.row))
+    slots = sorted(
+        map(schedule.slot, positions), key=lambda it: (it.micro_step, it.dp_rank, it.row)
+    )
     origins = []
     for slot in slots:
         source, sample, epoch = dataset.origin(slot.position)

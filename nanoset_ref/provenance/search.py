@@ -59,9 +59,16 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
         raise ValueError("search for a text of at least one word, got none")
     if len(words) < 3:
         ids = [tokenizer.encode(lead + text, add_special_tokens=False) for lead in ("", " ")]
-        return sorted({(d, start, start + len(some)) for some in ids for d, start in find(file, some)})
-    starts, middle = file.known_documents(), tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False)
-    reach = max(len(words[0].encode()), len(words[-1].encode())) + 2  # no word has more tokens than bytes
+        return sorted(
+            {(d, start, start + len(some)) for some in ids for d, start in find(file, some)}
+        )
+    starts, middle = (
+        file.known_documents(),
+        tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False),
+    )
+    reach = (
+        max(len(words[0].encode()), len(words[-1].encode())) + 2
+    )  # no word has more tokens than bytes
     found = []
     for document, at in find(file, middle):
         low, high = max(at - reach, 0), at + len(middle) + reach
@@ -72,7 +79,9 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
             continue
         while len(_decode(tokenizer, window[:start])) > begin:
             start -= 1
-        while not _decode(tokenizer, window[:stop]).startswith(text, begin):  # by length, half a character would be one
+        while not _decode(tokenizer, window[:stop]).startswith(
+            text, begin
+        ):  # by length, half a character would be one
             stop += 1
         found.append((document, low + start, low + stop))
     return sorted(found)

@@ -1,6 +1,12 @@
 """Datasets that read and preprocess on the fly: map, compressed, stacked, iterable, and tokenised while streaming."""
 
-from nanoset_ref.streaming.adapters import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
+from nanoset_ref.streaming.adapters import (
+    Adapter,
+    CSVAdapter,
+    HuggingFaceAdapter,
+    JSONLinesAdapter,
+    LinesAdapter,
+)
 from nanoset_ref.streaming.compressed import CompressedDictionary, CompressedFormatError
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import CompressedDataset, MapDataset, StackDataset

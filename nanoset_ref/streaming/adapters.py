@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.files import PathLike, require_regular
-from nanoset_ref.storage import identity
+from nanoset_ref.io.buckets import identity
+from nanoset_ref.io.files import PathLike, require_regular
 
 PIECE_BYTES = 1 << 24
 
@@ -53,8 +53,12 @@ def can_index(adapter: Adapter) -> bool:
 
     A subclass that replaces `__iter__` alone (to filter, say) has taken leave of its parent's index.
     """
-    homes = [vars(cls) for cls in type(adapter).__mro__ if {"__getitem__", "__iter__"} & vars(cls).keys()]
-    return "__getitem__" in homes[0] and operator.length_hint(adapter, -1) >= 0  # -1: its `len` is a TypeError
+    homes = [
+        vars(cls) for cls in type(adapter).__mro__ if {"__getitem__", "__iter__"} & vars(cls).keys()
+    ]
+    return (
+        "__getitem__" in homes[0] and operator.length_hint(adapter, -1) >= 0
+    )  # -1: its `len` is a TypeError
 
 
 class FileMap:
@@ -179,22 +183,32 @@ class CSVAdapter(LinesAdapter):
         self.quote = quotechar
         super().__init__(hparams, filepath)
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-        self.format: dict[str, Any] = {"delimiter": delimiter, "quotechar": quotechar, "quoting": quoting}
+        self.format: dict[str, Any] = {
+            "delimiter": delimiter,
+            "quotechar": quotechar,
+            "quoting": quoting,
+        }
         self.columns: list[str] | None = None
         if header:
             if not len(self):
-                raise ValueError(f"{self.filepath}: an empty file has no header; pass header=False if it has none")
+                raise ValueError(
+                    f"{self.filepath}: an empty file has no header; pass header=False if it has none"
+                )
             self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
 
     def parse(self, line: str) -> Any:
-        if len(line) > csv.field_size_limit():  # of the whole process; 131,072 characters unless somebody raised it
+        if (
+            len(line) > csv.field_size_limit()
+        ):  # of the whole process; 131,072 characters unless somebody raised it
             csv.field_size_limit(len(line))
         fields = next(csv.reader([line], **self.format))
         if self.columns is None:
             return fields
         if len(fields) != len(self.columns):
-            raise ValueError(f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}")
+            raise ValueError(
+                f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}"
+            )
         return dict(zip(self.columns, fields, strict=True))
 
 
@@ -212,7 +226,9 @@ class HuggingFaceAdapter(Adapter):
     def __init__(self, hparams: Any, dataset: Any) -> None:
         super().__init__(hparams)
         if not hasattr(dataset, "column_names"):
-            raise TypeError(f"dataset must be a datasets.Dataset or IterableDataset, got {type(dataset).__name__}")
+            raise TypeError(
+                f"dataset must be a datasets.Dataset or IterableDataset, got {type(dataset).__name__}"
+            )
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -235,5 +251,8 @@ class HuggingFaceAdapter(Adapter):
 def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
     """Where an ASCII character occurs, found piece by piece: a mask of the whole file would be as large as the file."""
     begins = range(0, len(data), PIECE_BYTES)
-    found = [begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord(character)) for begin in begins]
+    found = [
+        begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord(character))
+        for begin in begins
+    ]
     return np.concatenate([np.empty(0, np.int64), *found])

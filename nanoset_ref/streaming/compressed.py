@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.files import PathLike, atomic_write
+from nanoset_ref.io.files import PathLike, atomic_write
 from nanoset_ref.streaming.adapters import FileMap
 from nanoset_ref.streaming.resumable import at_least
 
@@ -43,7 +43,10 @@ RECORD = struct.Struct("<Ii")  # how many bytes follow the length, and the key
 CODECS: dict[str, tuple[Any, Any]] = {
     "bz2": (bz2.compress, bz2.BZ2Decompressor),
     "xz": (lzma.compress, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28)),
-    "gzip": (partial(gzip.compress, mtime=0), partial(zlib.decompressobj, wbits=31)),  # the same bytes at any time
+    "gzip": (
+        partial(gzip.compress, mtime=0),
+        partial(zlib.decompressobj, wbits=31),
+    ),  # the same bytes at any time
 }
 
 
@@ -90,7 +93,9 @@ class CompressedDictionary(UserDict[int, Any]):
             raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
-            raise ValueError(f"the value of key {key} has more than max_value_bytes={self.max_value_bytes} of JSON")
+            raise ValueError(
+                f"the value of key {key} has more than max_value_bytes={self.max_value_bytes} of JSON"
+            )
         self.data[key] = CODECS[self.compression][0](text)
 
     @classmethod
@@ -130,7 +135,9 @@ class CompressedDictionary(UserDict[int, Any]):
             reset_keys: number each part from 0.
         """
         if (parts is None) == (parts_length is None):
-            raise ValueError(f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}")
+            raise ValueError(
+                f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}"
+            )
         if parts_length is not None:
             parts = max(1, -(-len(self) // at_least(1, "parts_length", parts_length)))
         divided = np.array_split(np.array([*self], np.int64), at_least(1, "parts", parts))
@@ -197,12 +204,18 @@ class CompressedDictionary(UserDict[int, Any]):
 
     def _part(self, keys: Iterable[int], reset_keys: bool = False) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
-        return self._with({place if reset_keys else key: self.data[key] for place, key in enumerate(keys)})
+        return self._with(
+            {place if reset_keys else key: self.data[key] for place, key in enumerate(keys)}
+        )
 
     def _payloads(self, compression: str) -> Iterator[bytes]:
         """The values in this compression."""
         for key in self.data:
-            yield self.data[key] if compression == self.compression else CODECS[compression][0](self._text(key))
+            yield (
+                self.data[key]
+                if compression == self.compression
+                else CODECS[compression][0](self._text(key))
+            )
 
     def _text(self, key: int) -> bytes:
         """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
@@ -239,7 +252,9 @@ class CompressedFile(Mapping[int, bytes]):
         while at != len(data):
             length, key = RECORD.unpack(data[at : at + RECORD.size].ljust(RECORD.size, b"\0"))
             if length < 4 or at + 4 + length > len(data):
-                raise CompressedFormatError(f"{filepath}: the record at byte {at} is damaged or cut off")
+                raise CompressedFormatError(
+                    f"{filepath}: the record at byte {at} is damaged or cut off"
+                )
             keys.append(key)
             starts.append(at)
             at += 4 + length
@@ -282,7 +297,10 @@ def _joined(
 ) -> Iterator[tuple[int, bytes]]:
     """The compressed values of all, with the keys that they have, or with new ones that count from 0."""
     if not reset_keys:
-        _refuse_repeated(list(chain(*dictionaries)), "what is to be merged; reset_keys=True numbers the values anew")
+        _refuse_repeated(
+            list(chain(*dictionaries)),
+            "what is to be merged; reset_keys=True numbers the values anew",
+        )
     keys = count() if reset_keys else chain(*dictionaries)
     payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)

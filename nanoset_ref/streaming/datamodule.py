@@ -92,7 +92,9 @@ class SuperDataModule(LightningDataModule):
         if getattr(hparams, "iterable", False):
             # one batch per step: the count is one of batches
             per_batch = SimpleNamespace(batch_size=hparams.batch_size, accumulate_grad_batches=1)
-            dataset: Any = IterableDataset(per_batch, adapter, self.trainer, batches, start_from_epoch=epoch)
+            dataset: Any = IterableDataset(
+                per_batch, adapter, self.trainer, batches, start_from_epoch=epoch
+            )
         else:
             dataset = MapDataset(hparams, adapter, self.trainer)
             options["shuffle"] = name == "train"

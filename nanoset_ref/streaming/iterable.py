@@ -91,7 +91,9 @@ class IterableDataset(Resumable):
         part = (worker + done) % workers
         batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
         elements = batches * self.micro_batch_size
-        line = 0 if self._expands else elements  # else a line is an element, and those done need not be read
+        line = (
+            0 if self._expands else elements
+        )  # else a line is an element, and those done need not be read
         return {"part": part, "line": line, "within": elements - line}
 
     def read(self, place: State) -> Iterator[Any]:
@@ -106,7 +108,9 @@ class IterableDataset(Resumable):
                     yield element
             place["line"] += 1
             place["within"] -= number
-        if place["within"] >= self.micro_batch_size:  # the last batch counted as done was never there
+        if (
+            place["within"] >= self.micro_batch_size
+        ):  # the last batch counted as done was never there
             logger.warning(
                 "start_from_step is beyond the end of part %d: rows may come again or be left out; resume by "
                 "state_dict, or pass start_from_epoch and the steps done within that epoch",
@@ -122,13 +126,17 @@ class IterableDataset(Resumable):
         rounds = dataclasses.replace(self.schedule, micro_batch_size=worker_and_workers()[1])
         size, line = rounds.micro_step_size, place["line"]
         adapter: Any = self.adapter
-        own, last = (rounds.share(0, size, rank)[place["part"]] for rank in (self.dp_rank, self.dp_size - 1))
+        own, last = (
+            rounds.share(0, size, rank)[place["part"]] for rank in (self.dp_rank, self.dp_size - 1)
+        )
         if can_index(adapter):
             length = len(adapter)
             yield from map(adapter.__getitem__, range(line * size + own, length - last + own, size))
         else:
             read = count()
-            elements = islice(map(itemgetter(0), zip(adapter, read, strict=False)), line * size, None)
+            elements = islice(
+                map(itemgetter(0), zip(adapter, read, strict=False)), line * size, None
+            )
             while round := list(islice(elements, size)):
                 if last < len(round):
                     yield round[own]

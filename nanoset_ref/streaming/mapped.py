@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from nanoset_ref.files import PathLike
+from nanoset_ref.io.files import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
@@ -28,7 +28,9 @@ class _ListLike(Dataset[Any], ABC):
 
     def __getitem__(self, index: int | slice) -> Any:
         places = range(len(self))[index]
-        return [self._at(place) for place in places] if isinstance(places, range) else self._at(places)
+        return (
+            [self._at(place) for place in places] if isinstance(places, range) else self._at(places)
+        )
 
 
 class MapDataset(_ListLike):
@@ -56,7 +58,9 @@ class MapDataset(_ListLike):
     ) -> None:
         if not keep_in_memory and not can_index(adapter):
             kind = type(adapter).__name__
-            raise ValueError(f"keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; {kind} has none")
+            raise ValueError(
+                f"keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; {kind} has none"
+            )
         self.hparams, self.adapter = hparams, adapter
         self.do_preprocessing = do_preprocessing
         self._lines: Any = list(adapter) if keep_in_memory else adapter
@@ -82,7 +86,9 @@ class CompressedDataset(_ListLike):
         FileNotFoundError, CompressedFormatError: as CompressedDictionary.open.
     """
 
-    def __init__(self, hparams: Any, source: PathLike | CompressedDictionary, trainer: Any = None) -> None:
+    def __init__(
+        self, hparams: Any, source: PathLike | CompressedDictionary, trainer: Any = None
+    ) -> None:
         if not isinstance(source, CompressedDictionary):
             source = CompressedDictionary.open(source)
         self.hparams, self.dictionary = hparams, source

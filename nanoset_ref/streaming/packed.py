@@ -26,11 +26,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.files import refuses_unknown
+from nanoset_ref.io.files import refuses_unknown
 from nanoset_ref.orders.permutation import derive, permute
+from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
+from nanoset_ref.preprocess.text import Block, Document, TextSource
 from nanoset_ref.streaming.resumable import State, at_least
-from nanoset_ref.text import Block, Document, TextSource
-from nanoset_ref.tokenise import Backend, Encoder, SpecialTokens
 
 ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever the same text gives others
 
@@ -73,7 +73,9 @@ class StreamOptions:
             at_least(1, name, getattr(self, name))
         at_least(0, "shuffle_buffer", self.shuffle_buffer)
         if self.shards > 1 and not self.repeat:
-            raise ValueError(f"shards={self.shards} end at different times; pass repeat=True and train for some steps")
+            raise ValueError(
+                f"shards={self.shards} end at different times; pass repeat=True and train for some steps"
+            )
 
 
 class Cursor(NamedTuple):
@@ -101,7 +103,9 @@ def packed_rows(
         start: the first row.
     """
     length = options.sequence_length
-    sent: list[tuple[int, int]] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
+    sent: list[
+        tuple[int, int]
+    ] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
 
     def documents() -> Iterator[Document]:
         for number, block in islice(enumerate(blocks), start.block, None):
@@ -143,16 +147,24 @@ def shuffled_rows(
         ValueError: a shard without a single row.
     """
     while True:
-        packed = packed_rows(islice(text.blocks(), number, None, options.shards), encoder, options, start)
+        packed = packed_rows(
+            islice(text.blocks(), number, None, options.shards), encoder, options, start
+        )
         given = start.row
         while window := list(islice(packed, max(1, options.shuffle_buffer))):
             first = window[0][0]
-            for place in window_order(len(window), options.seed, number, first) if options.shuffle_buffer else [0]:
+            for place in (
+                window_order(len(window), options.seed, number, first)
+                if options.shuffle_buffer
+                else [0]
+            ):
                 yield given, first._asdict(), window[place][1]
                 given += 1
         if given == start.row:
             length = options.sequence_length + 1
-            raise ValueError(f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it")
+            raise ValueError(
+                f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it"
+            )
         if not options.repeat:
             encoder.found.warn()
             return

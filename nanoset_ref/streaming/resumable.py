@@ -18,8 +18,8 @@ import torch
 from torch import distributed
 from torch.utils.data import get_worker_info
 
-from nanoset_ref.plans import VERSION, check_plan
-from nanoset_ref.schedule import Schedule
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.plans import VERSION, check_plan
 
 MAX_WORKERS = 1024
 NO_COUNT = re.compile(r"-|\d{19}")  # below 0, or beyond what a run can read
@@ -88,7 +88,11 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     def state_dict(self) -> State:
         """The place and the plan; JSON-serialisable, and the same on every rank."""
         _, workers = worker_and_workers()
-        layout = {"dp_size": self.dp_size, "num_workers": workers, "micro_batch_size": self.micro_batch_size}
+        layout = {
+            "dp_size": self.dp_size,
+            "num_workers": workers,
+            "micro_batch_size": self.micro_batch_size,
+        }
         return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
@@ -119,7 +123,9 @@ def check_state(state: Any, expected: State) -> State:
     own = state if isinstance(state, dict) else {}
     kinds = [{name: type(value) for name, value in tree.items()} for tree in (own, expected)]
     if kinds[0] != kinds[1] or NO_COUNT.search(repr(own | {"plan": None})):
-        raise ValueError(f"not a state of this kind, which holds {list(expected)}; got {state!r:.200}")
+        raise ValueError(
+            f"not a state of this kind, which holds {list(expected)}; got {state!r:.200}"
+        )
     check_plan(own.get("plan"), expected.get("plan"))
     return dict(own)
 
@@ -136,7 +142,9 @@ def at_least(least: int, name: str, value: Any) -> int:
     return int(value)
 
 
-def dp_rank_and_size(dp_rank: int | None, dp_size: int | None, trainer: Any = None) -> tuple[int, int]:
+def dp_rank_and_size(
+    dp_rank: int | None, dp_size: int | None, trainer: Any = None
+) -> tuple[int, int]:
     """Which data-parallel rank this is: as given, as the trainer says, as torch.distributed says, or 0 of 1.
 
     Build a dataset after the process group has started. The answer is kept, so that DataLoader workers, which have no
@@ -152,7 +160,9 @@ def dp_rank_and_size(dp_rank: int | None, dp_size: int | None, trainer: Any = No
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
     if dp_rank is None or dp_size is None or not 0 <= dp_rank < dp_size:
-        raise ValueError(f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}")
+        raise ValueError(
+            f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}"
+        )
     return dp_rank, dp_size
 
 

@@ -1,7 +1,8 @@
 """TokenStream: text tokenised while training, in the rows a token file would have; and a DataLoader for it.
 
 Position p of an epoch holds row p of the text, as preprocessing and a Nanoset in sequential order would give it; ranks
-share positions as `nanoset_ref.schedule` says. This holds for any number of ranks and workers and any micro-batch size.
+share positions as `nanoset_ref.load.schedule` says. This holds for any number of ranks and workers, and any
+micro-batch size.
 
 1. A rank's micro-batch t is made by worker t mod N. The DataLoader asks its workers in turn, so batches arrive in
    order, and no worker number shows in the data.
@@ -36,14 +37,20 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.dataloader import OneIterationLoader
-from nanoset_ref.files import PathLike, checksum
-from nanoset_ref.plans import VERSION
-from nanoset_ref.schedule import worker_item
+from nanoset_ref.io.files import PathLike, checksum
+from nanoset_ref.load.dataloader import OneIterationLoader
+from nanoset_ref.load.schedule import worker_item
+from nanoset_ref.orders.plans import VERSION
+from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.preprocess.text import TextPart, TextSource, open_text
 from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
-from nanoset_ref.streaming.resumable import Resumable, State, at_least, check_state, worker_and_workers
-from nanoset_ref.text import TextPart, TextSource, open_text
-from nanoset_ref.tokenise.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.streaming.resumable import (
+    Resumable,
+    State,
+    at_least,
+    check_state,
+    worker_and_workers,
+)
 
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
@@ -84,7 +91,9 @@ class TokenStream(Resumable):
         self.options = StreamOptions(sequence_length=sequence_length, **options)
         super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
         self.source = text if isinstance(text, TextSource) else open_text(text)
-        self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+        self.tokenizer = (
+            load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+        )
         self.seek()
 
     @property
@@ -97,14 +106,24 @@ class TokenStream(Resumable):
 
     @cached_property
     def _plan(self) -> str:
-        options = {name: value for name, value in asdict(self.options).items() if name not in NOT_IN_PLAN}
+        options = {
+            name: value for name, value in asdict(self.options).items() if name not in NOT_IN_PLAN
+        }
         if self.options.shuffle_buffer < 2:
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
         if self.options.special_tokens == "refuse":
             options |= {"special_tokens": "keep"}  # what is read at all is the same
-        files = [{"name": os.path.basename(part.path), "checksum": _content(part)} for part in self.source.parts]
+        files = [
+            {"name": os.path.basename(part.path), "checksum": _content(part)}
+            for part in self.source.parts
+        ]
         encodes = self._encoder("hf").identity
-        plan = {"version": VERSION, "algorithm": ALGORITHM, "files": files, "column": self.source.column}
+        plan = {
+            "version": VERSION,
+            "algorithm": ALGORITHM,
+            "files": files,
+            "column": self.source.column,
+        }
         return json.dumps(plan | encodes | options)
 
     def seek(
@@ -125,7 +144,9 @@ class TokenStream(Resumable):
         self.start: State = {
             "epoch": at_least(0, "epoch", epoch),
             "epoch_began_at": at_least(0, "epoch_began_at", epoch_began_at),
-            "consumed_train_samples": at_least(epoch_began_at, "consumed_train_samples", consumed_train_samples),
+            "consumed_train_samples": at_least(
+                epoch_began_at, "consumed_train_samples", consumed_train_samples
+            ),
             "cursors": dict(cursors or {}),
         }
         self.restart(epoch)
@@ -147,12 +168,15 @@ class TokenStream(Resumable):
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
             position, last_of_group = (
-                self.schedule.position_at(begin, rank, item) for rank in (self.dp_rank, self.dp_size - 1)
+                self.schedule.position_at(begin, rank, item)
+                for rank in (self.dp_rank, self.dp_size - 1)
             )
             index, number = divmod(position, self.options.shards)
             if number not in shards:
                 cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
-                cursor = Cursor(*map(operator.index, cursor))  # a TypeError where a damaged state has no integers
+                cursor = Cursor(
+                    *map(operator.index, cursor)
+                )  # a TypeError where a damaged state has no integers
                 if cursor.row > index:
                     cursor = Cursor(epoch=place["epoch"])
                 shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
@@ -193,7 +217,10 @@ class TokenStreamDataLoader(OneIterationLoader):
     """
 
     def __init__(
-        self, stream: TokenStream, collate_fn: Callable[[list[Row]], Any] = default_collate, **options: Any
+        self,
+        stream: TokenStream,
+        collate_fn: Callable[[list[Row]], Any] = default_collate,
+        **options: Any,
     ) -> None:
         options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
         super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)

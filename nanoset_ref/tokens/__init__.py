@@ -7,16 +7,10 @@
 
 A reader costs three system calls and no memory: the ids stay in the page cache. A file without a manifest is readable
 too, with the dtype given by the caller.
+
+The formats are siblings behind one interface, `Tokens`: .npy, .bin/.idx (Megatron) and .ds (datatrove).
 """
 
-from nanoset_ref.tokens.manifest import DOCUMENTS as DOCUMENTS
-from nanoset_ref.tokens.manifest import MANIFEST as MANIFEST
-from nanoset_ref.tokens.manifest import Manifest as Manifest
-from nanoset_ref.tokens.manifest import TokenFileError as TokenFileError
-from nanoset_ref.tokens.manifest import Windows as Windows
-from nanoset_ref.tokens.manifest import token_dtype_for as token_dtype_for
-from nanoset_ref.tokens.reader import TokenFile as TokenFile
-from nanoset_ref.tokens.reader import open_tokens as open_tokens
-from nanoset_ref.tokens.reader import without_companions as without_companions
-from nanoset_ref.tokens.view import Tokens as Tokens
-from nanoset_ref.tokens.writer import TokenFileWriter as TokenFileWriter
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,10 +9,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from nanoset_ref.files import PathLike, read_json, seal
+from nanoset_ref.io.files import PathLike, read_json, seal
 
 FORMAT_VERSION = 1
-MANIFEST, DOCUMENTS, SOURCES = ".json", ".documents.npy", ".sources.npz"  # where a token file's name has .npy
+MANIFEST, DOCUMENTS, SOURCES = (
+    ".json",
+    ".documents.npy",
+    ".sources.npz",
+)  # where a token file's name has .npy
 TOKEN_DTYPES = ("uint16", "int32")
 # "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbours share one token, so every token is a label once.
 # "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)); rows that were cut to S + 1 tokens when the file was made.
@@ -70,12 +74,20 @@ class Manifest:
     seal: str | None = None
 
     def __post_init__(self) -> None:
-        allowed = {"format_version": (FORMAT_VERSION,), "dtype": TOKEN_DTYPES, "windows": get_args(Windows)}
+        allowed = {
+            "format_version": (FORMAT_VERSION,),
+            "dtype": TOKEN_DTYPES,
+            "windows": get_args(Windows),
+        }
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if name in allowed and value not in allowed[name]:
                 raise TokenFileError(f"{name} must be one of {allowed[name]}, got {value!r}")
-            if "int" in field.type and value != field.default and not (isinstance(value, int) and value >= 0):
+            if (
+                "int" in field.type
+                and value != field.default
+                and not (isinstance(value, int) and value >= 0)
+            ):
                 raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
         if (self.windows == "overlapping") != (self.row_length is None):
             raise TokenFileError(

@@ -6,7 +6,7 @@
 3. A byte-level BPE is trained on all of it and saved so that `AutoTokenizer.from_pretrained(folder)` loads it.
 
 The bytes are the same on every platform and Python version; the package ships them compressed. After a change, write
-them anew from the folder `notebooks`: `python -m corpus_generator ../nanoset_ref/corpus.json.zst`.
+them anew from the folder `notebooks`: `python -m corpus_generator ../nanoset_ref/chunks/corpus.json.zst`.
 """
 
 import json

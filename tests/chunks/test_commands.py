@@ -8,20 +8,41 @@ from tokenizers import Tokenizer
 
 from nanoset_ref.chunks import TokenizeConfig, mix, subsets, tokenize, validate
 from nanoset_ref.chunks.__main__ import main
-from nanoset_ref.chunks.chunk_manifest import Account, ChunkManifest, ManifestError, complete, report
+from nanoset_ref.chunks.chunk_manifest import (
+    Account,
+    ChunkManifest,
+    ManifestError,
+    complete,
+    report,
+)
 from nanoset_ref.tokens import TokenFile
 
 
-def test_the_commands_of_the_documentation_one_after_the_other(golden, tmp_path, monkeypatch, capsys):
+def test_the_commands_of_the_documentation_one_after_the_other(
+    golden, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    tokenizer, subsets = str(golden / "tokenizer"), "tokens/redpajama_v1/arxiv,tokens/redpajama_v1/c4"
-    tokenize = f"tokenize --input_root {golden}/amber/input --out_root tokens --tokenizer {tokenizer}"
-    mix = f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
-    accounts = "subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens"
+    tokenizer, subsets = (
+        str(golden / "tokenizer"),
+        "tokens/redpajama_v1/arxiv,tokens/redpajama_v1/c4",
+    )
+    tokenize = (
+        f"tokenize --input_root {golden}/amber/input --out_root tokens --tokenizer {tokenizer}"
+    )
+    mix = (
+        f"mix --input_root tokens --out_root mixed --subfolders={subsets} --num_chunks 12 --shuffle"
+    )
+    accounts = (
+        "subset +documents +document tokens +separator tokens +samples +written tokens +tail tokens"
+    )
     for command, said, times in (
         (f"{tokenize} --concat_tokens 17 --num_workers 1 --eos_text </s>", accounts, 1),
         (f"{mix} --num_valid_samples_per_subfolder 5", "leftover", 1),
-        ("validate mixed --sources redpajama_v1/arxiv redpajama_v1/c4", r"\A14 files, [\d,]+ lines: all good\n\Z", 1),
+        (
+            "validate mixed --sources redpajama_v1/arxiv redpajama_v1/c4",
+            r"\A14 files, [\d,]+ lines: all good\n\Z",
+            1,
+        ),
         ("validate mixed --verbose", "lines, 0 bad", 14),
         ("convert mixed/train --output_prefix datasets/mixed", "rows", 1),
         ("convert mixed/train --output_prefix datasets/mixed --format megatron", "rows", 1),
@@ -38,7 +59,9 @@ def test_real_text_in_36_chunks_accounted_for_to_the_token(real_text, tmp_path):
     for name, file in (("speeches", "speeches.jsonl"), ("scenes/test", "scenes.jsonl")):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / file).symlink_to(real_text / file)
-    config = TokenizeConfig(tokenizer=str(real_text / "gpt2"), concat_tokens=33, eos_text="<|endoftext|>")
+    config = TokenizeConfig(
+        tokenizer=str(real_text / "gpt2"), concat_tokens=33, eos_text="<|endoftext|>"
+    )
     tokens = tokenize(tmp_path / "in", tmp_path / "tokens", config)
     mixed = mix(tmp_path / "tokens", tmp_path / "mixed", list(tokens), 36, 100, shuffle=True)
     assert all(found.ok for found in validate([tmp_path / "tokens", tmp_path / "mixed"]))
@@ -50,7 +73,11 @@ def test_real_text_in_36_chunks_accounted_for_to_the_token(real_text, tmp_path):
         of_subset = manifest.conservation[0]
         assert (of_subset.document_tokens, of_subset.separator_tokens) == (num_tokens, len(texts))
         assert num_tokens + len(texts) == 33 * account.samples + of_subset.tail_tokens
-        assert account.train == account.samples - 100 - account.leftover == (account.samples - 100) // 36 * 36
+        assert (
+            account.train
+            == account.samples - 100 - account.leftover
+            == (account.samples - 100) // 36 * 36
+        )
 
 
 def test_bad_lines_and_wrong_inputs_end_with_exit_code_1(golden, tmp_path, capsys):
@@ -77,8 +104,13 @@ def test_more_than_one_percent_left_out_is_exit_code_3_and_so_it_is_when_nothing
     (tmp_path / "in/a/x.jsonl").write_text('{"text": "good"}\n' * 97 + "{bad\n" * 3)
     options = f"--tokenizer {golden}/tokenizer --eos-text </s> --on-error skip"
     for _ in range(2):
-        assert main(f"tokenize --input-root {tmp_path}/in --out-root {tmp_path}/out {options}".split()) == 3
-        assert capsys.readouterr().out.endswith("more than 1 % of the documents were left out of a\n")
+        assert (
+            main(f"tokenize --input-root {tmp_path}/in --out-root {tmp_path}/out {options}".split())
+            == 3
+        )
+        assert capsys.readouterr().out.endswith(
+            "more than 1 % of the documents were left out of a\n"
+        )
 
 
 def test_the_text_before_and_the_text_after_a_document_have_a_help_of_their_own(capsys):
@@ -100,7 +132,8 @@ def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
 
 def test_the_report_adds_up_and_leaves_out_what_is_zero():
     entries = [
-        Account(subset=name, samples=n, valid=1, train=n - 1, leftover=0) for name, n in (("a/b", 7), ("c", 1234))
+        Account(subset=name, samples=n, valid=1, train=n - 1, leftover=0)
+        for name, n in (("a/b", 7), ("c", 1234))
     ]
     assert report(entries).splitlines() == [
         "subset  samples  valid  train",

@@ -10,8 +10,8 @@ from bucket_server import BucketServer
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.downloads import DownloadError, download
-from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise.encode import TokenizerError, load_tokenizer
+from nanoset_ref.preprocess.encode import TokenizerError, load_tokenizer
+from nanoset_ref.preprocess.text import InputError, open_text
 
 NAMES = ["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"]
 CONTENT = {name: np.random.RandomState(i).bytes(3000) for i, name in enumerate(NAMES)}
@@ -38,10 +38,15 @@ def listed(server, tmp_path):
 
 
 def files_in(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("[!.]*.jsonl")}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("[!.]*.jsonl")
+    }
 
 
-def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetched_again(server, listed, tmp_path):
+def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetched_again(
+    server, listed, tmp_path
+):
     for _ in range(2):
         files = download(urls=str(listed), out_root=tmp_path / "out", num_workers=2)
         assert files_in(tmp_path / "out") == CONTENT
@@ -50,7 +55,9 @@ def test_a_list_of_urls_becomes_folders_by_subset_and_what_is_there_is_not_fetch
 
 
 def test_filters_choose_what_is_fetched(server, listed, tmp_path):
-    download(urls=str(listed), out_root=tmp_path / "a", exclude="common_crawl")  # which is no list of letters
+    download(
+        urls=str(listed), out_root=tmp_path / "a", exclude="common_crawl"
+    )  # which is no list of letters
     assert set(files_in(tmp_path / "a")) == {"arxiv/a b.jsonl", "c4/x.jsonl"}
     download(urls=str(listed), out_root=tmp_path / "b", include=["c*"], exclude=["*/2019/*"])
     assert set(files_in(tmp_path / "b")) == {"c4/x.jsonl"}
@@ -67,7 +74,9 @@ def test_broken_connections_go_on_where_they_broke(server, listed, tmp_path, mon
 
 
 @pytest.mark.parametrize(("faults", "sent"), [([], 2000), (["whole"], 3000)])
-def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(server, listed, tmp_path, faults, sent):
+def test_a_later_call_goes_on_with_a_part_that_a_killed_one_left(
+    server, listed, tmp_path, faults, sent
+):
     (tmp_path / "out/c4").mkdir(parents=True)
     (tmp_path / "out/c4/.x.jsonl.part").write_bytes(CONTENT["c4/x.jsonl"][:1000])
     server.faults = faults
@@ -97,9 +106,13 @@ def test_a_dead_host_is_named(tmp_path, monkeypatch):
     (tmp_path / "out" / "b").mkdir(parents=True)  # what an earlier run has begun is no success
     with pytest.raises(DownloadError, match=f"a/b: cannot be fetched from {dead}"):
         download(repo="a/b", out_root=tmp_path / "out")
-    with pytest.raises(TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"):
+    with pytest.raises(
+        TokenizerError, match=f"a/b: no tokenizer to load.*{dead} cannot be reached"
+    ):
         load_tokenizer("a/b")
-    with pytest.raises(InputError, match=f"a/b: neither a file nor a folder, and {dead} cannot be reached"):
+    with pytest.raises(
+        InputError, match=f"a/b: neither a file nor a folder, and {dead} cannot be reached"
+    ):
         open_text("a/b")
 
 
@@ -110,7 +123,10 @@ def test_paths_follow_what_the_urls_share(tmp_path):
 
     redpajama = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/a.jsonl"
     assert paths_of(redpajama) == {"arxiv/a.jsonl": redpajama}
-    assert list(paths_of("http://h/x/a.txt", "http://h/xy/b.txt?token=1")) == ["x/a.txt", "xy/b.txt"]
+    assert list(paths_of("http://h/x/a.txt", "http://h/xy/b.txt?token=1")) == [
+        "x/a.txt",
+        "xy/b.txt",
+    ]
     for urls in (["http://h/../../a"], ["http://h/a?x=1", "http://h/a?x=2"], ["# nothing"]):
         with pytest.raises(ValueError, match="path"):
             paths_of(*urls)
@@ -119,12 +135,17 @@ def test_paths_follow_what_the_urls_share(tmp_path):
 def test_a_dataset_of_the_hub(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(module.HfApi, "dataset_info", lambda *arguments, **options: None)
-    monkeypatch.setattr(module, "snapshot_download", lambda name, **options: calls.append((name, options)))
-    words = (
-        f"download --repo tiiuae/falcon-refinedweb --include data --exclude *.md --num_workers 2 --out_root {tmp_path}"
+    monkeypatch.setattr(
+        module, "snapshot_download", lambda name, **options: calls.append((name, options))
     )
+    words = "download --repo tiiuae/falcon-refinedweb --include data --exclude *.md --num_workers 2"
+    words += f" --out_root {tmp_path}"
     assert main(words.split()) == 0
-    options = {"repo_type": "dataset", "local_dir": tmp_path / "falcon-refinedweb", "max_workers": 2}
+    options = {
+        "repo_type": "dataset",
+        "local_dir": tmp_path / "falcon-refinedweb",
+        "max_workers": 2,
+    }
     options |= {"allow_patterns": ["data/*"], "ignore_patterns": ["*.md"]}
     assert calls == [("tiiuae/falcon-refinedweb", options)]
     assert str(tmp_path) in capsys.readouterr().out

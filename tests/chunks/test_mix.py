@@ -24,7 +24,10 @@ def write_subset(root, name, samples, newline_at_end=True):
 
 
 def read_mix(folder):
-    return {path.relative_to(folder).as_posix(): path.read_text().splitlines() for path in folder.rglob("*.jsonl")}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text().splitlines()
+        for path in folder.rglob("*.jsonl")
+    }
 
 
 def test_golden_mixes(golden, tmp_path):
@@ -34,9 +37,17 @@ def test_golden_mixes(golden, tmp_path):
         root, out = tmp_path / run["name"] / "in", tmp_path / run["name"] / "out"
         for flat, subset in run["subfolder_source"].items():
             shutil.copytree(golden / "amber" / run["source_run"] / subset, root / flat)
-        arguments = (root, out, run["subfolders"], run["num_split"], run["num_valid_samples_per_subfolder"])
+        arguments = (
+            root,
+            out,
+            run["subfolders"],
+            run["num_split"],
+            run["num_valid_samples_per_subfolder"],
+        )
         if "error" in run:
-            with pytest.raises(ValueError, match="has 62 samples, fewer than the 1000000 for validation"):
+            with pytest.raises(
+                ValueError, match="has 62 samples, fewer than the 1000000 for validation"
+            ):
                 mix(*arguments, random_seed=run["random_seed"])
             assert not out.exists()
             continue
@@ -49,14 +60,21 @@ def test_golden_mixes(golden, tmp_path):
 
 
 SIZES, FEW = st.lists(st.integers(1, 30), min_size=1, max_size=3), st.integers(0, 3)
-FLAGS = st.fixed_dictionaries(dict.fromkeys(["shuffle", "keep_leftover"], st.booleans()) | {"random_seed": FEW})
+FLAGS = st.fixed_dictionaries(
+    dict.fromkeys(["shuffle", "keep_leftover"], st.booleans()) | {"random_seed": FEW}
+)
 
 
 @settings(deadline=None, max_examples=40)
 @given(SIZES, st.integers(1, 5), FEW, FLAGS)
-def test_samples_are_dealt_out_as_the_plain_loop_does(tmp_path_factory, sizes, num_chunks, num_valid, flags):
+def test_samples_are_dealt_out_as_the_plain_loop_does(
+    tmp_path_factory, sizes, num_chunks, num_valid, flags
+):
     root = tmp_path_factory.mktemp("mix")
-    lines = {f"web/s{i}": write_subset(root / "in", f"web/s{i}", size, i != 1) for i, size in enumerate(sizes)}
+    lines = {
+        f"web/s{i}": write_subset(root / "in", f"web/s{i}", size, i != 1)
+        for i, size in enumerate(sizes)
+    }
     arguments = (root / "in", root / "out", list(lines), num_chunks, num_valid)
     if min(sizes) < num_valid or max(sizes) - num_valid < num_chunks:
         with pytest.raises(ValueError, match="fewer"):
@@ -81,7 +99,11 @@ def test_samples_are_dealt_out_as_the_plain_loop_does(tmp_path_factory, sizes, n
         assert (entry.samples, entry.valid, entry.train, entry.leftover) == accounted
     assert content == lines == {}
     assert flags["keep_leftover"] == (root / "out/leftover").exists()
-    assert chunks == expected if not flags["shuffle"] else list(map(sorted, chunks)) == list(map(sorted, expected))
+    assert (
+        chunks == expected
+        if not flags["shuffle"]
+        else list(map(sorted, chunks)) == list(map(sorted, expected))
+    )
 
 
 def test_each_chunk_has_an_order_of_its_own_that_depends_on_the_seed(tmp_path):
@@ -94,7 +116,10 @@ def test_each_chunk_has_an_order_of_its_own_that_depends_on_the_seed(tmp_path):
     plain, seed0, again, seed1 = made
     assert seed0 == again
     assert len({tuple(found["train/train_0.jsonl"]) for found in (plain, seed0, seed1)}) == 3
-    moved = [list(map(plain[name].index, seed0[name])) for name in ("train/train_0.jsonl", "train/train_1.jsonl")]
+    moved = [
+        list(map(plain[name].index, seed0[name]))
+        for name in ("train/train_0.jsonl", "train/train_1.jsonl")
+    ]
     assert moved[0] != moved[1]
 
 
@@ -131,7 +156,9 @@ def test_an_interrupted_mix_goes_on_with_the_chunk_that_is_missing(tmp_path, mon
     manifest = mix(tmp_path / "in", tmp_path / "out", "a", 8, 4, shuffle=True)
     assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == kept
     assert read_mix(tmp_path / "out") == read_mix(tmp_path / "whole")
-    assert manifest == ChunkManifest.read(tmp_path / "whole") == ChunkManifest.read(tmp_path / "out")
+    assert (
+        manifest == ChunkManifest.read(tmp_path / "whole") == ChunkManifest.read(tmp_path / "out")
+    )
 
 
 def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, monkeypatch):
@@ -139,7 +166,9 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, 
     write_subset(tmp_path / "in", "a", 40)
     first = mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
     stamp = (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns
-    assert mix("in", "out", " in/a/", 4, 0) == first  # with or without the root, as the documentation has it
+    assert (
+        mix("in", "out", " in/a/", 4, 0) == first
+    )  # with or without the root, as the documentation has it
     assert (tmp_path / "out/train/train_0.jsonl").stat().st_mtime_ns == stamp
     with pytest.raises(ManifestError, match="num_chunks differ"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
@@ -147,7 +176,11 @@ def test_a_complete_mix_is_not_made_again_and_not_overwritten_unasked(tmp_path, 
     with pytest.raises(ManifestError, match="train was not made with these settings"):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0)
     mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
-    assert sorted(read_mix(tmp_path / "out")) == ["train/train_0.jsonl", "train/train_1.jsonl", "valid/a.jsonl"]
+    assert sorted(read_mix(tmp_path / "out")) == [
+        "train/train_0.jsonl",
+        "train/train_1.jsonl",
+        "valid/a.jsonl",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +191,13 @@ def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten
     mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
     foreign = tmp_path / "out" / name
     foreign.parent.mkdir(exist_ok=True)
-    foreign.symlink_to(tmp_path / "in/a/train.jsonl") if "link" in name else foreign.write_text("mine")
+    foreign.symlink_to(tmp_path / "in/a/train.jsonl") if "link" in name else foreign.write_text(
+        "mine"
+    )
     before = read_mix(tmp_path / "out"), foreign.read_text()
-    with pytest.raises(ManifestError, match=f"{name} is not known to be written by this command, and stays"):
+    with pytest.raises(
+        ManifestError, match=f"{name} is not known to be written by this command, and stays"
+    ):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
     assert (read_mix(tmp_path / "out"), foreign.read_text()) == before
 
@@ -197,8 +234,12 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         mix(tmp_path / "in", tmp_path / "out", "a,b", 2, 0)
     assert mix(tmp_path / "in", tmp_path / "out", "a", 2, 0).facts.vocab_size == 9
     path = tmp_path / "in/a/train.jsonl"
-    path.write_text(path.read_text().replace("[3, 3]", "[3, 4]"))  # as many lines and bytes as before
-    with pytest.raises(ManifestError, match="train.jsonl: changed: it has not the checksum that the manifest says"):
+    path.write_text(
+        path.read_text().replace("[3, 3]", "[3, 4]")
+    )  # as many lines and bytes as before
+    with pytest.raises(
+        ManifestError, match="train.jsonl: changed: it has not the checksum that the manifest says"
+    ):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
     said.write(tmp_path / "in/b")
     with pytest.raises(ManifestError, match="not finished"):

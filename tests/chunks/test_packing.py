@@ -13,7 +13,9 @@ from nanoset_ref.chunks import Packer, interleave_workers
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 12)), st.integers(1, 9), st.booleans(), st.integers(1, 4))
-def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(lengths, row_length, wrap, pieces):
+def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(
+    lengths, row_length, wrap, pieces
+):
     documents = [range(*ends) for ends in pairwise(np.cumsum([0, *lengths]).tolist())]
     packer, rows = Packer(row_length, wrap=wrap), []
     for part in np.array_split(np.arange(len(documents)), pieces):
@@ -26,7 +28,11 @@ def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(lengths, 
 def test_what_is_cut_away_without_wrap_is_the_rest_of_the_document_that_fills_a_row():
     packer = Packer(4, wrap=False)
     rows = packer.add(np.arange(15, dtype=np.uint16), [5, 1, 7, 0, 2])
-    assert (rows.tolist(), packer.tail.tolist(), packer.cut_tokens) == ([[0, 1, 2, 3], [5, 6, 7, 8]], [13, 14], 1 + 4)
+    assert (rows.tolist(), packer.tail.tolist(), packer.cut_tokens) == (
+        [[0, 1, 2, 3], [5, 6, 7, 8]],
+        [13, 14],
+        1 + 4,
+    )
     assert rows.dtype == np.uint16
 
 

@@ -11,19 +11,23 @@ from hypothesis import strategies as st
 from nanoset_ref.chunks import ManifestError, chunks_to_tokens, validate
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, FileEntry, RowFacts
 from nanoset_ref.chunks.chunk_rows import chunk_tokens, format_row, read_row
-from nanoset_ref.formats import verify
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import MMapIndexedDataset, NanosetBuilder, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
 from nanoset_ref.provenance import where
-from nanoset_ref.schedule import Schedule
-from nanoset_ref.tokens import TokenFile, TokenFileError
+from nanoset_ref.tokens import TokenFile, TokenFileError, verify
 
 FACTS = {"tokenizer": "t", "vocab_size": 300, "eos_token_id": 7, "concat_tokens": 5}
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 def test_lines_are_those_of_json_dumps(dtype):
-    for ids, rest in (([0, 1, 10], {}), ([65535, 99], {}), ([7], {}), ([1, 2, 0], {"document_lengths": [1, 1]})):
+    for ids, rest in (
+        ([0, 1, 10], {}),
+        ([65535, 99], {}),
+        ([7], {}),
+        ([1, 2, 0], {"document_lengths": [1, 1]}),
+    ):
         expected = json.dumps({"token_ids": ids, "source": 'a/"ü"', **rest}) + "\n"
         assert format_row(np.array(ids, dtype=dtype), 'a/"ü"', *rest.values()) == expected.encode()
 
@@ -37,7 +41,10 @@ def test_lines_are_those_of_json_dumps(dtype):
         (b'{"more": [1], "source": "[b", "token_ids": [3]}\r', ([3], "[b", None)),
         (b' {"token_ids" : [ 7 ] }', ([7], None, None)),
         (b'{"token_ids": [2147483647]}', ([2147483647], None, None)),
-        (b'{"token_ids": [1, 2, 3, 0], "source": "a", "document_lengths": [1, 2]}', ([1, 2, 3, 0], "a", [1, 2])),
+        (
+            b'{"token_ids": [1, 2, 3, 0], "source": "a", "document_lengths": [1, 2]}',
+            ([1, 2, 3, 0], "a", [1, 2]),
+        ),
     ],
 )
 def test_a_row_is_read_however_it_is_written(line, expected):
@@ -51,7 +58,11 @@ BAD_IDS = [
     b"9" * 30,
 ]
 BAD = [b'{"token_ids": [%b]}' % ids for ids in BAD_IDS]
-BAD += b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"token_ids": [1, 2]'.split(b"|")
+BAD += (
+    b'|  |{bad|[1]|[|{}|"token_ids"|{"token_ids": 1}|{"token_ids": []}|{"token_ids": [1, 2]'.split(
+        b"|"
+    )
+)
 BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": [2, 3]}'.split(b"|")
 BAD += b'{"token_ids": [1], "source": 5}|{"token_ids": {"token_ids": [1]}}'.split(b"|")
 BAD += [b'{"token_ids": [1], "source": "\xff"}', b"[" * 10**5]
@@ -69,7 +80,9 @@ def test_what_is_no_row_is_refused_in_a_line(line):
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1), st.booleans())
 def test_what_is_written_is_read(ids, compact):
-    line = json.dumps({"token_ids": ids, "source": "s"}, separators=(",", ":") if compact else (", ", ": ")).encode()
+    line = json.dumps(
+        {"token_ids": ids, "source": "s"}, separators=(",", ":") if compact else (", ", ": ")
+    ).encode()
     assert read_row(line, len(ids), None)[0].tolist() == ids
     for wrong in ((len(ids) + 1, None), (None, max(ids) or 1)):
         if wrong != (None, 1):
@@ -94,7 +107,9 @@ def write_chunks(root, sizes, row_length=5, facts=FACTS):
 
 def say(folder, facts=FACTS, **content):
     """Write a manifest, of a run that is not finished."""
-    ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=RowFacts(**facts), **content).write(folder)
+    ChunkManifest(
+        format="nanoset_ref.chunks/2", settings={}, facts=RowFacts(**facts), **content
+    ).write(folder)
 
 
 def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
@@ -112,14 +127,26 @@ def test_a_nanoset_reads_exactly_the_rows_each_once_none_cut(tmp_path):
 
 def test_labels_are_kept_from_chunks_to_where(tmp_path):
     """Each row's own, for these ids only; and one folder is no list of letters."""
-    labels, folder, path = ["web", "books", "web", None], tmp_path / "mixed", tmp_path / "x_input_ids.npy"
+    labels, folder, path = (
+        ["web", "books", "web", None],
+        tmp_path / "mixed",
+        tmp_path / "x_input_ids.npy",
+    )
     folder.mkdir()
-    lines = [json.dumps({"token_ids": [i] * 5} | ({"source": name} if name else {})) for i, name in enumerate(labels)]
+    lines = [
+        json.dumps({"token_ids": [i] * 5} | ({"source": name} if name else {}))
+        for i, name in enumerate(labels)
+    ]
     (folder / "a.jsonl").write_text("\n".join(lines))
     assert [found.ok for found in validate(str(folder), num_tokens=5, sources="web")] == [False]
     assert chunks_to_tokens(str(folder), path, vocab_size=9) == 4
     origins = where(Nanoset(path, None, 4, 4), Schedule(micro_batch_size=4), 1)
-    assert {it.sample: it.labels for it in origins} == {0: ("web",), 1: ("books",), 2: ("web",), 3: ()}
+    assert {it.sample: it.labels for it in origins} == {
+        0: ("web",),
+        1: ("books",),
+        2: ("web",),
+        3: (),
+    }
     sources = tmp_path / "x_input_ids.sources.npz"
     content = sources.read_bytes()
     assert verify(path).endswith("checksum as in the manifest")
@@ -156,13 +183,19 @@ def test_a_chunk_that_was_replaced_is_converted_again_however_old_it_claims_to_b
     assert np.array_equal(after.tokens, rows[::-1].ravel())
     inode = after.path.stat().st_ino
     os.utime(path)
-    assert chunk_tokens(path, None).path.stat().st_ino == inode, "the same content is not converted again"
+    assert chunk_tokens(path, None).path.stat().st_ino == inode, (
+        "the same content is not converted again"
+    )
 
 
 def test_a_chunk_is_converted_again_for_another_vocabulary_and_for_another_tokenizer(tmp_path):
     rows = write_chunks(tmp_path, [4], facts=None)
     path = tmp_path / "train/train_0.jsonl"
-    assert [chunk_tokens(path, size).dtype.name for size in (300, 70_000, 300)] == ["uint16", "int32", "uint16"]
+    assert [chunk_tokens(path, size).dtype.name for size in (300, 70_000, 300)] == [
+        "uint16",
+        "int32",
+        "uint16",
+    ]
     rewrite(path, rows, 10**18)
     assert chunk_tokens(path, 300).facts["tokenizer"] == FACTS["tokenizer"]
 
@@ -172,7 +205,9 @@ def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stay
     place = tmp_path / "train/token_files/train_0_input_ids.npy"
     place.parent.mkdir()
     place.write_bytes(b"mine")
-    with pytest.raises(FileExistsError, match="train_0_input_ids.npy was not made of train_0.jsonl"):
+    with pytest.raises(
+        FileExistsError, match="train_0_input_ids.npy was not made of train_0.jsonl"
+    ):
         chunk_tokens(tmp_path / "train/train_0.jsonl", None)
     assert place.read_bytes() == b"mine"
 
@@ -200,16 +235,26 @@ def test_every_row_is_a_document_of_the_megatron_pair(tmp_path):
     assert [pair[i].tolist() for i in range(len(pair))] == rows.tolist()
     assert pair.document_indices.tolist() == [0, 1, 2, 3, 4, 5]
     assert pair[0].dtype == np.uint16
-    options = {"random_seed": 1, "sequence_length": 5, "add_extra_token_to_sequence": False, "split": "1,0,0"}
+    options = {
+        "random_seed": 1,
+        "sequence_length": 5,
+        "add_extra_token_to_sequence": False,
+        "split": "1,0,0",
+    }
     train, _, _ = NanosetBuilder(NanosetConfig(data_path=str(tmp_path / "pair"), **options)).build()
     assert sorted(train.read(np.arange(len(train))).tolist()) == rows.tolist()
 
 
 def test_some_chunks_can_be_converted_with_ids_that_need_four_bytes(tmp_path):
     rows = write_chunks(tmp_path / "mixed", [3, 2, 1], facts=FACTS | {"vocab_size": 70000})
-    chunks_to_tokens([tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)], tmp_path / "x_input_ids.npy")
+    chunks_to_tokens(
+        [tmp_path / f"mixed/train/train_{i}.jsonl" for i in (2, 0)], tmp_path / "x_input_ids.npy"
+    )
     file = TokenFile(tmp_path / "x_input_ids.npy")
-    assert (file.dtype, file.tokens.reshape(-1, 5).tolist()) == (np.int32, rows[[5, 0, 1, 2]].tolist())
+    assert (file.dtype, file.tokens.reshape(-1, 5).tolist()) == (
+        np.int32,
+        rows[[5, 0, 1, 2]].tolist(),
+    )
 
 
 def test_without_a_manifest_the_vocabulary_must_be_given(tmp_path):
@@ -231,11 +276,16 @@ def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
         ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
         ('{"token_ids": [1, 2, 3, 4, 300]}', "an id that is not below 300"),
         ("{bad", "not JSON: "),
-        ('{"token_ids": [1, 2, 3, 4, 5], "document_lengths": [3]}', "rows with and without document_lengths"),
+        (
+            '{"token_ids": [1, 2, 3, 4, 5], "document_lengths": [3]}',
+            "rows with and without document_lengths",
+        ),
     ):
         path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
         with pytest.raises(ValueError, match=rf"train_1.jsonl:2: {message}"):
-            chunks_to_tokens([tmp_path / "mixed"], tmp_path / output, vocab_size=300, overwrite=True)
+            chunks_to_tokens(
+                [tmp_path / "mixed"], tmp_path / output, vocab_size=300, overwrite=True
+            )
         assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == there
 
 
@@ -257,7 +307,10 @@ def test_chunks_of_different_tokenizers_or_of_an_unfinished_mix_are_not_converte
 def test_golden_failing_lines(golden, tmp_path):
     path = tmp_path / "x.jsonl"
     for case in json.loads((golden / "amber/amber.json").read_text())["validate"]:
-        lines = [json.dumps({"token_ids": list(range(it))}) if isinstance(it, int) else it for it in case["lines"]]
+        lines = [
+            json.dumps({"token_ids": list(range(it))}) if isinstance(it, int) else it
+            for it in case["lines"]
+        ]
         path.write_text("".join(line + "\n" for line in lines))
         [report] = validate([path])
         assert report.bad_lines == case["failed_sorted"]
@@ -306,7 +359,10 @@ def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_foun
     for other in (second.read_bytes(), content[: len(content) // 2 + 1]):  # as many lines; fewer
         first.write_bytes(other)
         changed, unchanged = validate([tmp_path])
-        assert "changed: it has not the checksum that the manifest says" in changed.errors and unchanged.ok
+        assert (
+            "changed: it has not the checksum that the manifest says" in changed.errors
+            and unchanged.ok
+        )
     first.unlink()
     for folder in (tmp_path, tmp_path / "train"):
         there, gone = validate([folder])
@@ -316,4 +372,7 @@ def test_files_that_are_not_as_the_manifest_says_and_unfinished_folders_are_foun
     say(tmp_path)
     there, folder = validate([tmp_path / "train"])
     assert there.ok
-    assert (folder.path, list(folder.errors)) == (tmp_path, ["not finished: run the command that makes it once more"])
+    assert (folder.path, list(folder.errors)) == (
+        tmp_path,
+        ["not finished: run the command that makes it once more"],
+    )

@@ -11,12 +11,15 @@ from nanoset_ref.chunks import chunks_to_tokens, mix, validate
 from nanoset_ref.chunks import subsets as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, ManifestError
 from nanoset_ref.chunks.subsets import TokenizeConfig, find_subsets, tokenize
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.text import InputError
-from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.preprocess.encode import load_tokenizer
+from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.tokens import TokenFile
 
-TEXTS = {"web/a": ["one two three", "", "four five", "six"], "b": ["seven eight nine ten", "eleven"]}
+TEXTS = {
+    "web/a": ["one two three", "", "four five", "six"],
+    "b": ["seven eight nine ten", "eleven"],
+}
 
 
 @pytest.fixture
@@ -27,7 +30,9 @@ def tokenizer(golden):
 def write_subsets(root, texts=TEXTS, column="text"):
     for name, documents in texts.items():
         (root / name).mkdir(parents=True)
-        (root / name / "x.jsonl").write_text("".join(json.dumps({column: text}) + "\n" for text in documents))
+        (root / name / "x.jsonl").write_text(
+            "".join(json.dumps({column: text}) + "\n" for text in documents)
+        )
     return root
 
 
@@ -48,7 +53,10 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
         workers = args.pop("num_workers")
         if "error" in run:
             config = TokenizeConfig(tokenizer=tokenizer, **args)
-            with pytest.raises(ValueError, match="num_workers must be at least 1" if not workers else "give eos_text"):
+            with pytest.raises(
+                ValueError,
+                match="num_workers must be at least 1" if not workers else "give eos_text",
+            ):
                 tokenize(golden / "amber/input", tmp_path / "no", config, num_workers=workers)
             assert not (tmp_path / "no").exists()
             continue
@@ -57,14 +65,21 @@ def test_golden_conversions(golden, tokenizer, tmp_path):
         assert list(found) == run["subfolders"]
         for subset, expected in run["outputs"].items():
             output = tmp_path / run["name"] / subset / "train.jsonl"
-            assert output.read_bytes() == (golden / "amber" / run["name"] / subset / "train.jsonl").read_bytes()
+            assert (
+                output.read_bytes()
+                == (golden / "amber" / run["name"] / subset / "train.jsonl").read_bytes()
+            )
             assert found[subset].files["train.jsonl"].lines == expected["lines"]
 
 
-def test_two_workers_make_the_rows_of_one_from_the_subsets_that_are_named(golden, tokenizer, tmp_path):
+def test_two_workers_make_the_rows_of_one_from_the_subsets_that_are_named(
+    golden, tokenizer, tmp_path
+):
     config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=65, eos_text="</s>")
     subset = "redpajama_v1/arxiv"
-    assert list(tokenize(golden / "amber/input", tmp_path, config, num_workers=2, subfolders=subset)) == [subset]
+    assert list(
+        tokenize(golden / "amber/input", tmp_path, config, num_workers=2, subfolders=subset)
+    ) == [subset]
     expected = golden / "amber/tokenized" / subset / "train.jsonl"
     assert (tmp_path / subset / "train.jsonl").read_bytes() == expected.read_bytes()
     with pytest.raises(InputError, match="no subset 'c'"):
@@ -73,13 +88,17 @@ def test_two_workers_make_the_rows_of_one_from_the_subsets_that_are_named(golden
 
 def test_every_token_is_accounted_for_with_every_treatment_of_the_tail(tokenizer, tmp_path):
     root = write_subsets(tmp_path / "in")
-    b, a = (stream_of(tokenizer, TEXTS[name]) for name in ("b", "web/a"))  # subsets are taken in sorted order
+    b, a = (
+        stream_of(tokenizer, TEXTS[name]) for name in ("b", "web/a")
+    )  # subsets are taken in sorted order
     rows_of_b, tail_of_b = plain.concatenate([b], 7)
     rows_of_both, tail_of_both = plain.concatenate([b, a], 7)
     for tail in ("drop", "pad", "carry"):
         config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=7, eos_text="</s>", tail=tail)
         found = tokenize(root, tmp_path / tail, config)
-        rows = {name: [row["token_ids"] for row in rows_of(tmp_path / tail / name)] for name in TEXTS}
+        rows = {
+            name: [row["token_ids"] for row in rows_of(tmp_path / tail / name)] for name in TEXTS
+        }
         in_b, in_a = (found[name].conservation[0] for name in ("b", "web/a"))
         assert (in_b.documents, in_b.separator_tokens, in_b.document_tokens) == (2, 2, len(b) - 2)
         assert {row["source"] for row in rows_of(tmp_path / tail / "web/a")} == {"web/a"}
@@ -108,7 +127,9 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(token
         ]
         rows = rows_of(tmp_path / "out" / name)
         assert [row["document_lengths"] for row in rows] == [list(map(len, row)) for row in packed]
-        assert [row["token_ids"] for row in rows] == [(sum(row, []) + 10 * [2])[:10] for row in packed]
+        assert [row["token_ids"] for row in rows] == [
+            (sum(row, []) + 10 * [2])[:10] for row in packed
+        ]
         [account] = found[name].conservation
         assert account.padding_tokens == 10 * len(rows) - sum(map(len, documents)) > 0
         assert (account.cut_tokens, account.tail_tokens, account.samples) == (0, 0, len(rows))
@@ -120,7 +141,11 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(token
     dataset = Nanoset(tmp_path / "x_input_ids.npy", None, 9, None)
     [batch] = build_nanoset_dataloader(dataset, micro_batch_size=len(dataset))
     for k, (ids, starts) in enumerate(
-        zip(dataset.read(np.arange(len(dataset))), dataset.starts(np.arange(len(dataset))), strict=True)
+        zip(
+            dataset.read(np.arange(len(dataset))),
+            dataset.starts(np.arange(len(dataset))),
+            strict=True,
+        )
     ):
         name, lengths = wanted.pop(tuple(ids.tolist()))
         edges = [*np.cumsum([0, *lengths[:-1]]), *range(sum(lengths), 10)]
@@ -133,7 +158,9 @@ def test_best_fit_fills_rows_with_whole_documents_from_tokenize_to_batches(token
 
 def test_a_worker_of_the_original_script_may_fill_no_row(tokenizer, tmp_path):
     config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", worker_packing=1)
-    [account] = tokenize(write_subsets(tmp_path / "in"), tmp_path / "out", config, subfolders="b")["b"].conservation
+    [account] = tokenize(write_subsets(tmp_path / "in"), tmp_path / "out", config, subfolders="b")[
+        "b"
+    ].conservation
     assert rows_of(tmp_path / "out/b") == []
     assert account.tail_tokens == len(stream_of(tokenizer, TEXTS["b"]))
 
@@ -155,7 +182,9 @@ def test_the_direct_road_leaves_a_token_file_that_a_nanoset_reads(tokenizer, tmp
     assert Nanoset(paths, [3, 1], 4, 20)[0]["input_ids"].shape == (5,)
 
 
-def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(tokenizer, tmp_path, monkeypatch):
+def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
+    tokenizer, tmp_path, monkeypatch
+):
     root = write_subsets(tmp_path / "in")
     config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", tail="carry")
     whole = tokenize(root, tmp_path / "whole", config)
@@ -170,7 +199,10 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(tokenize
     monkeypatch.setattr(module, "tokenise", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(root, tmp_path / "out", config)
-    assert not (tmp_path / "out/web/a/train.jsonl").exists() and not ChunkManifest.read(tmp_path / "out/web/a").complete
+    assert (
+        not (tmp_path / "out/web/a/train.jsonl").exists()
+        and not ChunkManifest.read(tmp_path / "out/web/a").complete
+    )
     stamp = (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns
     assert tokenize(root, tmp_path / "out", config) == whole
     assert len(calls) == 3 and (tmp_path / "out/b/train.jsonl").stat().st_mtime_ns == stamp
@@ -184,19 +216,31 @@ def test_other_settings_or_other_files_are_not_mixed_in_one_folder(tokenizer, tm
     with pytest.raises(
         ManifestError, match="tokenizer, concat_tokens, format differ"
     ):  # and no tokenizer is looked for
-        tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}))
+        tokenize(
+            root,
+            tmp_path / "out",
+            TokenizeConfig(concat_tokens=5, **config | {"tokenizer": "none"}),
+        )
     tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config), overwrite=True)
-    assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == ["manifest.json", "train.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "out/b").iterdir()) == [
+        "manifest.json",
+        "train.jsonl",
+    ]
     path = root / "b/x.jsonl"
     before = path.read_text()
-    for changed in (before + '{"text": "more"}\n', before.replace('": "', '":" ')):  # the second is of equal size
+    for changed in (
+        before + '{"text": "more"}\n',
+        before.replace('": "', '":" '),
+    ):  # the second is of equal size
         path.write_text(changed)
         with pytest.raises(ManifestError, match="files differ"):
             tokenize(root, tmp_path / "out", TokenizeConfig(concat_tokens=5, **config))
 
 
 @pytest.mark.parametrize("line", [1, 3])
-def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(tokenizer, tmp_path, line):
+def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(
+    tokenizer, tmp_path, line
+):
     root = write_subsets(tmp_path / "in", {"a": ["one two", "three"]}, column="content")
     path = root / "a/x.jsonl"
     path.write_text("{bad\n" + path.read_text() if line == 1 else path.read_text() + "{bad\n")
@@ -209,25 +253,39 @@ def test_a_document_that_cannot_be_read_stops_or_is_counted_and_hides_no_column(
     assert (account.documents, account.skipped_documents) == (2, 1)
 
 
-def test_files_with_other_column_names_lie_side_by_side_and_no_document_is_lost(tokenizer, tmp_path):
+def test_files_with_other_column_names_lie_side_by_side_and_no_document_is_lost(
+    tokenizer, tmp_path
+):
     root = write_subsets(tmp_path / "in", {"a": ["one two"] * 100}, column="content")
     (root / "a/y.jsonl").write_text('{"text": "three"}\n' * 5)
     options = {"tokenizer": tokenizer, "eos_text": "</s>", "concat_tokens": 4, "on_error": "skip"}
     [account] = tokenize(root, tmp_path / "out", TokenizeConfig(**options))["a"].conservation
     assert (account.documents, account.skipped_documents) == (105, 0)
-    [account] = tokenize(root, tmp_path / "named", TokenizeConfig(column="content", **options))["a"].conservation
+    [account] = tokenize(root, tmp_path / "named", TokenizeConfig(column="content", **options))[
+        "a"
+    ].conservation
     assert (account.documents, account.skipped_documents) == (100, 5)
 
 
 @pytest.mark.parametrize(("mode", "ends"), [("keep", 4), ("split", 3)])
 def test_special_tokens_of_documents_are_kept_and_counted_or_split(tokenizer, tmp_path, mode, ends):
     root = write_subsets(tmp_path / "in", {"a": ["one </s> two", "</s>"[1:], "three"]})
-    config = TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", format="tokens", special_tokens=mode)
+    config = TokenizeConfig(
+        tokenizer=tokenizer, eos_text="</s>", format="tokens", special_tokens=mode
+    )
     [account] = tokenize(root, tmp_path / "out", config)["a"].conservation
     assert (TokenFile(tmp_path / "out/a/train_input_ids.npy").tokens == 2).sum() == ends
-    assert (account.special_documents, account.special_tokens) == ((1, 1) if mode == "keep" else (0, 0))
-    with pytest.raises(InputError, match=r"a/x.jsonl:1: the document holds the special token '</s>'"):
-        tokenize(root, tmp_path / "no", TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", special_tokens="refuse"))
+    assert (account.special_documents, account.special_tokens) == (
+        (1, 1) if mode == "keep" else (0, 0)
+    )
+    with pytest.raises(
+        InputError, match=r"a/x.jsonl:1: the document holds the special token '</s>'"
+    ):
+        tokenize(
+            root,
+            tmp_path / "no",
+            TokenizeConfig(tokenizer=tokenizer, eos_text="</s>", special_tokens="refuse"),
+        )
 
 
 def test_subsets_are_the_folders_with_text_files(tmp_path):
@@ -251,12 +309,16 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
 
 def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_path):
     loaded = Tokenizer.from_file(str(golden / "tokenizer/tokenizer.json"))
-    loaded.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    loaded.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
     loaded.save(str(tmp_path / "tokenizer.json"))
     texts = ["one two", "three"]
     root = write_subsets(tmp_path / "in", {"a": texts})
     for eos_text, eos in (("", []), ("</s>", [2])):
-        config = TokenizeConfig(tokenizer=str(tmp_path / "tokenizer.json"), concat_tokens=2, eos_text=eos_text)
+        config = TokenizeConfig(
+            tokenizer=str(tmp_path / "tokenizer.json"), concat_tokens=2, eos_text=eos_text
+        )
         out = tmp_path / f"out{len(eos)}"
         tokenize(root, out, config)
         found = [token for row in rows_of(out / "a") for token in row["token_ids"]]
@@ -271,7 +333,12 @@ def test_configurations_are_checked_at_once():
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
         *(
             ({"best_fit": True, **other}, "best_fit goes without")
-            for other in ({"no_wrap": True}, {"tail": "carry"}, {"worker_packing": 2}, {"format": "tokens"})
+            for other in (
+                {"no_wrap": True},
+                {"tail": "carry"},
+                {"worker_packing": 2},
+                {"format": "tokens"},
+            )
         ),
     ):
         with pytest.raises(ValueError, match=message):

@@ -15,7 +15,15 @@ def run_on_two_nodes(arguments, timeout=240):
     torchrun = f"-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {port}"
     nodes = [
         subprocess.Popen(
-            [sys.executable, *torchrun.split(), "--node-rank", str(node), "-m", "nanoset_ref.chunks", *arguments],
+            [
+                sys.executable,
+                *torchrun.split(),
+                "--node-rank",
+                str(node),
+                "-m",
+                "nanoset_ref.chunks",
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -27,7 +35,9 @@ def run_on_two_nodes(arguments, timeout=240):
 
 
 def test_two_nodes_make_the_rows_of_one_process_and_skip_what_is_there(golden, tmp_path):
-    config = TokenizeConfig(tokenizer=str(golden / "tokenizer"), concat_tokens=65, eos_text="</s>", backend="hf")
+    config = TokenizeConfig(
+        tokenizer=str(golden / "tokenizer"), concat_tokens=65, eos_text="</s>", backend="hf"
+    )
     tokenize(golden / "amber/input", tmp_path, config, subfolders="redpajama_v1/arxiv")
     before = (tmp_path / "redpajama_v1/arxiv/train.jsonl").stat().st_mtime_ns
     arguments = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path} --concat_tokens 65 --eos_text </s>"
@@ -39,4 +49,7 @@ def test_two_nodes_make_the_rows_of_one_process_and_skip_what_is_there(golden, t
     found = sorted(tmp_path.rglob("train.jsonl"))
     assert len(found) == 3
     for path in found:
-        assert path.read_bytes() == (golden / "amber/tokenized" / path.relative_to(tmp_path)).read_bytes()
+        assert (
+            path.read_bytes()
+            == (golden / "amber/tokenized" / path.relative_to(tmp_path)).read_bytes()
+        )

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from nanoset_ref.chunks.corpus import prepare_corpus
 from nanoset_ref.cli import main
-from nanoset_ref.corpus import prepare_corpus
 from nanoset_ref.preprocess import preprocess
 
 
@@ -16,7 +16,12 @@ def corpus(tmp_path_factory):
     corpus = prepare_corpus(folder)
     for domain in ("stories", "programs"):
         preprocess(
-            corpus.domains[domain], folder / domain, corpus.tokenizer, append_eod=True, backend="hf", progress=False
+            corpus.domains[domain],
+            folder / domain,
+            corpus.tokenizer,
+            append_eod=True,
+            backend="hf",
+            progress=False,
         )
     return folder
 
@@ -50,4 +55,6 @@ def ask(run):
 @pytest.fixture
 def stories(corpus):
     """The texts of the embedded stories."""
-    return [json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["text"] for line in (corpus / "stories.jsonl").read_text().splitlines()
+    ]

@@ -19,9 +19,9 @@ from test_nanoset import write_range
 
 from nanoset_ref.cli import COMMANDS, file_commands
 from nanoset_ref.cli.run_options import stretch_at
+from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.mappings import blend_samples
 from nanoset_ref.provenance import Stretch
-from nanoset_ref.schedule import Schedule
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,19 @@ from nanoset_ref.schedule import Schedule
             "audit --data raw.npy --sequence-length 4 --state list.json",
             "cannot be compared with this run (AttributeError",
         ),
-        ("audit --data raw.npy --sequence-length 4 --state half.json", "a plan of version None, this package"),
+        (
+            "audit --data raw.npy --sequence-length 4 --state half.json",
+            "a plan of version None, this package",
+        ),
         ("audit --data m.bin --sequence-length 4 --state half.json", "reads .bin/.idx pairs"),
         ("inspect m.bin --png nofolder/a.png", "the folder nofolder does not exist"),
         ("verify m.bin --png", "unrecognized arguments: --png; see nanoset-ref verify --help"),
         ("verify m.bin --vocab-size 0", "must be a whole number from 1 on, got '0'"),
         ("show --data raw.npy --sequence-length 4 --position -1", "there is no position -1"),
-        ("convert m.bin a.npy --dtype wide", "argument --dtype: invalid choice: 'wide' (choose from"),
+        (
+            "convert m.bin a.npy --dtype wide",
+            "argument --dtype: invalid choice: 'wide' (choose from",
+        ),
         ("split m.bin a.npy raw.npy --held-out 1", "raw.npy exists"),
         ("split m.bin a.npy a.npy --held-out 1", "two files, got a.npy for both"),
         ("split m.bin a.npy b.npy --held-out nan", "lies between 0 and 1, got nan"),
@@ -57,24 +63,48 @@ from nanoset_ref.schedule import Schedule
         ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),
         ("show --data raw.npy --sequence-length 4 --sample 0 --source 3", "no file 3"),
         ("show --data raw.npy --sequence-length 4 --position 1000", "there is no position 1000"),
-        ("audit --data raw.npy --sequence-length 4 --num-loading-workers -1", "must be a whole number from 0 on, got"),
-        ("show --data raw.npy --sequence-length 4 --num-samples -3 --position 0", "num_samples must not be negative"),
+        (
+            "audit --data raw.npy --sequence-length 4 --num-loading-workers -1",
+            "must be a whole number from 0 on, got",
+        ),
+        (
+            "show --data raw.npy --sequence-length 4 --num-samples -3 --position 0",
+            "num_samples must not be negative",
+        ),
         (
             "show --data raw.npy --sequence-length 4 --seed -1 --position 0",
             "random_seed must lie in 0 .. 2**32 - 1, got",
         ),
-        (f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0", "and below 2**63; got 1000"),
+        (
+            f"show --data raw.npy --sequence-length 4 --num-samples {10**30} --position 0",
+            "must be below 2**63, got 1000",
+        ),
         (
             f"show --data m.bin --sequence-length 4 --num-samples {10**30} --position 0",
             "split_num_samples[0]: should be",
         ),
-        ("index --data-path m --sequence-length 4 --path-to-cache c --split x", "split must be up to three numbers"),
-        ("index --data-path m=1 --sequence-length 4 --path-to-cache c", "weights need --split-num-samples TRAIN VALID"),
+        (
+            "index --data-path m --sequence-length 4 --path-to-cache c --split x",
+            "split must be up to three numbers",
+        ),
+        (
+            "index --data-path m=1 --sequence-length 4 --path-to-cache c",
+            "weights need --split-num-samples TRAIN VALID",
+        ),
         ("loss list.json", "list.json holds no step yet"),
-        ("estimate --data raw.npy --sequence-length 4 --step-time 0", "--step-time must be a positive number, got 0.0"),
-        ("estimate --data raw.npy --step-time 1 --tokens-per-second 2", "either --tokens-per-second or --step-time"),
+        (
+            "estimate --data raw.npy --sequence-length 4 --step-time 0",
+            "--step-time must be a positive number, got 0.0",
+        ),
+        (
+            "estimate --data raw.npy --step-time 1 --tokens-per-second 2",
+            "either --tokens-per-second or --step-time",
+        ),
         ("estimate", "say which run is meant"),
-        ("audit --data raw.npy --sequence-length 4 --micro-batch-size 99", "num_steps must be at least 1"),
+        (
+            "audit --data raw.npy --sequence-length 4 --micro-batch-size 99",
+            "num_steps must be at least 1",
+        ),
     ],
 )
 def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, line, message):
@@ -94,10 +124,19 @@ def test_bad_input_is_one_line_on_standard_error(run, tmp_path, monkeypatch, lin
 
 
 def test_a_wrong_command_line_is_exit_code_2(run):
-    for arguments in ([], ["fly"], ["show", "--data", "x"], ["show", "--position", "1", "--step", "2"]):
+    for arguments in (
+        [],
+        ["fly"],
+        ["show", "--data", "x"],
+        ["show", "--position", "1", "--step", "2"],
+    ):
         code, _, message = run(*arguments)
         assert code == 2
-        assert message.startswith("nanoset-ref") and message.endswith("--help\n") and message.count("\n") == 1
+        assert (
+            message.startswith("nanoset-ref")
+            and message.endswith("--help\n")
+            and message.count("\n") == 1
+        )
 
 
 def out_of_memory():
@@ -111,15 +150,29 @@ def out_of_memory():
             lambda: [][3],
             "a bug of nanoset_ref; please report it (IndexError: list index out of range): NANOSET_REF_TRACE",
         ),
-        (lambda: dist.all_reduce(None), "error: another rank has probably failed, and says why (TypeError"),
-        (lambda: out_of_memory(), "there is not enough memory (OutOfMemoryError: CUDA out of memory)"),
+        (
+            lambda: dist.all_reduce(None),
+            "error: another rank has probably failed, and says why (TypeError",
+        ),
+        (
+            lambda: out_of_memory(),
+            "there is not enough memory (OutOfMemoryError: CUDA out of memory)",
+        ),
         (lambda: {}["a"], "(KeyError: 'a')"),
-        (lambda: blend_samples(None, None, "x"), "a bug of nanoset_ref; please report it (TypingError: "),
+        (
+            lambda: blend_samples(None, None, "x"),
+            "a bug of nanoset_ref; please report it (TypingError: ",
+        ),
         (lambda: np.empty(2**58), "there is not enough memory ("),
-        (lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7), "error: step 7 is not one of this run's"),
+        (
+            lambda: stretch_at([Stretch("run", range(3), Schedule(), 1)], 7),
+            "error: step 7 is not one of this run's",
+        ),
     ],
 )
-def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(run, monkeypatch, raised, said):
+def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(
+    run, monkeypatch, raised, said
+):
     monkeypatch.setattr(file_commands, "open_tokens", lambda *_: raised())
     code, _, error = run("inspect", "a.npy")
     assert code == 1 and said in error and error.count("\n") == 1 and len(error) < 500
@@ -137,10 +190,11 @@ def test_every_subcommand_has_help(run):
 
 
 def test_help_imports_neither_torch_nor_numpy():
-    code = (
-        "import sys; from nanoset_ref.cli import main; main(['--help']); print({'torch', 'numpy'} & set(sys.modules))"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = "import sys; from nanoset_ref.cli import main; main(['--help']); "
+    code += "print({'torch', 'numpy'} & set(sys.modules))"
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert said.startswith("usage: nanoset-ref ") and said.endswith("set()\n")
 
 
@@ -148,7 +202,9 @@ def test_help_imports_neither_torch_nor_numpy():
 def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
     write_range(tmp_path / "raw.npy", 41)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = partial(subprocess.run, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    command = partial(
+        subprocess.run, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment
+    )
     command = partial(command, [sys.executable, "-m", "nanoset_ref.cli", *words])
     read, write = os.pipe()
     os.close(read)
@@ -158,12 +214,17 @@ def test_a_reader_that_leaves_and_a_full_disk_are_no_traceback(tmp_path, words):
     with open("/dev/full", "w") as full:
         told = command(stdout=full)
     if "inspect" in words:
-        assert (told.returncode, told.stderr) == (1, "nanoset-ref inspect: error: No space left on device\n")
+        assert (told.returncode, told.stderr) == (
+            1,
+            "nanoset-ref inspect: error: No space left on device\n",
+        )
 
 
 def python(folder, *words):
     """Run `python -m` with the modules of a folder first."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])
+    }
     command = [sys.executable, "-m", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
@@ -188,7 +249,11 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
-    assert (code, out, error) == (1, "", "nanoset-ref convert: error: interrupted; no file is half written\n")
+    assert (code, out, error) == (
+        1,
+        "",
+        "nanoset-ref convert: error: interrupted; no file is half written\n",
+    )
 
 
 BASES = {
@@ -201,9 +266,16 @@ BASES = {
         "--data raw.npy --sequence-length 4 --position 0 --num-samples",
         "--data m --sequence-length 4 --position",
     ],
-    "where": ["--data raw.npy --sequence-length 4 --step", "--data m --sequence-length 4 --step 1 --split"],
+    "where": [
+        "--data raw.npy --sequence-length 4 --step",
+        "--data m --sequence-length 4 --step 1 --split",
+    ],
     "when": ["--data m --sequence-length 4 --document", "--data m --document 0 --sequence-length"],
-    "audit": ["--data m.bin --sequence-length 4 --dp-size", "--data raw.npy --sequence-length 4 --order", "--config"],
+    "audit": [
+        "--data m.bin --sequence-length 4 --dp-size",
+        "--data raw.npy --sequence-length 4 --order",
+        "--config",
+    ],
     "estimate": [
         "--data raw.npy --sequence-length 4 --step-time",
         "--data raw.npy --sequence-length 4 --gpus",
@@ -217,8 +289,13 @@ BASES = {
         "--data-path m --sequence-length 4 --split 1,1,0 --path-to-cache raw.npy --mid-level-dataset-surplus",
     ],
     "train": ["--config", "--example"],
-    "preprocess": ["--output-prefix x --tokenizer-name-or-path none --input", "--input list.json --output-prefix"],
-    "megatron-preprocess": ["--input list.json --output-prefix x --tokenizer-model none --tokenizer-type"],
+    "preprocess": [
+        "--output-prefix x --tokenizer-name-or-path none --input",
+        "--input list.json --output-prefix",
+    ],
+    "megatron-preprocess": [
+        "--input list.json --output-prefix x --tokenizer-model none --tokenizer-type"
+    ],
     "chunks": [
         "mix --input_root dir --out_root x --subfolders a --num_chunks 2 --num_valid_samples_per_subfolder",
         "tokenize --input_root dir --out_root rows --tokenizer none --concat_tokens",
@@ -226,7 +303,21 @@ BASES = {
         "convert dir --output_prefix",
     ],
 }
-WRONG = ["-1", "-3.5", "x", "nan", "1e999", "''", "dir", "raw.npy", "trunc", "broken.yaml", "a=b", "'1 2'", "\u00e9"]
+WRONG = [
+    "-1",
+    "-3.5",
+    "x",
+    "nan",
+    "1e999",
+    "''",
+    "dir",
+    "raw.npy",
+    "trunc",
+    "broken.yaml",
+    "a=b",
+    "'1 2'",
+    "\u00e9",
+]
 WRONG += [str(10**30), str(-(2**70))]
 
 
@@ -235,7 +326,10 @@ def test_every_command_is_tried_with_bad_input():
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from([f"{name} {base}" for name, bases in BASES.items() for base in bases]), st.sampled_from(WRONG))
+@given(
+    st.sampled_from([f"{name} {base}" for name, bases in BASES.items() for base in bases]),
+    st.sampled_from(WRONG),
+)
 def test_bad_input_is_never_an_error_of_a_library(run, tmp_path, base, value):
     """No word of pydantic, torch or numba, no traceback, no bug: at most one line, and an exit code that says so."""
     with contextlib.chdir(tmp_path):

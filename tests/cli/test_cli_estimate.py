@@ -11,10 +11,10 @@ from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 from test_nanoset import write_range
 
-from nanoset_ref.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.preprocess.encode import load_tokenizer
 
 EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
 
@@ -34,8 +34,21 @@ def files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("samples", [EPOCH, 3 * EPOCH, 48])
 def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order, weights, samples):
     """The oracle: every position of the order, counted. In an epoch that is not complete, chance adds its part."""
-    data = [f"{name}={weight}" for name, weight in zip(files, weights, strict=True)] if weights else files
-    options = ("--data", *data, "--sequence-length", 4, "--num-samples", samples, "--micro-batch-size", 2)
+    data = (
+        [f"{name}={weight}" for name, weight in zip(files, weights, strict=True)]
+        if weights
+        else files
+    )
+    options = (
+        "--data",
+        *data,
+        "--sequence-length",
+        4,
+        "--num-samples",
+        samples,
+        "--micro-batch-size",
+        2,
+    )
     (stage,) = ask("estimate", *options, "--order", order)["stages"]
     dataset = Nanoset(files, weights, 4, samples, order=order)
     chance = 5 * math.sqrt(samples) / 2 if samples % EPOCH and order == "nanotron" else 0
@@ -50,7 +63,9 @@ def test_readings_and_what_is_never_read_are_those_of_the_run(ask, files, order,
     assert stage["index_bytes"] == (dataset.order.numbers.nbytes if order == "nanotron" else 0)
     assert stage["data_bytes"] == 2 * sum(file.num_tokens for file in dataset.files)
     whole = Nanoset(files, weights, 4, EPOCH, order=order)
-    assert stage["micro_batches_per_epoch"] == len(build_nanoset_dataloader(whole, micro_batch_size=2))
+    assert stage["micro_batches_per_epoch"] == len(
+        build_nanoset_dataloader(whole, micro_batch_size=2)
+    )
 
 
 @pytest.mark.parametrize("weights", [("", ""), ("=3", "=1")])
@@ -66,11 +81,18 @@ def test_megatrons_indexes_are_as_large_as_estimated(run, ask, corpus, tmp_path,
     asked = {"split": "1,0,0", "split_num_samples": (6000 if weights[0] else None, 0, 0)}
     config = NanosetConfig(random_seed=1234, sequence_length=32, data_path=path, **asked)
     built = NanosetBuilder(config).build(["train"])[0]
-    arrays = [getattr(part, f"{name}_index") for part in built.datasets for name in ("document", "sample", "shuffle")]
+    arrays = [
+        getattr(part, f"{name}_index")
+        for part in built.datasets
+        for name in ("document", "sample", "shuffle")
+    ]
     arrays += [built.dataset_index, built.dataset_sample_index]
     assert abs(stage["index_bytes"] - sum(array.nbytes for array in arrays)) <= 20 * len(path)
     report = ask("audit", *options)["stretches"][0]
-    assert (stage["steps"], stage["samples"]) == (report["num_steps"], sum(it["read"] for it in report["sources"]))
+    assert (stage["steps"], stage["samples"]) == (
+        report["num_steps"],
+        sum(it["read"] for it in report["sources"]),
+    )
     for estimated, real in zip(stage["sources"], report["sources"], strict=True):
         assert abs(estimated["read"] - real["read"]) <= 2
         assert estimated["samples"] == real["num_samples"]
@@ -79,11 +101,21 @@ def test_megatrons_indexes_are_as_large_as_estimated(run, ask, corpus, tmp_path,
 def test_stages_that_go_on_know_what_was_read_before_them(ask, files):
     stateless = {"dataset_path": {"a.npy": 1.0}, "order": "stateless"}
     both = {"dataset_path": {"a.npy": 1.0, "b.npy": 3.0}, "order": "stateless"}
-    stages = [("first", 1, stateless, {}), ("second", 6, both, {}), ("again", 11, stateless | {"reuse": "restart"}, {})]
-    config = run_tree("checkpoints", stages, steps=12, length=4, model=GPT2 | {"vocab_size": 300}, dp=2)
+    stages = [
+        ("first", 1, stateless, {}),
+        ("second", 6, both, {}),
+        ("again", 11, stateless | {"reuse": "restart"}, {}),
+    ]
+    config = run_tree(
+        "checkpoints", stages, steps=12, length=4, model=GPT2 | {"vocab_size": 300}, dp=2
+    )
     with open("run.yaml", "w") as file:
         json.dump(config, file)
-    size = 2 * config["tokens"]["micro_batch_size"] * config["tokens"].get("batch_accumulation_per_replica", 1)
+    size = (
+        2
+        * config["tokens"]["micro_batch_size"]
+        * config["tokens"].get("batch_accumulation_per_replica", 1)
+    )
     found = ask("estimate", "--config", "run.yaml", "--step-time", 1800)
     first, second, again = found["stages"]
     reports = ask("audit", "--config", "run.yaml")["stretches"]
@@ -115,10 +147,17 @@ def test_chunks_and_text_are_estimated_as_far_as_they_are_known(ask, files, corp
     Path("chunks/train_0.jsonl").write_text("".join(lines))
     chunks = {"chunks": "chunks", "vocab_size": len(load_tokenizer(corpus / "tokenizer"))}
     stages = [("chunks", 1, chunks, {}), ("words", 3, {"text": str(corpus / "stories.jsonl")}, {})]
-    config = run_tree("checkpoints", stages, steps=9, length=4, model=GPT2 | {"vocab_size": 8192}, dp=2)
+    config = run_tree(
+        "checkpoints", stages, steps=9, length=4, model=GPT2 | {"vocab_size": 8192}, dp=2
+    )
     config["tokenizer"] = {"tokenizer_name_or_path": str(corpus / "tokenizer")}
     Path("run.yaml").write_text(json.dumps(config))
     first, words = ask("estimate", "--config", "run.yaml")["stages"]
     (source,) = first["sources"]
-    assert (first["samples"], source["samples"], source["read"], source["never_read"]) == (8, 20, 8, 12)
+    assert (first["samples"], source["samples"], source["read"], source["never_read"]) == (
+        8,
+        20,
+        8,
+        12,
+    )
     assert (words["steps"], words["tokens"], words["sources"]) == (7, 7 * 4 * 4, [])

@@ -9,7 +9,9 @@ def test_inspect_counts_and_draws(run, ask, corpus, tmp_path):
     code, text, _ = run("inspect", ids_of(corpus), "--png", tmp_path / "lengths.png")
     file = TokenFile(ids_of(corpus))
     assert code == 0
-    assert f"{file.num_tokens:,} tokens (uint16) in {file.manifest.num_documents:,} documents" in text
+    assert (
+        f"{file.num_tokens:,} tokens (uint16) in {file.manifest.num_documents:,} documents" in text
+    )
     assert f"at the end of {file.manifest.num_documents:,} documents" in text
     assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
     assert ask("inspect", ids_of(corpus))["num_tokens"] == file.num_tokens
@@ -32,7 +34,10 @@ def test_raw_ids_and_a_tokenizer_become_a_described_file(run, corpus, tmp_path):
     original = TokenFile(ids_of(corpus))
     (tmp_path / "raw.npy").write_bytes(original.path.read_bytes())
     said = ("--eos-token-id", original.manifest.eos_token_id)
-    assert f"in {original.manifest.num_documents:,} documents" in run("inspect", tmp_path / "raw.npy", *said)[1]
+    assert (
+        f"in {original.manifest.num_documents:,} documents"
+        in run("inspect", tmp_path / "raw.npy", *said)[1]
+    )
     assert run("verify", tmp_path / "raw.npy", *said)[0] == 0
     name = ("--tokenizer", original.manifest.tokenizer)
     assert run("convert", tmp_path / "raw.npy", tmp_path / "a.npy", *said, *name)[0] == 0

@@ -6,8 +6,8 @@ import pytest
 from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.preprocess.encode import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 
@@ -26,12 +26,21 @@ def test_a_text_is_read_where_its_own_tokens_are(run, ask, corpus, stories, tmp_
     """The oracle: pieces cut anywhere from the text, found by plain search; and the rows that a step shows."""
     run("convert", ids_of(corpus), tmp_path / f"a{suffix}")
     file = TokenFile(ids_of(corpus))
-    data = ("--data", tmp_path / f"a{suffix}", "--sequence-length", 16, "--tokenizer", file.manifest.tokenizer)
+    data = (
+        "--data",
+        tmp_path / f"a{suffix}",
+        "--sequence-length",
+        16,
+        "--tokenizer",
+        file.manifest.tokenizer,
+    )
     decode = load_tokenizer(file.manifest.tokenizer).decode
     for document, first, length in [(0, 3, 40), (4, 17, 25), (9, 30, 60)]:
         piece = stories[document][first : first + length].strip()
         found = ask("when", *data, "--text", piece)
-        assert {row["document"] for row in found} == {number for number, text in enumerate(stories) if piece in text}
+        assert {row["document"] for row in found} == {
+            number for number, text in enumerate(stories) if piece in text
+        }
         for row in found:
             start, stop = row["tokens"]
             ids = file.tokens[file.document_offsets[row["document"]] :][start:stop].tolist()
@@ -40,13 +49,19 @@ def test_a_text_is_read_where_its_own_tokens_are(run, ask, corpus, stories, tmp_
             (origin,) = ask("where", *data, "--step", row["step"])
             parts = [part for part in origin["parts"] if part["document"] == row["document"]]
             assert any(max(part["start"], start) < min(part["stop"], stop) for part in parts)
-    assert run("when", *data, "--text", piece, "--consumed-train-samples", 10**9)[1] == "it is not read in this run\n"
+    assert (
+        run("when", *data, "--text", piece, "--consumed-train-samples", 10**9)[1]
+        == "it is not read in this run\n"
+    )
     assert "no document holds 'zyzzyva quokka'" in run("when", *data, "--text", "zyzzyva quokka")[2]
 
 
 def test_where_looks_into_megatron_style_data(run, ask, corpus, tmp_path):
     run("convert", ids_of(corpus), tmp_path / "m.bin")
-    rows, *others = [ask("where", "--data", tmp_path / name, *LAYOUT, "--step", 1) for name in ("m", "m.bin", "m.idx")]
+    rows, *others = [
+        ask("where", "--data", tmp_path / name, *LAYOUT, "--step", 1)
+        for name in ("m", "m.bin", "m.idx")
+    ]
     assert others == [rows, rows]
 
 
@@ -61,10 +76,17 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
     report = ask("audit", *data, *LAYOUT)
     assert report["ok"]
     (stretch,) = report["stretches"]
-    rows = ask("where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1)
+    rows = ask(
+        "where", *data, "--sequence-length", 32, "--dp-size", 8 * stretch["num_steps"], "--step", 1
+    )
     for number, source in enumerate(stretch["sources"]):
         mine = [row for row in rows if row["source"] == number]
-        assert source["read"] == source["distinct"] == len({row["sample"] for row in mine}) == len(mine)
+        assert (
+            source["read"]
+            == source["distinct"]
+            == len({row["sample"] for row in mine})
+            == len(mine)
+        )
         assert source["repetitions"] >= len({row["epoch"] for row in mine})
     assert run("audit", *data, *LAYOUT)[1].endswith("every law holds\n")
 
@@ -72,7 +94,10 @@ def test_audit_proves_megatron_style_runs(run, ask, corpus, tmp_path, weights):
 def test_a_bin_without_idx_or_with_an_order_is_read_as_a_token_file(run, ask, corpus, tmp_path):
     run("convert", ids_of(corpus, "stories"), tmp_path / "a.bin", "--dtype", "int32")
     (tmp_path / "raw.bin").write_bytes((tmp_path / "a.bin").read_bytes())
-    raw, pair = [tmp_path / "raw.bin", "--token-dtype", "int32"], [tmp_path / "a.bin", "--order", "nanotron"]
+    raw, pair = (
+        [tmp_path / "raw.bin", "--token-dtype", "int32"],
+        [tmp_path / "a.bin", "--order", "nanotron"],
+    )
     for words in (raw, pair):
         file, found = [
             [row["sample"] for row in ask("where", "--data", *data, *LAYOUT, "--step", 1)]
@@ -89,7 +114,9 @@ def test_audit_proves_a_run_and_says_what_another_plan_would_do(run, ask, corpus
     state = {"consumed_train_samples": 64, "plan": Nanoset(paths, None, 32, 100).plan}
     (tmp_path / "state.json").write_text(json.dumps(state))
     for order, exact in (("nanotron", True), ("stateless", False)):
-        report = ask("audit", "--data", *paths, *LAYOUT, "--order", order, "--state", tmp_path / "state.json")
+        report = ask(
+            "audit", "--data", *paths, *LAYOUT, "--order", order, "--state", tmp_path / "state.json"
+        )
         assert report["continuation"]["exact"] == exact
 
 
@@ -102,34 +129,57 @@ def test_a_yaml_file_names_the_run(run, ask, corpus, tmp_path):
     code, text, _ = run("audit", "--config", tmp_path / "run.yaml")
     assert code == 0
     assert "first: 3 steps" in text and "second: 3 steps" in text
-    record = {"first_position": 0, "consumed_train_samples": 4, "plan": Nanoset(ids_of(corpus), None, 32, 12, 1).plan}
-    for name, expected in (("second", "reads the same tokens"), ("third", "saved in the stage 'third'")):
+    record = {
+        "first_position": 0,
+        "consumed_train_samples": 4,
+        "plan": Nanoset(ids_of(corpus), None, 32, 12, 1).plan,
+    }
+    for name, expected in (
+        ("second", "reads the same tokens"),
+        ("third", "saved in the stage 'third'"),
+    ):
         state = {
             "step": 4,
-            "state": {"data": {"step": 4, "stages": [record | {"name": "first"}, record | {"name": name}]}},
+            "state": {
+                "data": {"step": 4, "stages": [record | {"name": "first"}, record | {"name": name}]}
+            },
         }
         (tmp_path / "state.json").write_text(json.dumps(state))
-        code, text, error = run("audit", "--config", tmp_path / "run.yaml", "--state", tmp_path / "state.json")
+        code, text, error = run(
+            "audit", "--config", tmp_path / "run.yaml", "--state", tmp_path / "state.json"
+        )
         assert code == (name == "third")
         assert expected in text + error
     rows = ask("where", "--config", tmp_path / "run.yaml", "--step", 4)
     assert [row["slot"]["position"] for row in rows] == [0, 2, 1, 3], "the second stage starts over"
     code, _, error = run("where", "--config", tmp_path / "run.yaml", "--step", 7)
-    assert (code, error) == (1, "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n")
+    assert (code, error) == (
+        1,
+        "nanoset-ref where: error: step 7 is not one of this run's steps 1 to 6\n",
+    )
 
 
 def test_a_yaml_file_names_the_tokenizer_where_the_files_do_not(run, corpus, tmp_path):
     pair = tmp_path / "pair.bin"
     run("convert", ids_of(corpus), pair)
     stages = [("only", 1, {"dataset_path": str(pair)}, {})]
-    config = run_tree(tmp_path / "checkpoints", stages, steps=1, length=32, model=GPT2 | {"vocab_size": 8192})
-    for tokenizer, expected in (({}, 1), ({"tokenizer": {"tokenizer_name_or_path": str(corpus / "tokenizer")}}, 0)):
+    config = run_tree(
+        tmp_path / "checkpoints", stages, steps=1, length=32, model=GPT2 | {"vocab_size": 8192}
+    )
+    for tokenizer, expected in (
+        ({}, 1),
+        ({"tokenizer": {"tokenizer_name_or_path": str(corpus / "tokenizer")}}, 0),
+    ):
         (tmp_path / "run.yaml").write_text(json.dumps(config | tokenizer))
         assert run("where", "--config", tmp_path / "run.yaml", "--step", 1, "--text")[0] == expected
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(run, corpus, stories, tmp_path, dtype):
+def test_a_ds_file_says_its_tokenizer_and_the_width_of_its_ids(
+    run, corpus, stories, tmp_path, dtype
+):
     run("convert", ids_of(corpus), tmp_path / "a.ds", "--dtype", dtype)
-    code, text, _ = run("show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3)
+    code, text, _ = run(
+        "show", "--data", tmp_path / "a.ds", "--sequence-length", 32, "--document", 3
+    )
     assert code == 0 and stories[3] in text

@@ -130,7 +130,9 @@ def forks(draw: Draw) -> bool:
 REFUSALS = [
     Refusal(
         "an order that reads what it says takes no weights",
-        lambda draw: draw["weights"] is not None and draw["order"].startswith(("identity", "published")),
+        lambda draw: (
+            draw["weights"] is not None and draw["order"].startswith(("identity", "published"))
+        ),
         (ValueError,),
         "leave the weights out",
     ),
@@ -148,7 +150,9 @@ REFUSALS = [
     ),
     Refusal(
         "a run that goes on from a ledger has no beginning to fill its last batch from",
-        lambda draw: draw["ledger"] is not None and draw["ledger"][0] > 0 and draw["tail"] != "drop",
+        lambda draw: (
+            draw["ledger"] is not None and draw["ledger"][0] > 0 and draw["tail"] != "drop"
+        ),
         (IndexError, ValueError),
         "was read by the plan before",
     ),
@@ -178,7 +182,9 @@ REFUSALS = [
     ),
     Refusal(
         "masks are told to the collator that makes them",
-        lambda draw: draw["masks"] is not None and draw["collator"] in ("labels", "positions", "function"),
+        lambda draw: (
+            draw["masks"] is not None and draw["collator"] in ("labels", "positions", "function")
+        ),
         (ValueError,),
         "documents is an option of DataCollatorForCLM",
     ),
@@ -190,9 +196,21 @@ REFUSALS = [
     ),
     Refusal(
         "who has no workers prefetches with none",
-        lambda draw: draw["prefetch_factor"] is not None and 0 in (draw["workers"], draw["workers_after"]),
+        lambda draw: (
+            draw["prefetch_factor"] is not None and 0 in (draw["workers"], draw["workers_after"])
+        ),
         (ValueError,),
         "prefetch_factor",
+    ),
+    Refusal(
+        "a batch of all ranks holds no more than there is",
+        lambda draw: (
+            draw["micro_batch_size"] == 500
+            and draw["tail"] == "drop"
+            and draw["dataset"] != "stream"
+        ),
+        (ValueError,),
+        "do not fill one batch on every rank",
     ),
     Refusal(
         "who has no workers keeps none",
@@ -233,7 +251,9 @@ def drawn(number: int, seed: int, share_with_workers: float = 0.04, refused: flo
 
 def cost(draw: Draw) -> float:
     """Roughly, in units of a run without workers."""
-    processes = (draw["workers"] + draw["workers_after"]) * draw["dp_size"] * min(draw["pp_size"], 2)
+    processes = (
+        (draw["workers"] + draw["workers_after"]) * draw["dp_size"] * min(draw["pp_size"], 2)
+    )
     return 1 + processes * (60 if draw["start_method"] == "spawn" else 4)
 
 
@@ -249,7 +269,10 @@ def covering(candidates: list[Draw], budget: float) -> tuple[list[Draw], float]:
     Returns them, and the share of all pairs that they have.
     """
     number_of: dict[tuple[Any, ...], int] = {}
-    held = [[number_of.setdefault(part, len(number_of)) for part in values_and_pairs(draw)] for draw in candidates]
+    held = [
+        [number_of.setdefault(part, len(number_of)) for part in values_and_pairs(draw)]
+        for draw in candidates
+    ]
     has = np.zeros((len(candidates), len(number_of)), dtype=np.float32)
     for row, numbers in enumerate(held):
         has[row, numbers] = 1

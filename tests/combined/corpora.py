@@ -17,8 +17,7 @@ from bucket_server import BucketServer
 
 from combined.axes import Draw
 from combined.expected import DOCUMENTS, EOS, Reads, published_numbers, texts, token_files
-from nanoset_ref.formats import convert
-from nanoset_ref.tokens import TokenFileWriter, open_tokens
+from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 
 SUFFIXES = {"bin": [".bin"] * 3, "ds": [".ds"] * 3, "mixed": [".npy", ".bin", ".ds"]}
 
@@ -56,7 +55,9 @@ class Corpora:
 
     def text(self, draw: Draw, where: str = "here") -> Path:
         """The file of documents that a stream tokenizes."""
-        path = self.root / f"text-{draw.get('content', 0)}-{where}" / f"{file_names(where)[0]}.jsonl"
+        path = (
+            self.root / f"text-{draw.get('content', 0)}-{where}" / f"{file_names(where)[0]}.jsonl"
+        )
         if not path.exists():
             path.parent.mkdir(parents=True)
             lines = [json.dumps({"text": text}) for text in texts(draw.get("content", 0))]

@@ -65,7 +65,9 @@ def same_reads(one: Reads, other: Reads) -> bool:
     both = slice(max(ours.first, theirs.first), min(len(ours.rows), len(theirs.rows)))
     if ours.rows.shape[1] != theirs.rows.shape[1]:
         return False
-    return np.array_equal(ours.rows[both], theirs.rows[both]) and np.array_equal(ours.starts[both], theirs.starts[both])
+    return np.array_equal(ours.rows[both], theirs.rows[both]) and np.array_equal(
+        ours.starts[both], theirs.starts[both]
+    )
 
 
 @functools.cache
@@ -88,7 +90,11 @@ def offsets(source: int) -> NDArray[np.int64]:
 
 def is_disjoint(reads: Reads, source: int) -> bool:
     """Whether samples of a file share no token: as asked for, or as files of datatrove say."""
-    return reads.dataset == "disjoint" or reads.files == "ds" or (reads.files == "mixed" and source == 2)
+    return (
+        reads.dataset == "disjoint"
+        or reads.files == "ds"
+        or (reads.files == "mixed" and source == 2)
+    )
 
 
 @functools.cache
@@ -97,7 +103,8 @@ def packing(source: int, row_length: int) -> list[list[tuple[int, int, int]]]:
     begins = offsets(source).tolist()
     rows = plain.best_fit(DOCUMENTS[source], row_length)
     return [
-        [(source, begins[document] + begin, begins[document] + end) for document, begin, end in row] for row in rows
+        [(source, begins[document] + begin, begins[document] + end) for document, begin, end in row]
+        for row in rows
     ]
 
 
@@ -155,11 +162,16 @@ def ordered(reads: Reads, lengths: list[int]) -> list[tuple[int, int]]:
         pairs = [plain.nanotron_at(k, epoch) for k in range(count)]
     elif reads.order == "stateless":
         with mock.patch.object(plain, "window_of", functools.cache(plain.window_of)):
-            pairs = [plain.stateless_at(k, tuple(lengths), reads.weights, reads.seed) for k in range(count)]
+            pairs = [
+                plain.stateless_at(k, tuple(lengths), reads.weights, reads.seed)
+                for k in range(count)
+            ]
     elif reads.order == "identity":
         pairs = [plain.instance(k % sum(lengths), lengths) for k in range(count)]
     else:
-        pairs = [plain.instance(number, lengths) for number in published_numbers(reads)[:count].tolist()]
+        pairs = [
+            plain.instance(number, lengths) for number in published_numbers(reads)[:count].tolist()
+        ]
     return [pair for position, pair in enumerate(pairs) if position not in skipped]
 
 
@@ -168,7 +180,9 @@ def after_a_ledger(reads: Reads, lengths: list[int], count: int) -> list[tuple[i
     and is held to the shares; the sample that a source gives next follows from its readings.
     """
     position, before = reads.ledger
-    order = StatelessOrder(lengths, reads.weights, count, reads.seed, start={"position": position, "reads": before})
+    order = StatelessOrder(
+        lengths, reads.weights, count, reads.seed, start={"position": position, "reads": before}
+    )
     turns = order.lookup(np.arange(position, count))[0].tolist()
     tree = plain.share_tree(lengths, reads.weights)
     whole = sum(lengths) if reads.weights is None else 64
@@ -196,7 +210,9 @@ def spans_of(reads: Reads, source: int, sample: int) -> list[tuple[int, int, int
     return [(source, start, start + reads.sequence_length + 1)]
 
 
-def filled(reads: Reads, spans: list[list[tuple[int, int, int]]]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+def filled(
+    reads: Reads, spans: list[list[tuple[int, int, int]]]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """The rows [N, S + 1] and where documents begin in them; every token of padding begins one."""
     files = token_files(reads.dtype, reads.content)
     rows = np.full((len(spans), reads.sequence_length + 1), reads.pad_id, dtype=np.int32)
@@ -217,13 +233,20 @@ def megatron(reads: Reads) -> Expected:
     lengths = [length for length in DOCUMENTS[0] if length > 0]
     wanted = None if reads.length == "epoch" else int(reads.length)
     plan = plain.megatron_epochs(sum(lengths), wanted, reads.sequence_length)
-    indexes = plain.megatron_indexes(lengths, (0, len(lengths)), plan, reads.sequence_length, reads.seed)
+    indexes = plain.megatron_indexes(
+        lengths, (0, len(lengths)), plan, reads.sequence_length, reads.seed
+    )
     begins = np.append(0, np.cumsum(lengths)).tolist()
     spans, starts = [], np.zeros((plan[1], reads.sequence_length + 1), dtype=np.bool_)
     starts[:, 0] = True
     for k in range(plan[1]):
         pieces = plain.megatron_spans(k, lengths, indexes)
-        spans.append([(0, begins[document] + begin, begins[document] + end) for document, begin, end in pieces])
+        spans.append(
+            [
+                (0, begins[document] + begin, begins[document] + end)
+                for document, begin, end in pieces
+            ]
+        )
         column = 0
         for _, begin, end in pieces:
             if begin < end:
@@ -242,7 +265,11 @@ def texts(content: int) -> list[str]:
     found = []
     for ids, lengths in zip(token_files("uint16", content), DOCUMENTS[:2], strict=False):
         ends = np.cumsum(lengths)
-        pieces = [ids[end - length : end - 1] for end, length in zip(ends, lengths, strict=True) if length > 1]
+        pieces = [
+            ids[end - length : end - 1]
+            for end, length in zip(ends, lengths, strict=True)
+            if length > 1
+        ]
         found += [" ".join(map(str, piece.tolist())) for piece in pieces]
     return found
 
@@ -259,7 +286,11 @@ def streamed(reads: Reads, epoch: int = 0) -> Expected:
     for first in range(0, count, size):
         window = min(size, count - first)
         key = plain.derive(reads.seed, 0, epoch, 0, first)
-        places = [plain.permute(place, window, key) for place in range(window)] if reads.shuffle_buffer else [0]
+        places = (
+            [plain.permute(place, window, key) for place in range(window)]
+            if reads.shuffle_buffer
+            else [0]
+        )
         order += [first + place for place in places]
     rows = np.stack([plain.read_sample(ids, row, reads.sequence_length) for row in order])
     starts = np.stack([plain.document_starts(row, EOS) for row in rows])
@@ -273,7 +304,9 @@ def positions_read(draw: Draw, count: int, consumed: int) -> list[list[list[int]
     """For each rank its micro-batches from a global count to the end of the epoch."""
     shape = draw["dp_size"], draw["micro_batch_size"]
     left = plain.positions_left(count, consumed, *shape, draw["tail"])
-    return [plain.rank_positions(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])]
+    return [
+        plain.rank_positions(left, rank, *shape, draw["layout"]) for rank in range(draw["dp_size"])
+    ]
 
 
 def documents_of(starts: NDArray[np.bool_]) -> dict[str, Any]:
@@ -288,11 +321,15 @@ def documents_of(starts: NDArray[np.bool_]) -> dict[str, Any]:
         "attention_mask": np.stack([found["attention_mask"] for found in of_inputs])[:, None],
         "label_mask": np.stack([found["label_mask"] for found in of_rows]),
         "cu_seqlens": cu_seqlens,
-        "max_seqlen": max(later - earlier for earlier, later in itertools.pairwise(cu_seqlens.tolist())),
+        "max_seqlen": max(
+            later - earlier for earlier, later in itertools.pairwise(cu_seqlens.tolist())
+        ),
     }
 
 
-def expected_batch(draw: Draw, rows: NDArray[np.int32], starts: NDArray[np.bool_], pp_rank: int) -> dict[str, Any]:
+def expected_batch(
+    draw: Draw, rows: NDArray[np.int32], starts: NDArray[np.bool_], pp_rank: int
+) -> dict[str, Any]:
     """What a pipeline rank gets of a batch: arrays, and ("pointer", r) for what rank r has."""
     last = draw["pp_size"] - 1
     fields: dict[str, Any] = plain.collate(rows, pp_rank, 0, last)
@@ -306,16 +343,22 @@ def expected_batch(draw: Draw, rows: NDArray[np.int32], starts: NDArray[np.bool_
     if draw["collator"] != "clm":
         asked = set()
     for name in asked:
-        owner = {"position_ids": 0, "label_mask": last}.get(name, pp_rank if pp_rank in (0, last) else 0)
+        owner = {"position_ids": 0, "label_mask": last}.get(
+            name, pp_rank if pp_rank in (0, last) else 0
+        )
         fields[name] = known[name] if owner == pp_rank else ("pointer", owner)
     return fields
 
 
-def with_labels(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int) -> dict[str, Any]:
+def with_labels(
+    draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int
+) -> dict[str, Any]:
     return {"input_ids": rows.astype(np.int64), "labels": rows.astype(np.int64)}
 
 
-def with_positions(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int) -> dict[str, Any]:
+def with_positions(
+    draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int
+) -> dict[str, Any]:
     """The columns of context-parallel rank 1 of `cp_size`, or of the only one."""
     known, last = documents_of(starts), draw["pp_size"] - 1
     width = draw["sequence_length"] // draw["cp_size"]
@@ -331,7 +374,9 @@ def with_positions(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], p
     return fields
 
 
-def with_megatron(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int) -> dict[str, Any]:
+def with_megatron(
+    draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int
+) -> dict[str, Any]:
     known = documents_of(np.stack([plain.document_starts(row, EOS) for row in rows]))
     shape = len(rows), draw["sequence_length"]
     found = {
@@ -341,12 +386,17 @@ def with_megatron(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp
         "position_ids": np.broadcast_to(np.arange(shape[1]), shape),
     }
     if draw["masks"] == "eos":
-        found |= {name: known[name] for name in ("position_ids", "attention_mask", "cu_seqlens", "max_seqlen")}
+        found |= {
+            name: known[name]
+            for name in ("position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+        }
         found["loss_mask"] = known["label_mask"].astype(np.float32)
     return found
 
 
-def with_function(draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int) -> dict[str, Any]:
+def with_function(
+    draw: Draw, rows: Any, starts: Any, fields: dict[str, Any], pp_rank: int
+) -> dict[str, Any]:
     return {"rows": rows}
 
 

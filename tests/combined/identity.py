@@ -12,10 +12,16 @@ ORDERS = {
 OTHERS = {
     "other content": lambda draw: {"content": 1},
     "other seed": lambda draw: {"seed": 7 if draw["seed"] == 1234 else 1234},
-    "other weights": lambda draw: {"weights": (3, 1, 2) if draw["weights"] != (3, 1, 2) else (1, 1, 1)},
+    "other weights": lambda draw: {
+        "weights": (3, 1, 2) if draw["weights"] != (3, 1, 2) else (1, 1, 1)
+    },
     "other order": lambda draw: {"order": ORDERS.get(draw["order"], "nanotron")},
-    "as published": lambda draw: {"order": "published in order" if draw["order"] == "identity" else draw["order"]},
-    "other ledger": lambda draw: {"ledger": None if draw["ledger"] is None else (draw["ledger"][0], (4, 4, 4))},
+    "as published": lambda draw: {
+        "order": "published in order" if draw["order"] == "identity" else draw["order"]
+    },
+    "other ledger": lambda draw: {
+        "ledger": None if draw["ledger"] is None else (draw["ledger"][0], (4, 4, 4))
+    },
     "other skip": lambda draw: {"skip": None if draw["skip"] else AXES["skip"][1]},
     "other length": lambda draw: {"length": 80 if draw["length"] != 80 else 17},
     "other pad_id": lambda draw: {"pad_id": 5},

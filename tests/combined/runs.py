@@ -43,7 +43,8 @@ from nanoset_ref import (
     TensorPointer,
     build_nanoset_dataloader,
 )
-from nanoset_ref.formats.datatrove import DataCollatorForCLMWithPositionIds
+from nanoset_ref.load.datatrove import DataCollatorForCLMWithPositionIds
+from nanoset_ref.load.rows import Rows
 from nanoset_ref.megatron import (
     MegatronCollator,
     MegatronNanoset,
@@ -51,7 +52,6 @@ from nanoset_ref.megatron import (
     NanosetConfig,
 )
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.rows import Rows
 
 EVERY_FIELD = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_cu_seqlens")
 
@@ -122,7 +122,9 @@ def load(loader: Any, state: dict[str, Any], agree: bool) -> None:
 # ---- building
 
 
-def build_order_of(draw: Draw, corpora: Corpora, where: str, lengths: Sequence[int], count: int) -> str | Order:
+def build_order_of(
+    draw: Draw, corpora: Corpora, where: str, lengths: Sequence[int], count: int
+) -> str | Order:
     """The order's name where that is enough."""
     name = draw["order"]
     if name.startswith("published"):
@@ -159,7 +161,9 @@ def build_dataset(draw: Draw, *, corpora: Corpora, folder: Path, resume: str = "
     if draw["dataset"] == "packed":
         return PackedNanoset(*arguments, pad_id=draw["pad_id"], order=order, path_to_cache=folder)
     token_dtype = draw["dtype"] if draw["files"] == "raw" else None
-    return Nanoset(*arguments, order=order, disjoint=draw["dataset"] == "disjoint", token_dtype=token_dtype)
+    return Nanoset(
+        *arguments, order=order, disjoint=draw["dataset"] == "disjoint", token_dtype=token_dtype
+    )
 
 
 def respelled(source: Any) -> Any:
@@ -177,13 +181,17 @@ def collate_of(draw: Draw, pp_rank: int) -> Any:
     if draw["collator"] == "positions":
         places = {"input_pp_rank": 0, "output_pp_rank": last, "current_pp_rank": pp_rank}
         cp_size = draw["cp_size"]
-        return DataCollatorForCLMWithPositionIds(length, **places, cp_size=cp_size, cp_rank=cp_size - 1)
+        return DataCollatorForCLMWithPositionIds(
+            length, **places, cp_size=cp_size, cp_rank=cp_size - 1
+        )
     if draw["collator"] == "megatron":
         flags: dict[str, Any] = {}
         if draw["masks"] is not None:
             flags = dict.fromkeys([*EVERY_FIELD, "create_attention_mask"], True)
             flags["eod_id"] = EOS if draw["masks"] == "eos" else None
-        return MegatronCollator(NanosetConfig(random_seed=1, sequence_length=length, data_path="a", split="1", **flags))
+        return MegatronCollator(
+            NanosetConfig(random_seed=1, sequence_length=length, data_path="a", split="1", **flags)
+        )
     return stacked if draw["collator"] == "function" else None
 
 
@@ -200,7 +208,10 @@ def loaders_of(draw: Draw, rows: Rows, consumed: int) -> dict[tuple[int, int], N
     if draw["masks"] and draw["collator"] != "megatron":
         eod_id = EOS if draw["masks"] == "eos" else None
         options["documents"] = DocumentOptions(eod_id=eod_id, **dict.fromkeys(EVERY_FIELD, True))
-    options |= {name: draw[name] for name in ("micro_batch_size", "layout", "tail", "read_ahead", "in_blocks")}
+    options |= {
+        name: draw[name]
+        for name in ("micro_batch_size", "layout", "tail", "read_ahead", "in_blocks")
+    }
     ranks = itertools.product(range(draw["dp_size"]), range(draw["pp_size"]))
     return {
         (dp_rank, pp_rank): build_nanoset_dataloader(
@@ -240,7 +251,11 @@ def check_dataset(draw: Draw, rows: Rows, known: Expected) -> None:
 def check_inverse(draw: Draw, rows: Rows, known: Expected, source: int, number: int) -> None:
     """Which positions read a document, numbered among those that have tokens if the files find them by their EOS."""
     lengths = DOCUMENTS[source]
-    documents = [document for document, length in enumerate(lengths) if length or draw["files"] != "raw with eos"]
+    documents = [
+        document
+        for document, length in enumerate(lengths)
+        if length or draw["files"] != "raw with eos"
+    ]
     number %= len(documents)
     begin, end = offsets(source)[documents[number] :][:2].tolist()
     read = [
@@ -253,7 +268,9 @@ def check_inverse(draw: Draw, rows: Rows, known: Expected, source: int, number: 
     assert rows.positions_of(source, number).tolist() == wanted
     until = len(known.rows) // 2
     if until > known.first:
-        assert rows.positions_of(source, number, until=until).tolist() == [k for k in wanted if k < until]
+        assert rows.positions_of(source, number, until=until).tolist() == [
+            k for k in wanted if k < until
+        ]
 
 
 def check_order(rows: Nanoset, known: Expected, source: random.Random) -> None:
@@ -264,7 +281,9 @@ def check_order(rows: Nanoset, known: Expected, source: random.Random) -> None:
         pair = pairs[position]
         assert rows.order.positions(*pair).tolist() == [k for k in positions if pairs[k] == pair]
         counts = rows.order.counts(position) - rows.order.counts(known.first)
-        wanted = [sum(file == other for other, _ in pairs[known.first : position]) for file in range(3)]
+        wanted = [
+            sum(file == other for other, _ in pairs[known.first : position]) for file in range(3)
+        ]
         assert counts.tolist() == wanted
         assert [use.read for use in rows.usage(known.first, position)] == wanted
 
@@ -332,12 +351,20 @@ def check_batch(batch: dict[str, Any], wanted: dict[str, Any]) -> None:
 def write_into(batch: dict[str, Any], step: int, seed: str) -> dict[str, Any]:
     """Write into about half of the arrays of a batch; the others must stay. Returns what the batch holds now."""
     source = random.Random(f"{seed} {step}")
-    arrays = {name: value for name, value in sorted(batch.items()) if isinstance(value, (torch.Tensor, np.ndarray))}
+    arrays = {
+        name: value
+        for name, value in sorted(batch.items())
+        if isinstance(value, (torch.Tensor, np.ndarray))
+    }
     now = {name: np.array(plain_of(value)) for name, value in arrays.items()}
     for name, value in arrays.items():
         if source.random() < 0.5:
             continue
-        garbage = np.zeros_like(now[name]) if now[name].dtype == bool else np.full_like(now[name], -7 - step)
+        garbage = (
+            np.zeros_like(now[name])
+            if now[name].dtype == bool
+            else np.full_like(now[name], -7 - step)
+        )
         target = value if source.random() < 0.5 else plain_of(value)
         with contextlib.suppress(RuntimeError, ValueError):  # it may refuse to be written into
             target[:] = torch.from_numpy(garbage) if isinstance(target, torch.Tensor) else garbage

@@ -42,7 +42,9 @@ def hold_stream(draw: Draw, corpora: Corpora, folder: Path) -> None:
 def loaders_of(draw: Draw, corpora: Corpora, resume: str = "same") -> list[TokenStreamDataLoader]:
     where, _ = identity.places(draw | {"resume": resume})
     text = corpora.text(draw, where)
-    options = {name: draw[name] for name in ("micro_batch_size", "shuffle_buffer", "seed", "dp_size")}
+    options = {
+        name: draw[name] for name in ("micro_batch_size", "shuffle_buffer", "seed", "dp_size")
+    }
     documents = None
     if draw["masks"] is not None:
         documents = DocumentOptions(eod_id=EOS, **dict.fromkeys(runs.EVERY_FIELD, True))

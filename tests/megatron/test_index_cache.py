@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from nanoset_ref.index_cache import IndexCacheWarning, cached
+from nanoset_ref.io.index_cache import IndexCacheWarning, cached
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 
 DESCRIPTION, NAMES = {"index": "test", "seed": 1}, ("a", "empty")
@@ -33,7 +33,9 @@ def test_an_index_is_built_once_and_mapped_read_only(tmp_path):
         assert isinstance(values.base, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
             values[0] = 1
-        assert cached(folder, {"seed": 2}, NAMES, other)[0][0] == 1, "another description is another index"
+        assert cached(folder, {"seed": 2}, NAMES, other)[0][0] == 1, (
+            "another description is another index"
+        )
     assert (build.calls, other.calls) == (1, 1)
 
 
@@ -78,14 +80,18 @@ def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path):
     (tmp_path / "index.lock").unlink()
     (tmp_path / "index.lock").mkdir()  # as on a read-only disk, also for root
     assert cached(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
-    with pytest.raises(OSError, match=f"cannot write the index cache {tmp_path}: name another folder, or none"):
+    with pytest.raises(
+        OSError, match=f"cannot write the index cache {tmp_path}: name another folder, or none"
+    ):
         cached(tmp_path, {"seed": 2}, NAMES, build)
     assert build.calls == 1
 
 
 @pytest.mark.parametrize("part", [".a.npy", ".empty.npy", ".json"])
 @pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent)])
-def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_is_built_in_memory(tmp_path, part, put):
+def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_is_built_in_memory(
+    tmp_path, part, put
+):
     build = Builder()
     cached(tmp_path, DESCRIPTION, NAMES, build)
     path = entry(tmp_path, part)
@@ -93,7 +99,9 @@ def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_i
     put(path)
     before = [path.lstat() for path in sorted(tmp_path.iterdir())]
     for _ in range(2):
-        with pytest.warns(IndexCacheWarning, match=f"{path.name} is no file of an index: it is left unchanged"):
+        with pytest.warns(
+            IndexCacheWarning, match=f"{path.name} is no file of an index: it is left unchanged"
+        ):
             assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
     assert [path.lstat() for path in sorted(tmp_path.iterdir())] == before
 
@@ -132,7 +140,9 @@ def test_of_many_processes_one_builds(tmp_path):
 
 
 def build(data_path, cache):
-    config = NanosetConfig(data_path=data_path, path_to_cache=cache, random_seed=1, sequence_length=4, split="1,0,0")
+    config = NanosetConfig(
+        data_path=data_path, path_to_cache=cache, random_seed=1, sequence_length=4, split="1,0,0"
+    )
     return NanosetBuilder(config).build()[0]
 
 
@@ -154,11 +164,13 @@ def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
     try:
-        with pytest.raises(OSError, match="cannot be written .* bytes are free without it on the disk of") as caught:
+        with pytest.raises(
+            OSError, match="cannot be written .* bytes are free without it on the disk of"
+        ) as caught:
             cached(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caught.value.filename.startswith(str(tmp_path / "indexes")) and str(tmp_path / "indexes") in str(
-        caught.value
-    )
+    assert caught.value.filename.startswith(str(tmp_path / "indexes")) and str(
+        tmp_path / "indexes"
+    ) in str(caught.value)
     assert not list((tmp_path / "indexes").glob(".*"))

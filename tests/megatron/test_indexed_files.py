@@ -17,11 +17,10 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     NanosetBuilder,
     NanosetConfig,
-    indexed_dataset,
     merge_corpora,
 )
-from nanoset_ref.megatron.indexed_dataset import DTYPES, HEADER, MAGIC
-from nanoset_ref.tokens import TokenFileError
+from nanoset_ref.tokens import TokenFileError, bin_idx
+from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC
 
 DOCUMENTS = [[3], [2, 4], [1]]  # tokens 0..9 in four sequences
 SEQUENCES = [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9]]
@@ -61,7 +60,11 @@ def test_what_is_not_there_cannot_be_read_nor_anything_written(corpus):
 
 def test_a_corpus_travels_to_other_processes(corpus):
     copy = pickle.loads(pickle.dumps(corpus))
-    assert (lists(copy), copy.mmap, copy.fingerprint) == (SEQUENCES, corpus.mmap, corpus.fingerprint)
+    assert (lists(copy), copy.mmap, copy.fingerprint) == (
+        SEQUENCES,
+        corpus.mmap,
+        corpus.fingerprint,
+    )
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -69,19 +72,27 @@ def test_a_corpus_travels_to_other_processes(corpus):
 def test_every_dtype_comes_back(tmp_path, dtype, modes, data):
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     values = [limits.min, limits.max, 0, 1]
-    documents = data.draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5))
+    documents = data.draw(
+        st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=5)
+    )
     written = []
-    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype, multimodal=modes, overwrite=True) as builder:
+    with MMapIndexedDatasetBuilder(
+        tmp_path / "a.bin", dtype, multimodal=modes, overwrite=True
+    ) as builder:
         for lengths in documents:
             for length in lengths:
                 written.append(np.array([values[i % 4] for i in range(length)], dtype=dtype))
-                builder.add_item(torch.from_numpy(written[-1]) if dtype.kind == "i" else written[-1], length % 2)
+                builder.add_item(
+                    torch.from_numpy(written[-1]) if dtype.kind == "i" else written[-1], length % 2
+                )
             builder.end_document()
     corpus = MMapIndexedDataset(tmp_path / "a")
     if modes:
         assert corpus.sequence_modes.tolist() == [len(ids) % 2 for ids in written]
     assert (corpus.sequence_modes is not None) == modes
-    assert all(a.dtype == dtype and a.tolist() == b.tolist() for a, b in zip(corpus, written, strict=True))
+    assert all(
+        a.dtype == dtype and a.tolist() == b.tolist() for a, b in zip(corpus, written, strict=True)
+    )
     assert np.diff(corpus.document_indices).tolist() == [len(lengths) for lengths in documents]
 
 
@@ -92,10 +103,14 @@ def test_a_bin_without_an_index_is_what_a_killed_writer_left_and_is_replaced(tmp
     (tmp_path / "a.bin").touch()
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin") as builder:
         builder.add_document([7], [1])
-    assert lists(MMapIndexedDataset(tmp_path / "a")) == [[7]], "the end of the context is that of the pair"
+    assert lists(MMapIndexedDataset(tmp_path / "a")) == [[7]], (
+        "the end of the context is that of the pair"
+    )
 
 
-@pytest.mark.parametrize(("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)])
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [(np.uint16, 65_536), (np.uint16, -1), (np.int32, 2**31), (np.uint8, 256)]
+)
 def test_ids_that_do_not_fit_raise(tmp_path, dtype, bad):
     with MMapIndexedDatasetBuilder(tmp_path / "a.bin", dtype) as builder:
         with pytest.raises(TokenFileError, match=f"id .{bad}. does not fit"):
@@ -129,7 +144,9 @@ def test_what_a_writer_refuses(tmp_path):
 
 def test_what_a_merge_refuses(write_corpus, tmp_path):
     one, two = write_corpus([[2]], "one"), write_corpus([[2]], "two", np.int32)
-    with pytest.raises(TokenFileError, match="cannot merge .*two of int32 ids into a corpus of uint16"):
+    with pytest.raises(
+        TokenFileError, match="cannot merge .*two of int32 ids into a corpus of uint16"
+    ):
         merge_corpora([one, two], tmp_path / "m")
     with MMapIndexedDatasetBuilder(tmp_path / "modes.bin", np.uint16, multimodal=True) as builder:
         builder.add_document(np.arange(3), [3], [1])
@@ -151,7 +168,9 @@ def test_pointers_are_exact_beyond_2_31_elements(tmp_path):
     """Ten sequences of 2^30 tokens, in files with holes."""
     ends, lengths = np.arange(11), np.full(10, 2**30, dtype=np.int32)
     head = HEADER.pack(MAGIC, 1, 4, 10, 11)
-    (tmp_path / "a.idx").write_bytes(head + lengths.tobytes() + (ends[:10] * 2**32).tobytes() + ends.tobytes())
+    (tmp_path / "a.idx").write_bytes(
+        head + lengths.tobytes() + (ends[:10] * 2**32).tobytes() + ends.tobytes()
+    )
     (tmp_path / "a.bin").touch()
     os.truncate(tmp_path / "a.bin", 10 * 2**32)
     corpus = MMapIndexedDataset(tmp_path / "a")
@@ -181,7 +200,11 @@ def spoil(prefix, suffix, start, content):
         (34 + 4 * 4 + 8, struct.pack("<q", 4), "sequences must lie end to end"),
         (34, struct.pack("<i", 2), "sequences must lie end to end"),
         (34 + 4, struct.pack("<i", -2), "sequences must lie end to end"),
-        (34 + 3 * 4, struct.pack("<i", 2), "corpus.bin has 20 bytes, its index corpus.idx speaks of 22"),
+        (
+            34 + 3 * 4,
+            struct.pack("<i", 2),
+            "corpus.bin has 20 bytes, its index corpus.idx speaks of 22",
+        ),
     ],
 )
 def test_a_damaged_index_is_named(write_corpus, start, content, message):
@@ -224,7 +247,7 @@ def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus):
 def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_damage(
     write_corpus, monkeypatch, caplog, capsys
 ):
-    monkeypatch.setattr(indexed_dataset, "_said", [])
+    monkeypatch.setattr(bin_idx, "_said", [])
     prefix = write_corpus([[1, 2, 3], [4, 5]])
     path = Path(f"{prefix}.bin")
     MMapIndexedDataset(prefix)
@@ -234,7 +257,10 @@ def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_dam
         MMapIndexedDataset(prefix)
     assert caplog.text.count("nanoset-ref verify --seal") == 1
     assert main(["verify", str(path)]) == 0 and "sealed" not in capsys.readouterr().out
-    assert main(["verify", "--seal", str(path)]) == 0 and "sealed as it is now" in capsys.readouterr().out
+    assert (
+        main(["verify", "--seal", str(path)]) == 0
+        and "sealed as it is now" in capsys.readouterr().out
+    )
     assert main(["verify", "--seal", str(path)]) == 0 and "sealed" not in capsys.readouterr().out
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])

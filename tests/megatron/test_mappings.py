@@ -15,18 +15,24 @@ EXAMPLES = settings(max_examples=100, deadline=None)
 
 @EXAMPLES
 @given(
-    lengths=st.lists(st.integers(0, 30), min_size=2, max_size=12).filter(lambda lengths: any(lengths[1:])),
+    lengths=st.lists(st.integers(0, 30), min_size=2, max_size=12).filter(
+        lambda lengths: any(lengths[1:])
+    ),
     samples=st.none() | st.integers(0, 60),
     sequence_length=st.integers(1, 20),
     extra=st.booleans(),
     partial=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_mappings_are_those_of_the_plain_way(lengths, samples, sequence_length, extra, partial, seed):
+def test_mappings_are_those_of_the_plain_way(
+    lengths, samples, sequence_length, extra, partial, seed
+):
     if partial:  # a partial sample at the end of an empty sequence is what upstream refuses
         lengths = [max(1, length) for length in lengths]
     first, stop, tokens = 1, len(lengths), sum(lengths[1:])
-    plan = plan_epochs(tokens, samples, sequence_length, extra_token=extra, drop_last_partial=not partial)
+    plan = plan_epochs(
+        tokens, samples, sequence_length, extra_token=extra, drop_last_partial=not partial
+    )
     expected = plain.megatron_epochs(tokens, samples, sequence_length, extra, partial)
     assert (plan.num_epochs, plan.num_samples, plan.num_samples_before_final_epoch) == expected
     assert plan.num_samples >= (samples or 0)
@@ -56,11 +62,16 @@ def test_no_tokens_are_an_error_where_samples_are_wanted():
 def test_blends_are_the_plain_ones_and_have_their_shares(sizes, size):
     shares = plain.normalise(sizes)
     limits = np.full(len(sizes), size), np.array(sizes)
-    blends = [blend_samples(np.array(shares), limit, n) for limit, n in zip(limits, (size, sum(sizes)), strict=True)]
+    blends = [
+        blend_samples(np.array(shares), limit, n)
+        for limit, n in zip(limits, (size, sum(sizes)), strict=True)
+    ]
     for (index, samples), expected in zip(
         blends, [plain.greedy_blend(shares, size), plain.blend_everything(sizes)], strict=True
     ):
         assert np.stack([index, samples], axis=1).tolist() == expected.tolist()
-        for count, weight in zip(np.bincount(index, minlength=len(sizes)).tolist(), sizes, strict=True):
+        for count, weight in zip(
+            np.bincount(index, minlength=len(sizes)).tolist(), sizes, strict=True
+        ):
             assert abs(count - Fraction(len(index) * weight, sum(sizes))) < len(sizes) + 1
     assert np.bincount(blends[1][0]).tolist() == sizes

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from nanoset_ref.cli import main as nanoset_ref_main
-from nanoset_ref.megatron import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.megatron import (
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
-from nanoset_ref.tokenise.encode import load_tokenizer
+from nanoset_ref.preprocess.encode import load_tokenizer
 
 EOS = 2  # of the golden tokenizer
 
@@ -43,13 +48,17 @@ def corpus(tmp_path):
     texts = [f"document {i}: " + "words and words " * (i % 7) for i in range(200)]
     texts[3] = ""
     path = tmp_path / "my_corpus.json"
-    path.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts)))
+    path.write_text(
+        "".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(texts))
+    )
     return path, texts
 
 
 @pytest.mark.parametrize("append_eod", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_files_are_those_that_upstreams_tool_would_write(golden, tmp_path, corpus, append_eod, workers):
+def test_files_are_those_that_upstreams_tool_would_write(
+    golden, tmp_path, corpus, append_eod, workers
+):
     """One sequence per document with its EOD; a document without tokens gets neither."""
     path, texts = corpus
     (counts,) = preprocess_corpus(
@@ -79,16 +88,30 @@ def test_files_are_those_that_upstreams_tool_would_write(golden, tmp_path, corpu
 def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
     arguments = (
         *("--input", corpus[0], "--output-prefix", tmp_path / "my-llama2-dataset"),
-        *("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", golden / "tokenizer" / "tokenizer.json"),
+        *(
+            "--tokenizer-type",
+            "Llama2Tokenizer",
+            "--tokenizer-model",
+            golden / "tokenizer" / "tokenizer.json",
+        ),
         *("--append-eod", "--workers", 1, "--json-key", "text"),
     )
     prefix = tmp_path / "my-llama2-dataset_text_document"
     assert run(preprocess_main, *arguments).startswith(f"{prefix}: 200 documents, ")
-    own = ("--tokenizer-name-or-path", golden / "tokenizer", "--append-eod", "--num-workers=1", "--column", "text")
+    own = (
+        "--tokenizer-name-or-path",
+        golden / "tokenizer",
+        "--append-eod",
+        "--num-workers=1",
+        "--column",
+        "text",
+    )
     run(preprocess_main, "--input", corpus[0], "--output-prefix", tmp_path / "own", *own)
     assert (tmp_path / "own_text_document.bin").read_bytes() == Path(f"{prefix}.bin").read_bytes()
     assert MMapIndexedDataset(prefix)[0][-1] == EOS
-    said = run(preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer", fails=True)
+    said = run(
+        preprocess_main, *arguments, "--tokenizer-model", tmp_path / "no tokenizer", fails=True
+    )
     assert f"{prefix}.idx exists and is left unchanged; --overwrite" in said
     assert run(preprocess_main, *arguments, "--overwrite").startswith(f"{prefix}: 200 documents, ")
 
@@ -96,7 +119,9 @@ def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
 def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     def fails(*options, input=corpus[0], type="HuggingFaceTokenizer"):
         where = ("--input", input, "--output-prefix", tmp_path / "out", "--tokenizer-type", type)
-        return run(preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options, fails=True)
+        return run(
+            preprocess_main, *where, "--tokenizer-model", golden / "tokenizer", *options, fails=True
+        )
 
     assert "invalid choice: 'BertWordPieceLowerCase'" in fails(type="BertWordPieceLowerCase")
     assert "columns" in fails("--json-key", "body")
@@ -105,7 +130,9 @@ def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     assert f"{bad}:2" in fails(input=bad)
     special = tmp_path / "special.json"
     special.write_text('{"text": "a"}\n{"text": "a</s>"}\n')
-    assert f"{special}:2: the document holds the" in fails("--special-tokens", "refuse", input=special)
+    assert f"{special}:2: the document holds the" in fails(
+        "--special-tokens", "refuse", input=special
+    )
     empty = tmp_path / "empty.json"
     empty.write_text('{"text": ""}\n')
     assert "no document of the input holds any token" in fails(input=empty)
@@ -118,31 +145,52 @@ def test_the_one_merge_keeps_the_sequences_of_pairs(tmp_path, write_corpus, run)
     def merge(*paths, fails=False):
         return run(nanoset_ref_main, "merge", *paths, fails=fails)
 
-    assert "3 documents, 9 tokens (uint16)" in merge(one, f"{two}.bin", f"{two}.idx", tmp_path / "all.bin")
+    assert "3 documents, 9 tokens (uint16)" in merge(
+        one, f"{two}.bin", f"{two}.idx", tmp_path / "all.bin"
+    )
     merged = MMapIndexedDataset(tmp_path / "all")
     assert merged.sequence_lengths.tolist() == [2, 3, 1, 3]
     assert merged.document_indices.tolist() == [0, 2, 3, 4]
-    assert "all.idx exists and is left unchanged; --overwrite" in merge(one, two, tmp_path / "all.bin", fails=True)
+    assert "all.idx exists and is left unchanged; --overwrite" in merge(
+        one, two, tmp_path / "all.bin", fails=True
+    )
     assert "no token file at" in merge(tmp_path / "nothing", tmp_path / "x.bin", fails=True)
 
 
 def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
-    one, two, cache = write_corpus([[50]] * 4, "one"), write_corpus([[30]] * 4, "two"), tmp_path / "cache"
+    one, two, cache = (
+        write_corpus([[50]] * 4, "one"),
+        write_corpus([[30]] * 4, "two"),
+        tmp_path / "cache",
+    )
     common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
-    assert "no split has a single sample of 999 tokens" in run(index_main, "--data-path", one, *common, 999, fails=True)
+    assert "no split has a single sample of 999 tokens" in run(
+        index_main, "--data-path", one, *common, 999, fails=True
+    )
     said = run(index_main, "--data-path", one, *common, 2**40, fails=True)
-    assert said.endswith("error: sequence_length: should be less than 2147483648, got 1099511627776\n")
+    assert said.endswith(
+        "error: sequence_length: should be less than 2147483648, got 1099511627776\n"
+    )
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
     counts = ("--split-num-samples", 40, 9, "none")
     for words in (where, (*where, *counts), ("--data-path", 1, one, 3, two, *common, 4)):
         said = run(index_main, *words, fails=True)
-        assert said.startswith("nanoset_ref.megatron.index: error: weights need --split-num-samples TRAIN VALID TEST")
+        assert said.startswith(
+            "nanoset_ref.megatron.index: error: weights need --split-num-samples TRAIN VALID TEST"
+        )
     built = run(index_main, *where, "--split-num-samples", 40, 9, 0)
     assert built.startswith("BlendedNanoset(train: 40 samples")
     before = sorted(cache.iterdir())
-    fields = {"random_seed": 1234, "sequence_length": 4, "split": "1,1,0", "split_num_samples": (40, 9, 0)}
+    fields = {
+        "random_seed": 1234,
+        "sequence_length": 4,
+        "split": "1,1,0",
+        "split_num_samples": (40, 9, 0),
+    }
     mapped, fresh = (
-        NanosetBuilder(NanosetConfig(data_path={one: 1, two: 3}, path_to_cache=folder, **fields)).build()[0]
+        NanosetBuilder(
+            NanosetConfig(data_path={one: 1, two: 3}, path_to_cache=folder, **fields)
+        ).build()[0]
         for folder in (cache, None)
     )
     assert sorted(cache.iterdir()) == before
@@ -164,7 +212,10 @@ def test_a_file_whose_name_ends_in_a_number_is_no_weight(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     assert parse_data_path(["crawl=2024", "pair=7"]) == ["crawl=2024", "pair=7"]
     assert parse_data_path(["crawl=2024=0.5", "other=2"]) == [0.5, "crawl=2024", 2.0, "other"]
-    with pytest.raises(ValueError, match="both=3 and both are both there: both=3=1 is the first .*, both=3.0 the sec"):
+    with pytest.raises(
+        ValueError,
+        match="both=3 and both are both there: both=3=1 is the first .*, both=3.0 the sec",
+    ):
         parse_data_path(["both=3"])
     assert parse_data_path(["both=3=1", "both=3.0"]) == [1.0, "both=3", 3.0, "both"]
     with pytest.raises(ValueError, match="a weight is a number, got '1.2.3'"):

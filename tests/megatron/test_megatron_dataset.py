@@ -8,8 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.dataloader import build_nanoset_dataloader
-from nanoset_ref.megatron import BlendedNanoset, MegatronNanoset, MMapIndexedDataset, NanosetBuilder, NanosetConfig
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.megatron import (
+    BlendedNanoset,
+    MegatronNanoset,
+    MMapIndexedDataset,
+    NanosetBuilder,
+    NanosetConfig,
+)
 from nanoset_ref.megatron.nanoset_config import parse_split
 
 
@@ -36,26 +42,34 @@ def test_a_batch_is_its_samples(write_corpus, mmap):
     assert rows.tolist() == [dataset[k]["input_ids"].tolist() for k in positions.tolist()]
     assert dataset.read(np.array([])).shape == (0, 5)
     for k in (len(dataset), -len(dataset) - 1):
-        with pytest.raises(IndexError, match="position -?[0-9]+ is outside a sequence of 19 samples"):
+        with pytest.raises(
+            IndexError, match="position -?[0-9]+ is outside a sequence of 19 samples"
+        ):
             dataset[k]
 
 
 def test_a_kept_partial_sample_is_another_plan(write_corpus):
     """Upstream reuses the same index for both."""
     fields = {"data_path": write_corpus([[7]]), "split": "0,1,0", "pad_id": 99}
-    kept, dropped = (splits(drop_last_partial_validation_sequence=drop, **fields)[1] for drop in (False, True))
+    kept, dropped = (
+        splits(drop_last_partial_validation_sequence=drop, **fields)[1] for drop in (False, True)
+    )
     assert sorted(kept.read(np.arange(2)).tolist()) == [[0, 1, 2, 3, 4], [4, 5, 6, 99, 99]]
     assert (len(dropped), dropped.plan == kept.plan) == (1, False)
 
 
 @pytest.mark.parametrize(("tokens", "padded"), [(7, True), (9, False)])
-def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_0(write_corpus, tokens, padded):
+def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_0(
+    write_corpus, tokens, padded
+):
     """The oracle: the stream of tokens; 0 1 2 3 4 and 4 5 6 and two pads, of which no label counts."""
     prefix, other = write_corpus([[tokens]], "one"), write_corpus([[9]], "two")
     kept = {"split": "0,1,0", "drop_last_partial_validation_sequence": False}
     alone, blended = splits(prefix, **kept)[1], splits([prefix, other], **kept)[1]
     assert (alone.padded, blended.padded) == (padded, padded)
-    assert not build(prefix, drop_last_partial_validation_sequence=False).padded, "only valid keeps its last sample"
+    assert not build(prefix, drop_last_partial_validation_sequence=False).padded, (
+        "only valid keeps its last sample"
+    )
     for dataset in (alone, blended):
         for fast in (True, False):
             for batch in build_nanoset_dataloader(dataset, micro_batch_size=1, in_blocks=fast):
@@ -73,7 +87,10 @@ def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_
 @pytest.mark.parametrize("cache", [True, False])
 def test_what_travels_is_small_and_reads_the_same(write_corpus, tmp_path, cache):
     one, two = write_corpus([[50_000]], "one"), write_corpus([[40]], "two")
-    options = {"split_num_samples": (9000, 0, 0), "path_to_cache": tmp_path / "cache" if cache else None}
+    options = {
+        "split_num_samples": (9000, 0, 0),
+        "path_to_cache": tmp_path / "cache" if cache else None,
+    }
     for dataset in (build(one, **options), build({one: 1.0, two: 2.0}, **options)):
         copy = pickle.loads(pickle.dumps(dataset))
         assert len(pickle.dumps(dataset)) < 5_000
@@ -95,11 +112,16 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_s
     extra=st.booleans(),
     until=st.none() | st.integers(0, 40),
 )
-def test_spans_name_every_token_and_positions_invert_them(write_corpus, corpora, length, samples, extra, until):
+def test_spans_name_every_token_and_positions_invert_them(
+    write_corpus, corpora, length, samples, extra, until
+):
     """Spans count from the document, which may have several sequences."""
     for documents in corpora:
         documents[0].append(1)
-    weights = {write_corpus(documents, f"corpus{source}"): 3 - source for source, documents in enumerate(corpora)}
+    weights = {
+        write_corpus(documents, f"corpus{source}"): 3 - source
+        for source, documents in enumerate(corpora)
+    }
     fields = {"sequence_length": length, "add_extra_token_to_sequence": extra}
     surplus = {"mid_level_dataset_surplus": 1.0, "split_num_samples": (samples, 0, 0)}
     dataset = build(weights if len(weights) > 1 else next(iter(weights)), **fields, **surplus)
@@ -108,16 +130,25 @@ def test_spans_name_every_token_and_positions_invert_them(write_corpus, corpora,
     seen = {}  # (source, document, token) -> positions
     for k in range(len(dataset)):
         source, spans = dataset.origin(k).source, dataset.spans(k)
-        tokens = [starts[source][span.document] + i for span in spans for i in range(span.start, span.stop)]
+        tokens = [
+            starts[source][span.document] + i
+            for span in spans
+            for i in range(span.start, span.stop)
+        ]
         assert dataset[k]["input_ids"].tolist() == tokens
-        assert tokens == [byte // 2 for span in spans for byte in range(span.first_byte, span.last_byte, 2)]
+        assert tokens == [
+            byte // 2 for span in spans for byte in range(span.first_byte, span.last_byte, 2)
+        ]
         for span in spans:
             for token in range(span.start, span.stop):
                 seen.setdefault((source, span.document, token), set()).add(k)
     for source, document in [(i, d) for i, each in enumerate(sizes) for d in range(len(each))]:
         size = sizes[source][document]
         for tokens in (None, (0, size // 2), (size // 2, size)):
-            found = [seen.get((source, document, token), set()) for token in range(*(tokens or (0, size)))]
+            found = [
+                seen.get((source, document, token), set())
+                for token in range(*(tokens or (0, size)))
+            ]
             expected = sorted(k for k in set().union(*found) if until is None or k < until)
             assert dataset.positions_of(source, document, tokens, until).tolist() == expected
 
@@ -129,7 +160,9 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
     prefix, cache = write_corpus([[90], [40]]), tmp_path / "c"
     asked = {"split_num_samples": (40, None, None)}
     base = build(prefix, **asked)
-    same = build(prefix, split_num_samples=(41, None, None), path_to_cache=cache, mmap_bin_files=False)
+    same = build(
+        prefix, split_num_samples=(41, None, None), path_to_cache=cache, mmap_bin_files=False
+    )
     assert (base.epochs, base.fingerprint) == (same.epochs, same.fingerprint)
     for number, fields in enumerate(
         [
@@ -141,10 +174,15 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
             {"pad_id": 5},
         ]
     ):
-        other, uncached = (build(prefix, **(asked | fields), path_to_cache=where) for where in (cache, None))
+        other, uncached = (
+            build(prefix, **(asked | fields), path_to_cache=where) for where in (cache, None)
+        )
         assert other.fingerprint != base.fingerprint
         assert len(list(cache.glob("*.json"))) >= number + 2
-        assert other.read(np.arange(len(other))).tolist() == uncached.read(np.arange(len(other))).tolist()
+        assert (
+            other.read(np.arange(len(other))).tolist()
+            == uncached.read(np.arange(len(other))).tolist()
+        )
     other = write_corpus([[50]], "b")
     asked = {"split_num_samples": (30, 0, 0), "path_to_cache": cache}
     one, two = (build({prefix: 1, other: weight}, **asked) for weight in (1, 2))
@@ -154,10 +192,14 @@ def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(write_c
 
 def test_representations_say_what_is_read(write_corpus):
     prefix = write_corpus([[90], [40]])
-    assert "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7" in repr(build(prefix))
+    assert "train: sequences 0:2, sequence_length=4, 32 samples, 1 epochs, seed=7" in repr(
+        build(prefix)
+    )
     blend = build({prefix: 1, write_corpus([[50]], "b"): 3}, split_num_samples=(8, 0, 0))
     assert repr(blend) == "BlendedNanoset(train: 8 samples of 2 datasets, shares 0.2500, 0.7500)"
-    assert repr(MMapIndexedDataset(prefix)).endswith("uint16, 2 sequences in 2 documents, 130 tokens)")
+    assert repr(MMapIndexedDataset(prefix)).endswith(
+        "uint16, 2 sequences in 2 documents, 130 tokens)"
+    )
 
 
 # ---- configuration
@@ -214,11 +256,23 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
         ({"data_path": {"a": "many"}}, "^data_path must be a prefix, .*, got {'a': 'many'}$"),
         ({"data_path": ["a", None]}, "^data_path must be a prefix, .*, got .'a', None.$"),
         ({"data_path": {"a": float("nan")}}, "weights must be positive numbers"),
-        ({"data_path": {"a": 1.0}, "eod_mask_loss": True}, "give eod_id; weights need a number of samples"),
+        (
+            {"data_path": {"a": 1.0}, "eod_mask_loss": True},
+            "give eod_id; weights need a number of samples",
+        ),
         ({"data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
-        ({"data_path": None, "data_path_per_split": ["a", None, None]}, "or data_path_per_split alone"),
-        ({"data_path": None, "split": None, "data_path_per_split": ["a"]}, r"data_path_per_split\[1\]: is missing"),
-        ({"data_path": None, "split": None, "data_path_per_split": [None] * 3}, "must name a corpus"),
+        (
+            {"data_path": None, "data_path_per_split": ["a", None, None]},
+            "or data_path_per_split alone",
+        ),
+        (
+            {"data_path": None, "split": None, "data_path_per_split": ["a"]},
+            r"data_path_per_split\[1\]: is missing",
+        ),
+        (
+            {"data_path": None, "split": None, "data_path_per_split": [None] * 3},
+            "must name a corpus",
+        ),
         ({"reset_position_ids": True}, "give eod_id"),
     ],
 )
@@ -233,13 +287,20 @@ def test_split_strings():
     assert parse_split("99/1") == parse_split("99;1") == parse_split("99,1")
 
 
-def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(write_corpus, caplog):
+def test_a_split_without_tokens_warns_where_upstream_gives_no_samples_and_is_refused_elsewhere(
+    write_corpus, caplog
+):
     prefix = write_corpus([[9], [9], [9]])
     train, valid, _ = splits(prefix, split="90,5,5")
     assert (len(train), len(valid)) == (6, 0)
     assert "the valid split of" in caplog.text and "has 0 samples" in caplog.text
-    for wanted in ({"data_path": [prefix] * 2}, {"data_path": prefix, "split_num_samples": (5, 0, 0)}):
-        with pytest.raises(ValueError, match="the valid split of .* (without tokens|has 0 samples)"):
+    for wanted in (
+        {"data_path": [prefix] * 2},
+        {"data_path": prefix, "split_num_samples": (5, 0, 0)},
+    ):
+        with pytest.raises(
+            ValueError, match="the valid split of .* (without tokens|has 0 samples)"
+        ):
             splits(split="90,5,5", **wanted)
 
 
@@ -249,7 +310,9 @@ def test_a_blend_of_more_corpora_than_its_index_numbers_is_refused(write_corpus)
     with pytest.raises(ValueError, match="at most 32,766 corpora, got 32,767: merge some"):
         BlendedNanoset([part] * 32_767, [1.0] * 32_767, 40_000, part.config)
     with pytest.raises(ValueError, match="at most 32,766 corpora"):
-        NanosetConfig(random_seed=1, sequence_length=8, split="1,0,0", data_path=["corpus"] * 32_767)
+        NanosetConfig(
+            random_seed=1, sequence_length=8, split="1,0,0", data_path=["corpus"] * 32_767
+        )
 
 
 def test_a_corpus_is_named_by_its_prefix_or_by_either_file(write_corpus):
@@ -261,7 +324,9 @@ def test_a_corpus_is_named_by_its_prefix_or_by_either_file(write_corpus):
 
 def test_sequences_beyond_the_corpus_are_refused(write_corpus):
     corpus = MMapIndexedDataset(write_corpus([[9], [8]]))
-    config = NanosetConfig(random_seed=1, sequence_length=4, data_path=corpus.path_prefix, split="1,0,0")
+    config = NanosetConfig(
+        random_seed=1, sequence_length=4, data_path=corpus.path_prefix, split="1,0,0"
+    )
     for first, stop in ((0, 3), (-1, 2), (2, 1)):
         with pytest.raises(ValueError, match=rf"has 2 sequences; got first={first}, stop={stop}$"):
             MegatronNanoset(corpus, first, stop, None, "train", config)

@@ -48,10 +48,18 @@ def config_of(case, **options):
     """The NanosetConfig that says what a golden case says."""
     fields = {name: case[name] for name in case.keys() & FLAGS}
     if case.get("blend_per_split"):
-        fields["data_path_per_split"] = [blend and data_path(*blend) for blend in case["blend_per_split"]]
+        fields["data_path_per_split"] = [
+            blend and data_path(*blend) for blend in case["blend_per_split"]
+        ]
     else:
-        fields["data_path"] = data_path(case.get("corpora") or [case["corpus"]], case.get("weights"))
-    fields |= {"split": case["split"], "split_num_samples": case["sizes"], "sequence_length": case["sequence_length"]}
+        fields["data_path"] = data_path(
+            case.get("corpora") or [case["corpus"]], case.get("weights")
+        )
+    fields |= {
+        "split": case["split"],
+        "split_num_samples": case["sizes"],
+        "sequence_length": case["sequence_length"],
+    }
     return NanosetConfig(random_seed=case["seed"], pad_id=PAD, **fields, **options)
 
 
@@ -85,7 +93,9 @@ def test_corpora_are_written_byte_for_byte(tmp_path, name):
     with MMapIndexedDatasetBuilder(tmp_path / "c.bin", np.dtype(case["dtype"])) as builder:
         for lengths in case["documents"]:
             size = sum(lengths)
-            ids = (np.arange(start, start + size, dtype=np.int64) * 2654435761 + case["salt"]) % case["vocab_size"]
+            ids = (
+                np.arange(start, start + size, dtype=np.int64) * 2654435761 + case["salt"]
+            ) % case["vocab_size"]
             ids[-1] = case["vocab_size"] - 1 if case["eod_at_document_end"] else ids[-1]
             start += size
             builder.add_document(ids, lengths)
@@ -94,7 +104,9 @@ def test_corpora_are_written_byte_for_byte(tmp_path, name):
 
 @pytest.mark.parametrize("name", [name for name in CORPORA if "merged_from" in CORPORA[name]])
 def test_merging_is_byte_for_byte(tmp_path, name):
-    merge_corpora([HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m")
+    merge_corpora(
+        [HERE / "corpora" / part for part in CORPORA[name]["merged_from"]], tmp_path / "m"
+    )
     assert sha256_of_files(tmp_path / "m").items() <= CORPORA[name].items()
 
 
@@ -107,8 +119,12 @@ def test_indexes_and_all_samples(case_id, mmap):
     case = INDEX[case_id]
     arrays = np.load(HERE / "gpt_index.npz")
     expected_splits = {entry["split"]: entry for entry in case["splits"]}
-    assert [bounds and list(bounds) for bounds in parse_split(case["split"])] == case["split_matrix"]
-    for split, dataset in zip(SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True):
+    assert [bounds and list(bounds) for bounds in parse_split(case["split"])] == case[
+        "split_matrix"
+    ]
+    for split, dataset in zip(
+        SPLITS, NanosetBuilder(config_of(case, mmap_bin_files=mmap)).build(), strict=True
+    ):
         if dataset is None:
             assert split not in expected_splits
             continue
@@ -118,7 +134,11 @@ def test_indexes_and_all_samples(case_id, mmap):
             found = getattr(dataset, name)
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
-        first = arrays[f"{case_id}/{split}/text_first"] if len(dataset) else np.empty((0, dataset.row_length))
+        first = (
+            arrays[f"{case_id}/{split}/text_first"]
+            if len(dataset)
+            else np.empty((0, dataset.row_length))
+        )
         np.testing.assert_array_equal(dataset.read(np.arange(len(first))), first)
 
 
@@ -129,9 +149,14 @@ def check_dataset(dataset, expected):
     assert dataset.tokens_per_epoch == expected["tokens_per_epoch"]
     assert dataset.epochs.num_epochs == expected["num_epochs"]
     assert expected.get("separate_final_epoch") in (None, dataset.epochs.separate_final_epoch)
-    assert sha256(dataset.read(np.arange(len(dataset))).astype(np.int64)) == expected["all_text_sha256"]
+    assert (
+        sha256(dataset.read(np.arange(len(dataset))).astype(np.int64))
+        == expected["all_text_sha256"]
+    )
     bounds = [dataset.sample_index[j : j + 2, 0] for j in dataset.shuffle_index]
-    sequences = [dataset.document_index[first : last + 1].astype(np.int64) for first, last in bounds]
+    sequences = [
+        dataset.document_index[first : last + 1].astype(np.int64) for first, last in bounds
+    ]
     assert sha256(*sequences) == expected["all_document_ids_sha256"]
 
 
@@ -142,20 +167,26 @@ def check_dataset(dataset, expected):
 def test_items(case_id):
     case = ITEMS[case_id]
     arrays = np.load(HERE / "gpt_items.npz")
-    config = config_of(case, eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1, create_attention_mask=True)
+    config = config_of(
+        case, eod_id=CORPORA[case["corpus"]]["vocab_size"] - 1, create_attention_mask=True
+    )
     dataset = NanosetBuilder(config).build()[SPLITS.index(case["split_name"])]
     assert len(dataset) == case["len"]
     batch = MegatronCollator(config)(dataset.__getitems__(case["indices"]))
     for field, dtype in case["dtypes"].items():
         assert str(batch[field].dtype) == dtype
         for row, index in enumerate(case["indices"]):
-            np.testing.assert_array_equal(batch[field][row].numpy(), arrays[f"{case_id}/{index}/{field}"])
+            np.testing.assert_array_equal(
+                batch[field][row].numpy(), arrays[f"{case_id}/{index}/{field}"]
+            )
 
 
 # ---- blends
 
 
-@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]])
+@pytest.mark.parametrize(
+    "case_id", [name for name, case in BLENDS.items() if "blending_indices" in case["kind"]]
+)
 def test_blending_helpers(case_id):
     case = BLENDS[case_id]
     arrays = np.load(HERE / "blend.npz")
@@ -186,18 +217,26 @@ def test_blended_splits(case_id):
             found = (len(dataset), dataset.size, dataset.shares)
             assert found == (expected["len"], expected["size"], expected["weights"])
             for name in ("dataset_index", "dataset_sample_index"):
-                np.testing.assert_array_equal(getattr(dataset, name), arrays[f"{case_id}/{expected['split']}/{name}"])
+                np.testing.assert_array_equal(
+                    getattr(dataset, name), arrays[f"{case_id}/{expected['split']}/{name}"]
+                )
             for part, wanted in zip(dataset.datasets, expected["mid_level"], strict=True):
                 built = (len(part), part.num_samples, part.epochs.num_epochs)
                 assert built == (wanted["len"], wanted["num_samples"], wanted["num_epochs"])
                 for name in ("document_index", "sample_index", "shuffle_index"):
                     assert sha256(getattr(part, name)) == wanted[f"{name}_sha256"]
             batch = MegatronCollator(config)(dataset.__getitems__(range(len(dataset))))
-            pairs = [array.numpy() for k in range(len(dataset)) for array in (batch["tokens"][k], batch["labels"][k])]
+            pairs = [
+                array.numpy()
+                for k in range(len(dataset))
+                for array in (batch["tokens"][k], batch["labels"][k])
+            ]
             assert sha256(*pairs) == expected["all_tokens_labels_sha256"]
 
 
-@pytest.mark.parametrize("case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")])
+@pytest.mark.parametrize(
+    "case_id", [name for name, case in BLENDS.items() if case.get("error") or case.get("hangs")]
+)
 def test_where_upstream_fails_or_hangs_there_is_an_error_that_helps(case_id):
     helps = {
         "w01": "give split_num_samples for .'valid', 'test'",

@@ -39,10 +39,20 @@ def core():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it misses Transformer Engine and uses what torch has deprecated
+        warnings.simplefilter(
+            "ignore"
+        )  # it misses Transformer Engine and uses what torch has deprecated
         logging.getLogger("megatron.core").setLevel(logging.ERROR)
-        names = ("gpt_dataset", "indexed_dataset", "blended_dataset", "blended_megatron_dataset_builder", "helpers")
-        modules = {name: importlib.import_module(f"megatron.core.datasets.{name}") for name in names}
+        names = (
+            "gpt_dataset",
+            "indexed_dataset",
+            "blended_dataset",
+            "blended_megatron_dataset_builder",
+            "helpers",
+        )
+        modules = {
+            name: importlib.import_module(f"megatron.core.datasets.{name}") for name in names
+        }
     yield SimpleNamespace(**modules)
     torch.set_num_threads(threads)
 
@@ -71,11 +81,15 @@ def plans(draw):
     """The corpora and the fields of a NanosetConfig; a data_path is given by numbers of corpora."""
     number = draw(st.sampled_from([1, 1, 2, 3]))
     plan = {"corpora": draw(st.lists(corpora(), min_size=number, max_size=number))}
-    weights = st.lists(st.sampled_from([0.1, 0.3, 0.5, 1.0, 3, 7.0, 30]), min_size=number, max_size=number)
+    weights = st.lists(
+        st.sampled_from([0.1, 0.3, 0.5, 1.0, 3, 7.0, 30]), min_size=number, max_size=number
+    )
     weighted = draw(st.booleans())
     data_path = (list(range(number)), draw(weights) if weighted else None)
     if draw(st.integers(0, 4)) == 0:
-        plan["per_split"] = [draw(st.sampled_from([data_path, ([0], None), None])) for _ in range(2)] + [data_path]
+        plan["per_split"] = [
+            draw(st.sampled_from([data_path, ([0], None), None])) for _ in range(2)
+        ] + [data_path]
     else:
         plan["data_path"] = data_path
         splits = "100,0,0 90,8,2 60,20,20 949,50,1 1,1 0,1,0 .5,.25,.25".split()
@@ -106,7 +120,9 @@ def theirs(core, plan, prefixes):
     fields = dict(plan["fields"])
     sizes = fields.pop("split_num_samples")
     if "per_split" in plan:
-        blends = [entry and ([prefixes[i] for i in entry[0]], entry[1]) for entry in plan["per_split"]]
+        blends = [
+            entry and ([prefixes[i] for i in entry[0]], entry[1]) for entry in plan["per_split"]
+        ]
         fields["blend_per_split"] = blends
     else:
         indexes, weights = plan["data_path"]
@@ -147,14 +163,21 @@ def refused_upstream(datasets):
     """A kept partial sample ends in a sequence of no tokens, one token before its beginning; no tokens, cut every
     single one, are -1 samples to its C++.
     """
-    parts = [part for dataset in datasets if dataset for part in getattr(dataset, "datasets", [dataset])]
-    return any(part.sample_index.min() < 0 or part.tokens_per_epoch < part.sequence_length == 1 for part in parts)
+    parts = [
+        part for dataset in datasets if dataset for part in getattr(dataset, "datasets", [dataset])
+    ]
+    return any(
+        part.sample_index.min() < 0 or part.tokens_per_epoch < part.sequence_length == 1
+        for part in parts
+    )
 
 
 def fresh_item(core, dataset, k):
     """Item k as if it were the first that is read: upstream gives its loss mask, pads and all, to others."""
     if isinstance(dataset, core.blended_dataset.BlendedDataset):
-        return fresh_item(core, dataset.datasets[dataset.dataset_index[k]], dataset.dataset_sample_index[k])
+        return fresh_item(
+            core, dataset.datasets[dataset.dataset_index[k]], dataset.dataset_sample_index[k]
+        )
     dataset.masks_and_position_ids_are_cached = False
     return dataset[k]
 
@@ -181,7 +204,9 @@ def assert_equal(core, ours, other, config):
     if len(ours):
         some = np.linspace(0, len(ours) - 1, min(5, len(ours))).astype(int).tolist()
         batch = MegatronCollator(config)(ours.__getitems__(some))
-        expected_batch = torch.utils.data.default_collate([fresh_item(core, other, k) for k in some])
+        expected_batch = torch.utils.data.default_collate(
+            [fresh_item(core, other, k) for k in some]
+        )
         assert batch.keys() == expected_batch.keys()
         for field, values in expected_batch.items():
             assert batch[field].dtype == values.dtype
@@ -193,7 +218,9 @@ def assert_equal(core, ours, other, config):
 def test_every_array_sample_and_field_equals_megatron_core(core, plan):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        prefixes = [write(core, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])]
+        prefixes = [
+            write(core, Path(folder), i, *corpus) for i, corpus in enumerate(plan["corpora"])
+        ]
         config = config_of(plan, prefixes)
         try:
             ours, refusal = NanosetBuilder(config).build(), None
@@ -222,20 +249,26 @@ def test_every_array_sample_and_field_equals_megatron_core(core, plan):
 
 
 def test_multimodal_files_and_their_merge_are_byte_for_byte_upstreams(core, tmp_path):
-    upstream = core.indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), np.int32, multimodal=True)
+    upstream = core.indexed_dataset.IndexedDatasetBuilder(
+        str(tmp_path / "theirs.bin"), np.int32, multimodal=True
+    )
     with MMapIndexedDatasetBuilder(tmp_path / "ours.bin", np.int32, multimodal=True) as ours:
         for writer in (ours, upstream):
             writer.add_document(np.arange(3), [3], [1])
             writer.add_document(np.arange(5), [2, 3], [0, 1])
     upstream.finalize(str(tmp_path / "theirs.idx"))
-    merged = core.indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "merged.bin"), np.int32, multimodal=True)
+    merged = core.indexed_dataset.IndexedDatasetBuilder(
+        str(tmp_path / "merged.bin"), np.int32, multimodal=True
+    )
     for _ in range(2):
         merged.add_index(str(tmp_path / "theirs"))
     merged.finalize(str(tmp_path / "merged.idx"))
     merge_corpora([tmp_path / "ours"] * 2, tmp_path / "twice")
     for suffix in ("bin", "idx"):
         for one, other in (("ours", "theirs"), ("twice", "merged")):
-            assert (tmp_path / f"{one}.{suffix}").read_bytes() == (tmp_path / f"{other}.{suffix}").read_bytes()
+            assert (tmp_path / f"{one}.{suffix}").read_bytes() == (
+                tmp_path / f"{other}.{suffix}"
+            ).read_bytes()
 
 
 def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core):
@@ -244,10 +277,17 @@ def test_sample_index_beyond_2_31_tokens_and_beyond_float32(core):
     total = int(lengths.sum(dtype=np.int64))
     for sequence_length in (2**24 + 3, 2**27 - 1, 2**29 + 5):
         for drop_last in (True, False):
-            plan = plan_epochs(total, 2 * total // sequence_length - 1, sequence_length, drop_last_partial=drop_last)
+            plan = plan_epochs(
+                total,
+                2 * total // sequence_length - 1,
+                sequence_length,
+                drop_last_partial=drop_last,
+            )
             assert plan.num_epochs == 2
             documents, found, _ = build_mappings(lengths, 0, 20, plan, sequence_length, 1).values()
-            expected = core.helpers.build_sample_idx(lengths, documents, sequence_length, 2, total, drop_last, True)
+            expected = core.helpers.build_sample_idx(
+                lengths, documents, sequence_length, 2, total, drop_last, True
+            )
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
 
@@ -265,7 +305,11 @@ def test_a_weighted_blend_of_real_text_over_three_epochs(core, real_text, tmp_pa
         ).values()
         tokens += counts.tokens
         prefixes.append(str(tmp_path / f"{name}_text_document"))
-    fields = {"sequence_length": 32, "random_seed": 1234, "split_num_samples": (3 * tokens // 32, 50, 0)}
+    fields = {
+        "sequence_length": 32,
+        "random_seed": 1234,
+        "split_num_samples": (3 * tokens // 32, 50, 0),
+    }
     plan = {
         "data_path": ([0, 1, 2], list(shares.values())),
         "split": "90,10,0",

@@ -43,12 +43,15 @@ class Ranks:
         log: file that takes what they print.
     """
 
-    def __init__(self, size: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: Path) -> None:
+    def __init__(
+        self, size: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: Path
+    ) -> None:
         start_server()
         port = free_port()
         self.log = log
         self.processes = [
-            CONTEXT.Process(target=_run, args=(rank, size, port, target, arguments, str(log))) for rank in range(size)
+            CONTEXT.Process(target=_run, args=(rank, size, port, target, arguments, str(log)))
+            for rank in range(size)
         ]
         for process in self.processes:
             process.start()
@@ -75,8 +78,17 @@ class Ranks:
         assert codes == [0] * len(codes), f"exit codes {codes}:\n{self.log.read_text()}"
 
 
-def _run(rank: int, size: int, port: int, target: Callable[..., Any], arguments: tuple[Any, ...], log: str) -> None:
-    if sys.platform == "linux":  # what a process that torchrun starts would use for its loading workers
+def _run(
+    rank: int,
+    size: int,
+    port: int,
+    target: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    log: str,
+) -> None:
+    if (
+        sys.platform == "linux"
+    ):  # what a process that torchrun starts would use for its loading workers
         multiprocessing.set_start_method("fork", force=True)
     file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)

@@ -13,17 +13,21 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from nanoset_ref import train
-from nanoset_ref.nanoset import Nanoset
-from nanoset_ref.training import Config, DistributedModel, checkpoint
-from nanoset_ref.training.checkpoint import CheckpointError, Checkpoints
-from nanoset_ref.training.parallel import layout_from_mesh, start_world
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.train import Config, DistributedModel, checkpoint
+from nanoset_ref.train.checkpoint import CheckpointError, Checkpoints
+from nanoset_ref.train.parallel import layout_from_mesh, start_world
 
 
 def write_layouts(folder: str, meshes: list[dict[str, int]]) -> None:
     """The layouts of this rank in several meshes, and what is said of a mesh without names and of one with others."""
     dist.init_process_group("gloo")
     layouts = [
-        vars(layout_from_mesh(init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))))
+        vars(
+            layout_from_mesh(
+                init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+            )
+        )
         for sizes in meshes
     ]
     refusals = []
@@ -75,11 +79,18 @@ def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[l
     world = start_world(**config.parallelism.model_dump())
     model = DistributedModel(config, world)
     ids, counted = torch.tensor(rows), torch.tensor(mask)
-    positions = config.schedule().rows(0, world.layout.dp_rank, config.tokens.batch_accumulation_per_replica)
-    loss = model.forward_backward(
-        [{"input_ids": ids[at, :-1], "label_ids": ids[at, 1:], "label_mask": counted[at]} for at in positions]
+    positions = config.schedule().rows(
+        0, world.layout.dp_rank, config.tokens.batch_accumulation_per_replica
     )
-    found = {name: value.grad.full_tensor().numpy() for name, value in model.module.named_parameters()}
+    loss = model.forward_backward(
+        [
+            {"input_ids": ids[at, :-1], "label_ids": ids[at, 1:], "label_mask": counted[at]}
+            for at in positions
+        ]
+    )
+    found = {
+        name: value.grad.full_tensor().numpy() for name, value in model.module.named_parameters()
+    }
     if loss is not None:
         found["loss"] = np.array(loss)
     np.savez(Path(folder, f"{dist.get_rank()}.npz"), **found)

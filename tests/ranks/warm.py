@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-import nanoset_ref.training.run  # noqa: F401
-from nanoset_ref.nanoset import Nanoset
+import nanoset_ref.train.run  # noqa: F401
+from nanoset_ref.load.nanoset import Nanoset
 
 torch.set_num_threads(1)  # no thread may run in a process that is forked
 for name in ("llama", "gpt2"):

@@ -106,7 +106,10 @@ TOKENIZER = number_tokenizer()
 def write_text(folder, lengths, files=1):
     """Documents of the given numbers of words in so many files, the words being 1, 2, 3, ... through all of them."""
     words = itertools.count(1)
-    lines = [json.dumps({"text": " ".join(str(next(words)) for _ in range(length))}) for length in lengths]
+    lines = [
+        json.dumps({"text": " ".join(str(next(words)) for _ in range(length))})
+        for length in lengths
+    ]
     paths = [folder / f"{number}.jsonl" for number in range(files)]
     for number, path in enumerate(paths):
         part = lines[number * len(lines) // files : (number + 1) * len(lines) // files]

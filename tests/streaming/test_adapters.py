@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.streaming import Adapter, CSVAdapter, HuggingFaceAdapter, JSONLinesAdapter, LinesAdapter
+from nanoset_ref.streaming import (
+    Adapter,
+    CSVAdapter,
+    HuggingFaceAdapter,
+    JSONLinesAdapter,
+    LinesAdapter,
+)
 from nanoset_ref.streaming.adapters import can_index
 
 
@@ -57,7 +63,10 @@ def test_csv_records_are_what_the_csv_module_reads(tmp_path_factory, rows, delim
     csv.writer(out, delimiter=delimiter).writerows([["first", "second\nname"], *rows])
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     path.write_bytes(out.getvalue().encode())
-    assert ready(CSVAdapter(None, path, delimiter=delimiter, header=False)) == [["first", "second\nname"], *rows]
+    assert ready(CSVAdapter(None, path, delimiter=delimiter, header=False)) == [
+        ["first", "second\nname"],
+        *rows,
+    ]
     adapter = CSVAdapter(None, path, delimiter=delimiter)
     assert ready(adapter) == [{"first": a, "second\nname": b} for a, b in rows]
     assert len(adapter) == len(rows)
@@ -65,7 +74,9 @@ def test_csv_records_are_what_the_csv_module_reads(tmp_path_factory, rows, delim
 
 def test_tsv_without_quoting_and_records_of_the_wrong_width(tmp_path):
     path = write(tmp_path, 'a\tb\n5" pipe\tx\n')
-    assert ready(CSVAdapter(None, path, delimiter="\t", quotechar=None)) == [{"a": '5" pipe', "b": "x"}]
+    assert ready(CSVAdapter(None, path, delimiter="\t", quotechar=None)) == [
+        {"a": '5" pipe', "b": "x"}
+    ]
     with pytest.raises(ValueError, match=r"3 fields for the 2 columns \['a', 'b'\]"):
         ready(CSVAdapter(None, write(tmp_path, "a,b\n1,2,3\n")))
     with pytest.raises(ValueError, match="pass header=False"):

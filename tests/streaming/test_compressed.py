@@ -51,7 +51,9 @@ def test_golden_files_decode_and_are_written_again_byte_for_byte(upstream, folde
         pairs = files[name]["items"] + [[1 << 20, "left out"]]
         of(pairs, files[name]["compression"]).dump(tmp_path / "made.cd", limit=len(pairs) - 1)
         assert (tmp_path / "made.cd").read_bytes() == (folder / name).read_bytes()
-    (operation,) = [entry for entry in upstream["operations"] if entry["op"].startswith("load limit")]
+    (operation,) = [
+        entry for entry in upstream["operations"] if entry["op"].startswith("load limit")
+    ]
     assert list(CompressedDictionary.load(folder / "a_bz2.cd", limit=2)) == operation["result"]
 
 
@@ -67,17 +69,29 @@ def test_golden_splits(upstream, folder):
 
 
 def test_golden_merges_without_the_two_defects_of_upstream(upstream, folder):
-    merges = [operation for operation in upstream["operations"] if operation["op"].startswith("merge")]
+    merges = [
+        operation for operation in upstream["operations"] if operation["op"].startswith("merge")
+    ]
     assert len(merges) == 16
     for operation in merges:
-        left, right = (CompressedDictionary.load(folder / operation[side]) for side in ("left", "right"))
+        left, right = (
+            CompressedDictionary.load(folder / operation[side]) for side in ("left", "right")
+        )
         expected = list(left.values()) + list(right.values())
-        in_place, reset, result = operation["op"] == "merge_", operation["reset_keys"], operation["result"]
+        in_place, reset, result = (
+            operation["op"] == "merge_",
+            operation["reset_keys"],
+            operation["result"],
+        )
         if operation["left"] == "f_empty.cd" and in_place:
             result = {"keys": [0, 1, 2, 3, 4, 5]}  # upstream: max() of no keys is a ValueError
         merge = left.merge_ if in_place else left.merge
-        if "error" in result:  # upstream: also OSError, where the new dictionary has forgotten its compression
-            with pytest.raises(ValueError, match=r"key [03] occurs more than once in what is to be merged"):
+        if (
+            "error" in result
+        ):  # upstream: also OSError, where the new dictionary has forgotten its compression
+            with pytest.raises(
+                ValueError, match=r"key [03] occurs more than once in what is to be merged"
+            ):
                 merge(right, reset)
             assert list(left.values()) == expected[: len(left)]
             continue
@@ -103,12 +117,23 @@ def test_golden_combine_on_disk(upstream, folder, tmp_path):
     assert list(tmp_path.iterdir()) == []  # nothing half written
 
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8"))
-JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8"))
+)
+JSON = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+)
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.dictionaries(st.integers(-(2**31), 2**31 - 1), JSON, max_size=8), st.sampled_from(COMPRESSIONS))
+@given(
+    st.dictionaries(st.integers(-(2**31), 2**31 - 1), JSON, max_size=8),
+    st.sampled_from(COMPRESSIONS),
+)
 def test_what_is_put_in_comes_out_after_dump_and_load(tmp_path_factory, content, compression):
     path = tmp_path_factory.mktemp("cd") / "d.cd"
     made = of(content.items(), compression)
@@ -181,7 +206,10 @@ def header(compression="bz2"):
         (header() + record(b"abc"), "record at byte 26 is damaged"),
         (header() + struct.pack("<Ii", 1000, 1) + b"short", "record at byte 26 is damaged"),
         (header() + struct.pack("<Ii", 2**32 - 1, 1), "record at byte 26 is damaged"),
-        (header() + 2 * record(struct.pack("<i", 7) + bz2.compress(b"1")), "key 7 occurs more than once"),
+        (
+            header() + 2 * record(struct.pack("<i", 7) + bz2.compress(b"1")),
+            "key 7 occurs more than once",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_when_it_is_opened(tmp_path, content, message):
@@ -209,7 +237,9 @@ def test_a_damaged_value_is_an_error_of_that_value_only(tmp_path, compression, p
     bad = header(compression) + record(struct.pack("<i", 7) + payload)
     good = of([(8, "good")], compression)
     good.dump(tmp_path / "good.cd")
-    (tmp_path / "bad.cd").write_bytes(bad + (tmp_path / "good.cd").read_bytes()[len(header(compression)) :])
+    (tmp_path / "bad.cd").write_bytes(
+        bad + (tmp_path / "good.cd").read_bytes()[len(header(compression)) :]
+    )
     dataset = CompressedDataset(None, tmp_path / "bad.cd")
     assert dataset[1] == "good"
     with pytest.raises(CompressedFormatError, match=message):
@@ -226,7 +256,9 @@ def test_a_decompression_bomb_is_an_error_before_it_goes_off(tmp_path, compressi
     bomb, path = compress(b"[" + b" " * (16 << 20) + b"]"), tmp_path / "bomb.cd"
     path.write_bytes(header(compression) + record(struct.pack("<i", 7) + bomb))
     assert path.stat().st_size < 20_000
-    with pytest.raises(CompressedFormatError, match="grows beyond 16777216 bytes; set a larger max_value_bytes"):
+    with pytest.raises(
+        CompressedFormatError, match="grows beyond 16777216 bytes; set a larger max_value_bytes"
+    ):
         CompressedDataset(None, path)[0]
     with pytest.raises(CompressedFormatError, match="grows beyond 16777216 bytes"):
         other = next(name for name in COMPRESSIONS if name != compression)

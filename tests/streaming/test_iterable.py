@@ -26,26 +26,32 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import plain
-from nanoset_ref.dataloader import PlanMismatch
+from nanoset_ref.load.dataloader import PlanMismatch
 from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, JSONLinesAdapter
 
 CASES = [f"t{number:02}" for number in range(16)]
 
 
 def epochs_of(dataset, workers=0, epochs=1, batch_size=None):
-    loader = DataLoader(dataset, batch_size or dataset.micro_batch_size, num_workers=workers, collate_fn=tag_worker)
+    loader = DataLoader(
+        dataset, batch_size or dataset.micro_batch_size, num_workers=workers, collate_fn=tag_worker
+    )
     return [list(loader) for _ in range(epochs)]
 
 
 @pytest.fixture(scope="module")
 def cases(golden):
-    return {case["id"]: case for case in json.loads((golden / "iterable" / "iterable.json").read_text())["cases"]}
+    return {
+        case["id"]: case
+        for case in json.loads((golden / "iterable" / "iterable.json").read_text())["cases"]
+    }
 
 
 def whole_epoch(count, rank, size, workers, batch):
     """The batches of a rank in an epoch without a resume, as plain.py has them."""
     return plain.take_turns(
-        [plain.stripe(range(count), rank, size, worker, workers) for worker in range(workers)], batch
+        [plain.stripe(range(count), rank, size, worker, workers) for worker in range(workers)],
+        batch,
     )
 
 
@@ -57,16 +63,25 @@ def test_golden(cases, id_):
     step = case.get("start_from_step")
     make, count = Twins if case.get("generator") else Numbers, case["num_elements"]
     for rank, expected in enumerate(case["ranks"]):
-        dataset = IterableDataset(settings_, make(count), start_from_step=step, dp_rank=rank, dp_size=size)
+        dataset = IterableDataset(
+            settings_, make(count), start_from_step=step, dp_rank=rank, dp_size=size
+        )
         epochs = epochs_of(dataset, workers, case.get("epochs", 1))
         assert dataset.dropped == count % size
         skipped = (expected["skipped_rows"] or 0) // (batch * size)
         for number, (epoch, golden) in enumerate(zip(epochs, expected["epochs"], strict=True)):
             got = [elements for _, elements in epoch]
             if make is Numbers:  # the tail, and then everything
-                assert got == whole_epoch(count, rank, size, max(workers, 1), batch)[0 if number else skipped :]
+                assert (
+                    got
+                    == whole_epoch(count, rank, size, max(workers, 1), batch)[
+                        0 if number else skipped :
+                    ]
+                )
             if id_ in ("t10", "t13", "t14") or (id_, number) == ("t08", 1):
-                assert golden["batches"] != got  # upstream repeats some rows and loses others, or skips in every epoch
+                assert (
+                    golden["batches"] != got
+                )  # upstream repeats some rows and loses others, or skips in every epoch
                 continue
             assert got == golden["batches"]
             assert make is Twins or [worker for worker, _ in epoch] == golden["batch_worker"]
@@ -75,7 +90,12 @@ def test_golden(cases, id_):
 # ---- resume
 
 SHAPES = st.tuples(
-    st.integers(0, 60), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 12)
+    st.integers(0, 60),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(0, 12),
 )
 
 
@@ -104,7 +124,10 @@ def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
 
     def make(step):
         options = {"start_from_step": step, "dp_size": size}
-        return [IterableDataset(hparams(batch, accumulated), adapter(count), dp_rank=r, **options) for r in range(size)]
+        return [
+            IterableDataset(hparams(batch, accumulated), adapter(count), dp_rank=r, **options)
+            for r in range(size)
+        ]
 
     whole = deliver(make(0), workers, batch)
     resumed = make(step)
@@ -117,7 +140,9 @@ def test_a_resumed_stream_is_exactly_the_tail(shape, adapter):
 @given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 4), st.integers(0, 8))
 def test_elements_made_of_one_line_are_counted_when_they_are_skipped(count, workers, batch, step):
     whole, tail = (
-        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[0]
+        deliver([IterableDataset(hparams(batch), Twins(count), start_from_step=s)], workers, batch)[
+            0
+        ]
         for s in (0, step)
     )
     last = count // workers * workers  # until here all workers have equally much
@@ -149,7 +174,9 @@ class Uneven(Numbers):
         (Uneven, 6, 2, 1, 8, True),
     ],
 )
-def test_beyond_the_end_of_a_worker_a_warning_says_so(caplog, make, count, workers, batch, step, warned):
+def test_beyond_the_end_of_a_worker_a_warning_says_so(
+    caplog, make, count, workers, batch, step, warned
+):
     (whole,) = deliver([IterableDataset(hparams(batch), make(count))], workers, batch)
     dataset = IterableDataset(hparams(batch), make(count), start_from_step=step)
     (found,) = deliver([dataset], workers, batch)
@@ -164,7 +191,13 @@ def test_beyond_the_end_of_a_worker_a_warning_says_so(caplog, make, count, worke
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_are_counted_with_and_without_workers(workers, persistent):
     dataset = IterableDataset(hparams(2), ByEpoch(6), start_from_epoch=3, start_from_step=2)
-    loader = DataLoader(dataset, 2, num_workers=workers, persistent_workers=persistent and workers > 0, collate_fn=list)
+    loader = DataLoader(
+        dataset,
+        2,
+        num_workers=workers,
+        persistent_workers=persistent and workers > 0,
+        collate_fn=list,
+    )
     epochs = [sorted(element for batch in loader for element in batch) for _ in range(3)]
     assert [len(epoch) for epoch in epochs] == [2, 6, 6]
     assert epochs[1:] == [[100 * e + k for k in range(6)] for e in (4, 5)]
@@ -175,7 +208,9 @@ def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers)
     def loader():
         dataset = IterableDataset(hparams(2), Twins(23), dp_rank=1, dp_size=2)
         prefetch = 8 if workers else None  # batches made ahead are not counted
-        return StatefulDataLoader(dataset, 2, num_workers=workers, prefetch_factor=prefetch, collate_fn=list)
+        return StatefulDataLoader(
+            dataset, 2, num_workers=workers, prefetch_factor=prefetch, collate_fn=list
+        )
 
     whole = list(loader())
     for epochs, stop in ((0, 0), (0, 3), (1, 1)):
@@ -196,7 +231,9 @@ def test_stateful_dataloader_continues_exactly_also_in_the_second_epoch(workers)
 def test_it_keeps_the_resume_contract(workers, make, options):
     def factory(rank, size, batch, num_workers):
         dataset = IterableDataset(hparams(batch), make(50), dp_rank=rank, dp_size=size)
-        return StatefulDataLoader(dataset, batch, num_workers=num_workers, collate_fn=list, drop_last=True)
+        return StatefulDataLoader(
+            dataset, batch, num_workers=num_workers, collate_fn=list, drop_last=True
+        )
 
     check_resume_contract(factory, lambda batch: batch, 50, workers=[workers], **options)
 
@@ -217,10 +254,18 @@ def test_every_source_is_dealt_alike(tmp_path):
 def test_wrong_arguments_say_what_is_right():
     for settings_, options, message in (
         (SimpleNamespace(), {}, r"hparams\.batch_size must be an integer of at least 1, got None"),
-        (SimpleNamespace(batch_size=2), {"start_from_step": 1}, r"hparams\.accumulate_grad_batches must be an"),
+        (
+            SimpleNamespace(batch_size=2),
+            {"start_from_step": 1},
+            r"hparams\.accumulate_grad_batches must be an",
+        ),
         (hparams(0), {}, r"hparams\.batch_size must be an integer of at least 1, got 0"),
         (hparams("2"), {}, r"hparams\.batch_size must be an integer of at least 1, got '2'"),
-        (hparams(), {"start_from_step": -1}, "start_from_step must be an integer of at least 0, got -1"),
+        (
+            hparams(),
+            {"start_from_step": -1},
+            "start_from_step must be an integer of at least 0, got -1",
+        ),
         (hparams(), {"dp_rank": 2, "dp_size": 2}, "got 2 and 2"),
         (hparams(), {"dp_rank": 0}, "go together"),
     ):
@@ -238,7 +283,9 @@ def test_wrong_arguments_say_what_is_right():
 def test_the_trainer_tells_the_rank_unless_it_is_given():
     trainer = SimpleNamespace(global_rank=2, world_size=3)
     assert list(IterableDataset(hparams(), Numbers(7), trainer)) == [2, 5]
-    assert list(IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)) == list(range(7))
+    assert list(IterableDataset(hparams(), Numbers(7), trainer, dp_rank=0, dp_size=1)) == list(
+        range(7)
+    )
 
 
 def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
@@ -246,7 +293,10 @@ def test_two_real_ranks_of_four_workers_deal_and_resume(tmp_path):
     Ranks(2, deal_and_resume, (str(tmp_path),), tmp_path / "log").wait()
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for rank, (whole, resumed, rows) in enumerate(results):
-        assert whole == deliver([IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)], 4, 3)[0]
+        assert (
+            whole
+            == deliver([IterableDataset(hparams(3), Numbers(97), dp_rank=rank, dp_size=2)], 4, 3)[0]
+        )
         assert resumed == whole[3:]
         assert [row[0] for row in rows] == list(range(1 + 3 * rank, 31, 6))
     assert sorted(e for whole, *_ in results for batch in whole for e in batch) == list(range(96))

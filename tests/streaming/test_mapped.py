@@ -7,17 +7,24 @@ from resume_contract import check_resume_contract
 from stream_parts import Indexed, Scaled
 from torch.utils.data import DataLoader
 
-from nanoset_ref.dataloader import NanosetDataLoader
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.load.dataloader import NanosetDataLoader
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.streaming import CompressedDataset, CompressedDictionary, MapDataset, StackDataset
 
 
 def test_golden_map_and_stack(golden):
     for case in json.loads((golden / "iterable" / "iterable.json").read_text())["stack_map"]:
         first = MapDataset(None, Scaled(case["lengths"][0], plus=1))
-        second = MapDataset(None, Scaled(case["lengths"][1], factor=100, plus=1), trainer=None, do_preprocessing=False)
+        second = MapDataset(
+            None,
+            Scaled(case["lengths"][1], factor=100, plus=1),
+            trainer=None,
+            do_preprocessing=False,
+        )
         if case["warning"]:
-            with pytest.warns(UserWarning, match=r"the lengths \[3, 7\]; the stack has the shortest, 3"):
+            with pytest.warns(
+                UserWarning, match=r"the lengths \[3, 7\]; the stack has the shortest, 3"
+            ):
                 stack = StackDataset(first, second)
         else:
             stack = StackDataset(first, second)
@@ -29,8 +36,12 @@ def test_golden_map_and_stack(golden):
                         dataset[int(index)]
                 else:
                     expected = answer["value"]
-                    assert dataset[int(index)] == (tuple(expected) if isinstance(expected, list) else expected)
-        assert [list(pair) for pair in stack] == case["for_loop"]["items"]  # and the loop ends without an error
+                    assert dataset[int(index)] == (
+                        tuple(expected) if isinstance(expected, list) else expected
+                    )
+        assert [list(pair) for pair in stack] == case["for_loop"][
+            "items"
+        ]  # and the loop ends without an error
 
 
 def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
@@ -38,7 +49,11 @@ def test_slices_are_lists_and_stacks_can_be_stacked_and_sent_to_workers():
     stack = StackDataset(dataset, StackDataset(dataset, MapDataset(None, Scaled(6, plus=1))))
     assert (dataset[1:-1], dataset[::-2]) == ([1, 2, 3, 4], [5, 3, 1])
     batches = list(DataLoader(stack, batch_size=4, num_workers=2, collate_fn=list))
-    assert batches == [stack[:4], stack[4:]] == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
+    assert (
+        batches
+        == [stack[:4], stack[4:]]
+        == [[(k, (k, k + 1)) for k in part] for part in ([0, 1, 2, 3], [4, 5])]
+    )
 
 
 def test_not_in_memory_asks_an_adapter_that_can_index():
@@ -51,7 +66,9 @@ def test_datasets_with_an_index_keep_the_resume_contract(tmp_path):
     dictionary = CompressedDictionary()
     dictionary.update((k, k) for k in reversed(range(101)))
     dictionary.dump(tmp_path / "n.cd")
-    dataset = StackDataset(MapDataset(None, Scaled(101)), CompressedDataset(None, tmp_path / "n.cd"))
+    dataset = StackDataset(
+        MapDataset(None, Scaled(101)), CompressedDataset(None, tmp_path / "n.cd")
+    )
 
     def factory(rank, size, batch, workers):
         sampler = ResumableBatchSampler(len(dataset), batch, rank, size)

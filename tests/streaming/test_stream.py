@@ -17,15 +17,15 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
-from nanoset_ref.collator import DataCollatorForCLM
-from nanoset_ref.dataloader import NanosetDataLoader, PlanMismatch
-from nanoset_ref.nanoset import Nanoset
+from nanoset_ref.load.collator import DataCollatorForCLM
+from nanoset_ref.load.dataloader import NanosetDataLoader, PlanMismatch
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.samplers import ResumableBatchSampler
+from nanoset_ref.preprocess.encode import Encoder, TokenizerError
+from nanoset_ref.preprocess.text import InputError, open_text
 from nanoset_ref.streaming import TokenStreamDataLoader
 from nanoset_ref.streaming.packed import Cursor, window_order
-from nanoset_ref.text import InputError, open_text
-from nanoset_ref.tokenise.encode import Encoder, TokenizerError
 from nanoset_ref.tokens import TokenFile
 
 EOS = 0
@@ -74,7 +74,9 @@ def test_rows_equal_those_of_the_nanoset_on_real_text(real_text, tmp_path):
         expected = torch.tensor(rows_of(TokenFile(file).tokens.tolist(), 128))
         assert len(expected) == Nanoset(file, None, 128, 1).dataset_lengths[0]
         stream = TokenStream(source, real_text / "gpt2", 128, micro_batch_size=8)
-        whole = list(TokenStreamDataLoader(stream, DataCollatorForCLM(128, 0, 0, 0), num_workers=workers))
+        whole = list(
+            TokenStreamDataLoader(stream, DataCollatorForCLM(128, 0, 0, 0), num_workers=workers)
+        )
         assert len(whole) == len(expected) // 8
         for name, rows in (("input_ids", expected[:, :-1]), ("label_ids", expected[:, 1:])):
             assert torch.equal(torch.cat([batch[name] for batch in whole]), rows[: len(whole) * 8])
@@ -108,15 +110,21 @@ def test_any_layout_delivers_the_same_rows_in_the_same_order(
         assert sorted(order[k : k + window]) == sorted(expected[k : k + window])
     ranks = []
     for rank in range(size):
-        stream = TokenStream(paths, TOKENIZER, length, micro_batch_size=batch, dp_rank=rank, dp_size=size, **options)
+        stream = TokenStream(
+            paths, TOKENIZER, length, micro_batch_size=batch, dp_rank=rank, dp_size=size, **options
+        )
         stream.seek(0, start)
         ranks.append(ids(stream))
     whole = max(0, len(order) - start) // size * size
-    assert [row for group in zip(*ranks, strict=True) for row in group] == order[start : start + whole]
+    assert [row for group in zip(*ranks, strict=True) for row in group] == order[
+        start : start + whole
+    ]
 
 
 def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
-    keys = itertools.product((1, 2), (0, 1), itertools.starmap(Cursor, [(0, 0), (0, 1), (50, 0), (50, 1)]))
+    keys = itertools.product(
+        (1, 2), (0, 1), itertools.starmap(Cursor, [(0, 0), (0, 1), (50, 0), (50, 1)])
+    )
     orders = {tuple(window_order(50, *key)) for key in keys}
     assert len(orders) == 16
     assert all(sorted(order) == list(range(50)) for order in orders)
@@ -129,8 +137,10 @@ def test_every_window_epoch_shard_and_seed_has_its_own_shuffle(paths):
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 120])
-def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monkeypatch, encoded, block_bytes):
-    monkeypatch.setattr("nanoset_ref.text.BLOCK_BYTES", block_bytes)
+def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(
+    paths, monkeypatch, encoded, block_bytes
+):
+    monkeypatch.setattr("nanoset_ref.preprocess.text.BLOCK_BYTES", block_bytes)
     whole = ids(TokenStream(paths, TOKENIZER, 4))
     texts = [document.text for document in open_text(paths).documents()]
     # the tokens up to the end of each document
@@ -146,13 +156,17 @@ def test_a_cursor_leads_to_any_row_without_encoding_what_lies_before(paths, monk
         assert ids(again) == whole[row:]
         assert encoded == texts[sum(end <= 4 * row for end in ends) :]
     again.seek(0, 9, cursors={"0": cursors[20]})
-    assert ids(again) == whole[9:]  # a cursor behind the place that is wanted is of no use, and does no harm
+    assert (
+        ids(again) == whole[9:]
+    )  # a cursor behind the place that is wanted is of no use, and does no harm
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "parquet", "dataset"])
 def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("nanoset_ref.text.BLOCK_BYTES", 120)
-    rows = datasets.Dataset.from_dict({"text": [document.text for document in open_text(paths).documents()]})
+    monkeypatch.setattr("nanoset_ref.preprocess.text.BLOCK_BYTES", 120)
+    rows = datasets.Dataset.from_dict(
+        {"text": [document.text for document in open_text(paths).documents()]}
+    )
     lines = "".join(path.read_text() for path in paths).encode()
     source = tmp_path / {"gz": "text.jsonl.gz", "zst": "text.jsonl.zst"}.get(kind, f"text.{kind}")
     if kind == "parquet":
@@ -162,11 +176,15 @@ def test_every_kind_of_text_gives_the_same_rows_and_resumes(paths, tmp_path, mon
     else:
         source.write_bytes({"gz": gzip, "zst": zstandard}[kind].compress(lines))
     for shuffle_buffer in (0, 5):
-        begun, again = (TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2))
+        begun, again = (
+            TokenStream(source, TOKENIZER, 4, shuffle_buffer=shuffle_buffer) for _ in range(2)
+        )
         taken = ids(begun, 33)
         assert begun.state_dict()["cursors"]["0"]["block"] > 1
         again.load_state_dict(begun.state_dict())
-        assert taken + ids(again) == ids(TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer))
+        assert taken + ids(again) == ids(
+            TokenStream(paths, TOKENIZER, 4, shuffle_buffer=shuffle_buffer)
+        )
 
 
 # ---- resume
@@ -180,7 +198,14 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
 
     def factory(rank, size, batch, workers):
         stream = TokenStream(
-            paths, TOKENIZER, 3, micro_batch_size=batch, dp_rank=rank, dp_size=size, shuffle_buffer=buffer, backend="hf"
+            paths,
+            TOKENIZER,
+            3,
+            micro_batch_size=batch,
+            dp_rank=rank,
+            dp_size=size,
+            shuffle_buffer=buffer,
+            backend="hf",
         )
         return TokenStreamDataLoader(stream, collate_fn=list, num_workers=workers)
 
@@ -188,7 +213,11 @@ def test_it_keeps_the_resume_contract_in_every_layout(paths, buffer):
         return [place[tuple(row["input_ids"].tolist())] for row in rows]
 
     epochs = buffer == 0  # a shuffled epoch has another order
-    options = {"workers": (0, 2) if buffer else (0, 1, 4), "layouts": ((2, 3), (3, 1), (1, 4)), "stops": [3]}
+    options = {
+        "workers": (0, 2) if buffer else (0, 1, 4),
+        "layouts": ((2, 3), (3, 1), (1, 4)),
+        "stops": [3],
+    }
     check_resume_contract(factory, positions_of, len(order), epochs=epochs, **options)
 
 
@@ -208,7 +237,9 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, worker
     batches = 40 if endless else None
 
     def loader():
-        stream = TokenStream(paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options)
+        stream = TokenStream(
+            paths, TOKENIZER, 4, micro_batch_size=2, dp_rank=1, dp_size=2, backend="hf", **options
+        )
         return StatefulDataLoader(stream, 2, num_workers=workers, collate_fn=ids, drop_last=True)
 
     reference = loader()
@@ -220,7 +251,9 @@ def test_stateful_dataloader_continues_mid_document_and_mid_buffer(paths, worker
 
 
 def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(paths):
-    blocks = [[document.text for document in block.documents()] for block in open_text(paths).blocks()]
+    blocks = [
+        [document.text for document in block.documents()] for block in open_text(paths).blocks()
+    ]
     packed = []
     for shard in range(4):
         texts = [text for block in blocks[shard::4] for text in block]
@@ -230,11 +263,21 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
     for size, batch, workers in ((1, 1, 0), (2, 1, 2), (3, 2, 0), (1, 2, 2)):
         ranks = []
         for rank in range(size):
-            options = {"dp_rank": rank, "dp_size": size, "shards": 4, "repeat": True, "backend": "hf"}
+            options = {
+                "dp_rank": rank,
+                "dp_size": size,
+                "shards": 4,
+                "repeat": True,
+                "backend": "hf",
+            }
             stream = TokenStream(paths, TOKENIZER, 3, micro_batch_size=batch, **options)
             loader = TokenStreamDataLoader(stream, collate_fn=ids, num_workers=workers)
-            ranks.append([row for rows in itertools.islice(loader, 60 // size // batch) for row in rows])
-        assert [row for group in zip(*ranks, strict=True) for row in group] == expected[: len(ranks[0]) * size]
+            ranks.append(
+                [row for rows in itertools.islice(loader, 60 // size // batch) for row in rows]
+            )
+        assert [row for group in zip(*ranks, strict=True) for row in group] == expected[
+            : len(ranks[0]) * size
+        ]
     stream = TokenStream(paths, TOKENIZER, 3, dp_rank=1, dp_size=2, shards=4, repeat=True)
     assert ids(stream, 50) == expected[1:100:2]
     assert set(stream.state_dict()["cursors"]) == {"1", "3"}  # a rank reads its own shards only
@@ -242,7 +285,10 @@ def test_shards_deal_the_text_out_once_per_pass_and_independently_of_the_layout(
 
 def test_repeat_begins_the_text_again(paths):
     once = rows_of(tokens_of(LENGTHS), 4)
-    assert ids(TokenStream(paths, TOKENIZER, 4, repeat=True), 2 * len(once) + 3) == once + once + once[:3]
+    assert (
+        ids(TokenStream(paths, TOKENIZER, 4, repeat=True), 2 * len(once) + 3)
+        == once + once + once[:3]
+    )
     shuffled = ids(TokenStream(paths, TOKENIZER, 4, repeat=True, shuffle_buffer=20), 2 * len(once))
     first, second = shuffled[: len(once)], shuffled[len(once) :]
     assert sorted(first) == sorted(second) == sorted(once)
@@ -250,7 +296,9 @@ def test_repeat_begins_the_text_again(paths):
 
 
 def test_an_abandoned_epoch_continues_with_what_was_not_delivered(paths):
-    loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 3, micro_batch_size=2), ids, num_workers=2)
+    loader = TokenStreamDataLoader(
+        TokenStream(paths, TOKENIZER, 3, micro_batch_size=2), ids, num_workers=2
+    )
     taken = list(itertools.islice(loader, 5))
     state = loader.state_dict()
     assert (state["consumed_train_samples"], state["cursors"]["0"]["row"]) == (10, 9)
@@ -274,13 +322,20 @@ def test_the_count_is_that_of_a_nanoset_over_all_epochs(paths):
 
 def test_wrong_arguments_say_what_is_right(paths, tmp_path):
     stream = TokenStream(paths, TOKENIZER, 4)
-    for name, value in (("sequence_length", 0), ("micro_batch_size", 0), ("shards", 0), ("shuffle_buffer", -1)):
+    for name, value in (
+        ("sequence_length", 0),
+        ("micro_batch_size", 0),
+        ("shards", 0),
+        ("shuffle_buffer", -1),
+    ):
         with pytest.raises(ValueError, match=f"{name} must be an integer of at least"):
             TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
     for wrong in ({"consumed_train_samples": -1}, {"epoch_began_at": 5}, {"epoch": 1.5}):
         with pytest.raises(ValueError, match="must be an integer of at least"):
             stream.seek(**wrong)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+    with pytest.raises(
+        TypeError, match="StreamOptions: shufle: unknown key, did you mean 'shuffle_buffer'"
+    ):
         TokenStream(paths, TOKENIZER, 4, shufle=1)
     with pytest.raises(ValueError, match="shards=2 end at different times.*pass repeat=True"):
         TokenStream(paths, TOKENIZER, 4, shards=2)
@@ -306,7 +361,9 @@ def test_nothing_is_appended_unasked_and_a_warning_says_so(tmp_path, caplog):
         TokenStream(tmp_path / "none.jsonl", TOKENIZER, 4)
 
 
-def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(golden, tmp_path, caplog):
+def test_special_tokens_of_a_text_are_kept_with_a_warning_or_split_or_refused(
+    golden, tmp_path, caplog
+):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n{"text": "a</s>b</s>"}\n{"text": "</s>two"}\n')
 
@@ -353,7 +410,10 @@ def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(t
     others = [
         (r"files\[0\] .*checksum", TokenStream(other, TOKENIZER, 4)),
         ("tokenizer", TokenStream(path, changed(TOKENIZER, normalizer=normalizers.Lowercase()), 4)),
-        ("tokenizer", TokenStream(path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4)),
+        (
+            "tokenizer",
+            TokenStream(path, changed(TOKENIZER, pre_tokenizer=pre_tokenizers.Whitespace()), 4),
+        ),
         ("suffix", TokenStream(path, TOKENIZER, 4, append_eod=False)),
         ("shuffle_buffer", TokenStream(path, TOKENIZER, 4, shuffle_buffer=2)),
     ]
@@ -364,7 +424,9 @@ def test_a_state_knows_the_tokenizer_as_it_encodes_and_the_text_by_its_content(t
 
 def test_a_text_is_read_for_its_checksum_when_a_state_is_asked_for(paths, monkeypatch):
     calls = []
-    monkeypatch.setattr("nanoset_ref.streaming.stream.checksum", lambda path: calls.append(path) or "a checksum")
+    monkeypatch.setattr(
+        "nanoset_ref.streaming.stream.checksum", lambda path: calls.append(path) or "a checksum"
+    )
     loader = TokenStreamDataLoader(TokenStream(paths, TOKENIZER, 4))
     assert len(list(itertools.islice(loader, 3))) == 3 and calls == []
     assert loader.state_dict() == loader.state_dict()
@@ -379,14 +441,29 @@ def test_foreign_and_damaged_states_are_refused(paths):
         state = own.state_dict()
         wrong = [{**state, "consumed_train_samples": number} for number in ("1", 2**63)]
         cursor = loader.state_dict()["cursors"]["0"]
-        wrong += [{**state, "cursors": {"0": {**cursor, field: -1}}} for field in ("row", "offset", "document")]
+        wrong += [
+            {**state, "cursors": {"0": {**cursor, field: -1}}}
+            for field in ("row", "offset", "document")
+        ]
         for foreign in ({}, None, [], 1.5, *wrong):
             with pytest.raises(ValueError, match="not a state of this kind"):
                 own.load_state_dict(foreign)
     for other, saved, difference in (
-        (TokenStream(paths, TOKENIZER, 5, shuffle_buffer=4), stream, "sequence_length: saved 4, now 5"),
-        (TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4, dp_rank=0, dp_size=2), stream, "dp_size: saved 1, now 2"),
-        (TokenStreamDataLoader(TokenStream(paths, OTHER, 4, shuffle_buffer=4)), loader, "tokenizer"),
+        (
+            TokenStream(paths, TOKENIZER, 5, shuffle_buffer=4),
+            stream,
+            "sequence_length: saved 4, now 5",
+        ),
+        (
+            TokenStream(paths, TOKENIZER, 4, shuffle_buffer=4, dp_rank=0, dp_size=2),
+            stream,
+            "dp_size: saved 1, now 2",
+        ),
+        (
+            TokenStreamDataLoader(TokenStream(paths, OTHER, 4, shuffle_buffer=4)),
+            loader,
+            "tokenizer",
+        ),
     ):
         with pytest.raises(PlanMismatch, match=difference):
             other.load_state_dict(saved.state_dict())

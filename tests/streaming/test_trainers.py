@@ -68,18 +68,27 @@ if __name__ == "__main__":
 def test_lightning_with_two_processes_trains_and_resumes_exactly(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(LIGHTNING)
-    workers = 2 if multiprocessing.get_start_method() == "fork" else 0  # others begin too slowly, epoch after epoch
+    workers = (
+        2 if multiprocessing.get_start_method() == "fork" else 0
+    )  # others begin too slowly, epoch after epoch
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command, environment = [sys.executable, script, tmp_path, str(workers)], {**os.environ, "PYTHONPATH": paths}
+    command, environment = (
+        [sys.executable, script, tmp_path, str(workers)],
+        {**os.environ, "PYTHONPATH": paths},
+    )
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         results = json.loads((tmp_path / f"{rank}.json").read_text())
         whole = results.pop("whole")
-        dataset = IterableDataset(SimpleNamespace(batch_size=3), Numbers(49), dp_rank=rank, dp_size=2)
+        dataset = IterableDataset(
+            SimpleNamespace(batch_size=3), Numbers(49), dp_rank=rank, dp_size=2
+        )
         epoch = list(DataLoader(dataset, 3, num_workers=workers, collate_fn=list))
         assert len(epoch) == 8  # four steps of two batches
-        epochs = [[[number + 100 * turn for number in batch] for batch in epoch] for turn in range(3)]
+        epochs = [
+            [[number + 100 * turn for number in batch] for batch in epoch] for turn in range(3)
+        ]
         assert (whole["seen"], whole["steps"]) == (sum(epochs, [])[:18], 9)
         # in the first epoch, at its end, in the second one, and when `fit` had returned and counted its epoch as done
         for start, done_steps in (("3", 3), ("4", 4), ("6", 6), ("after 7", 7)):
@@ -102,7 +111,9 @@ def test_the_data_module_makes_map_and_iterable_loaders():
     with pytest.raises(ValueError, match=r"hparams\.batch_size must be"):
         SuperDataModule(SimpleNamespace())
     assert SuperDataModule(sizes).val_dataloader() == []
-    module = SuperDataModule(SimpleNamespace(batch_size=4, iterable=True), Numbers(43), collate_fn=list)
+    module = SuperDataModule(
+        SimpleNamespace(batch_size=4, iterable=True), Numbers(43), collate_fn=list
+    )
     for wrong in ({}, None, [], 1.5):
         with pytest.raises(ValueError, match="not a state"):
             module.load_state_dict(wrong)
@@ -128,7 +139,9 @@ class Tiny(torch.nn.Module):
 def test_hf_trainer_reads_the_stream(tmp_path):
     from transformers import Trainer, TrainingArguments
 
-    stream = TokenStream(write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8)
+    stream = TokenStream(
+        write_text(tmp_path, [30] * 40), TOKENIZER, 10, micro_batch_size=2, shuffle_buffer=8
+    )
     model = Tiny()
     arguments = TrainingArguments(
         str(tmp_path / "out"), max_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2, use_cpu=True,

@@ -13,7 +13,13 @@ class Model(LlamaForCausalLM):
 def fit(steps, checkpoint=None, rows=2):
     set_seed(0)
     model = Model(
-        LlamaConfig(vocab_size=1 << 15, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+        LlamaConfig(
+            vocab_size=1 << 15,
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+        )
     )
     model.seen = []
     arguments = TrainingArguments(

@@ -14,12 +14,18 @@ schedules.torch.zeros = lambda *size, device=None, **rest: zeros(*size, **rest)
 
 def forward_step(batches, model):
     batch = next(batches)
-    return model(batch["input_ids"], batch["label_ids"]), lambda loss: (loss, {"loss": loss.detach()})
+    return model(batch["input_ids"], batch["label_ids"]), lambda loss: (
+        loss,
+        {"loss": loss.detach()},
+    )
 
 
 def fit(steps, start=None):
     model = Tiny()
-    model.config, model.model_type = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1), None
+    model.config, model.model_type = (
+        TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1),
+        None,
+    )
     model.set_input_tensor = lambda tensor: None
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     if start is not None:

@@ -12,7 +12,9 @@ import torch
 from nanoset_ref import Nanoset
 
 FOLDER = Path(sys.argv[1])
-DATASET = Nanoset.from_config(str(FOLDER / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100)
+DATASET = Nanoset.from_config(
+    str(FOLDER / "a_input_ids.npy"), sequence_length=16, train_split_num_samples=100
+)
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 
@@ -38,7 +40,9 @@ class Tiny(torch.nn.Module):
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         self.seen.append(input_ids[:, 0].tolist())
-        return torch.nn.functional.cross_entropy(self.logits(input_ids).flatten(0, 1), labels.flatten().long() % 4)
+        return torch.nn.functional.cross_entropy(
+            self.logits(input_ids).flatten(0, 1), labels.flatten().long() % 4
+        )
 
 
 def report(whole: tuple, first: tuple, second: tuple, resized: tuple | None = None) -> None:

@@ -8,7 +8,9 @@ import torch
 from parts import DATASET, FOLDER, Tiny, recipe, report, weight
 from torch.distributed import checkpoint
 
-if importlib.util.find_spec("triton") is None:  # torch for CPUs brings none; torchtitan imports kernels all the same
+if (
+    importlib.util.find_spec("triton") is None
+):  # torch for CPUs brings none; torchtitan imports kernels all the same
     sys.modules["torchtitan.models.moe.kernels"] = MagicMock()
 exec(recipe("torchtitan"), globals())
 

@@ -1,0 +1,78 @@
+"""The embedded corpus: 1,500,000 characters of text in three domains and a tokenizer trained on them.
+
+The package carries the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every sum in the text is
+right, and every program runs.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from nanoset_ref.cli.command import run
+from nanoset_ref.io.files import atomic_write
+
+DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Where the corpus is: one .jsonl file per domain, and the folder of the tokenizer."""
+
+    domains: dict[str, Path]
+    tokenizer: Path
+
+
+def prepare_corpus(folder: str | Path) -> Corpus:
+    """Write the corpus and its tokenizer into a folder, unless they are there already.
+
+    Args:
+        folder: the target; made if it is missing.
+
+    Returns:
+        The paths of all files, below `folder` as it was given.
+
+    Raises:
+        FileExistsError: a file of one of these names is there already, and is not of an embedded corpus.
+    """
+    files = {
+        Path(folder, name): text
+        for name, text in json.loads(zstandard.decompress(DATA.read_bytes())).items()
+    }
+    *_, stamp = files  # written last: whoever sees it sees everything
+    if not all(path.is_file() for path in files) or stamp.read_bytes() != files[stamp].encode():
+        _refuse_foreign(files, stamp)
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, "w") as file:
+                file.write(text)
+    domains = {path.stem: path for path in files if path.suffix == ".jsonl"}
+    return Corpus(domains=domains, tokenizer=Path(folder, "tokenizer"))
+
+
+def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
+    """FileExistsError if files would be overwritten that no earlier call has written: the stamp tells."""
+    if stamp.exists():
+        return
+    for path, text in files.items():
+        if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
+            raise FileExistsError(
+                f"{path} is there already and is not of the corpus: choose another folder"
+            )
+
+
+def write_corpus(folder: Path, /) -> None:
+    """Write the embedded corpus into a folder and say where everything lies.
+
+    Args:
+        folder: where to write it; nothing happens if it is there already.
+    """
+    corpus = prepare_corpus(folder)
+    for name, path in {**corpus.domains, "tokenizer": corpus.tokenizer}.items():
+        print(f"{name}: {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(write_corpus, None, "python -m nanoset_ref.chunks.corpus"))

@@ -1,0 +1,2 @@
+from .datatrove import DataCollatorForCLMWithPositionIds as DataCollatorForCLMWithPositionIds
+from .datatrove import DatatroveNanoset as DatatroveNanoset

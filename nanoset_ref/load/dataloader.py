@@ -1,0 +1,362 @@
+"""Dataset, sampler and collator put together, for the rank that is told by plain numbers who it is.
+
+`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the
+dataset's plan are the whole state. It counts batches when they are delivered, since the sampler runs ahead of the
+training loop by everything the workers prefetch.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import itertools
+import multiprocessing
+import random
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from nanoset_ref.io.buckets import refuse_forks
+from nanoset_ref.io.files import unknown_key
+from nanoset_ref.load.blocks import BlockRoad
+from nanoset_ref.load.collator import Collator, DataCollatorForCLM, DataCollatorWithLabels
+from nanoset_ref.load.documents import DocumentOptions
+from nanoset_ref.load.prefetch import ahead
+from nanoset_ref.load.rows import Rows
+from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
+from nanoset_ref.load.schedule import Layout
+from nanoset_ref.orders.base import whole_number
+from nanoset_ref.orders.plans import Plan
+from nanoset_ref.orders.plans import PlanMismatch as PlanMismatch
+from nanoset_ref.orders.plans import check_plan as check_plan
+
+
+class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
+    """Stands in for the dataset on pipeline ranks that need no data: `length` empty samples.
+
+    Source: Nanotron's dataset of the same name.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, k: int) -> dict[str, Any]:
+        return {}
+
+    def __repr__(self) -> str:
+        return f"EmptyInfiniteDataset({self.length:,})"
+
+
+class OneIterationLoader(DataLoader[Any], ABC):
+    """A DataLoader that counts, and so has one iteration at a time: two would draw from one count.
+
+    A new iteration ends the one before, though it is still held; so does `end_iteration`.
+    """
+
+    _iteration: weakref.ref[Generator[Any, None, None]] | None = None
+
+    @abstractmethod
+    def batches(self) -> Generator[Any, None, None]:
+        """A new iteration, from the state of the loader when its first batch is asked for."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.end_iteration()
+        iteration = self.batches()
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def end_iteration(self) -> None:
+        """Whoever still holds the iteration under way finds it at its end."""
+        earlier = None if self._iteration is None else self._iteration()
+        if earlier is not None:
+            earlier.close()
+
+
+class NanosetDataLoader(OneIterationLoader):
+    """A DataLoader that knows how many samples it has delivered and can continue from there.
+
+    Args:
+        dataset: of len(batch_sampler.num_samples).
+        batch_sampler: says which positions this rank reads.
+        plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared. A
+            function gives it when it or a state is first asked for.
+        read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
+            keeps as many ready in this process.
+        in_blocks: read the rows of many batches at once (`nanoset_ref.load.blocks`), if `dataset` is Rows and
+            `collate_fn` a Collator. False: batch by batch, as torch does it.
+        **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
+
+    Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
+    after what has been delivered, and ends the one before. The item that `read_ahead` and torch's `prefetch_factor`
+    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch. accelerate's `prepare` (and so the
+    HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank and dp_size yourself.
+
+    Attributes:
+        consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
+            and ranks.
+    """
+
+    batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
+    _is_accelerate_prepared = (
+        True  # accelerate would share out among the ranks what is shared out already
+    )
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_sampler: ResumableBatchSampler,
+        plan: Plan | Callable[[], Plan] | None = None,
+        *,
+        read_ahead: int = 0,
+        in_blocks: bool = True,
+        **options: Any,
+    ) -> None:
+        if read_ahead < 0:
+            raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
+        taken = [name for name in ("shuffle", "sampler", "drop_last") if options.get(name)]
+        if taken or options.get("batch_size", 1) != 1:
+            rule = "the order of the dataset and the batch sampler say what is in a batch"
+            given = f"{(taken or ['batch_size'])[0]} was given"
+            raise ValueError(
+                f"{rule}, {given}: choose the dataset's order, micro_batch_size and tail"
+            )
+        known = inspect.signature(DataLoader).parameters
+        for name in options:
+            if name not in known:
+                raise TypeError(f"NanosetDataLoader: {name}: {unknown_key(name, known)}")
+        if not options.get("in_order", True):
+            raise ValueError(
+                "in_order must be True: what comes out of order cannot be counted for a resume"
+            )
+        super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
+        if self.num_workers and isinstance(dataset, Rows):
+            start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
+            refuse_forks([file.path for file in dataset.files], start_method)
+        self._plan = plan
+        self.read_ahead = read_ahead
+        self.consumed_train_samples = batch_sampler.consumed_train_samples
+        self._in_blocks = in_blocks
+        self._options = {name: value for name, value in options.items() if name != "collate_fn"}
+        self._road: BlockRoad | None = None
+
+    def batches(self) -> Generator[Any, None, None]:
+        sampler = self.batch_sampler
+        sampler.consumed_train_samples = (
+            self.consumed_train_samples
+        )  # forgets what an abandoned iteration prefetched
+        rest = sampler.rest_of_epoch(self.consumed_train_samples)
+        first = self.consumed_train_samples + sampler.global_batch_size
+        counts = itertools.chain(
+            range(first, rest.end, sampler.global_batch_size), itertools.repeat(rest.end)
+        )
+        attributes = vars(self)  # torch's own way of setting one takes a microsecond
+        batches = self._source()
+        for batch, attributes["consumed_train_samples"] in zip(batches, counts):  # noqa: B905
+            yield batch
+        self.consumed_train_samples = rest.end
+
+    def _source(self) -> Iterable[Any]:
+        """The batches of the sampler, by the shortest road there is."""
+        if isinstance(self.dataset, EmptyInfiniteDataset):
+            # nothing is read, so there is nothing for workers, threads and blocks to do
+            return (self.collate_fn([{}] * len(positions)) for positions in self.batch_sampler)
+        if (
+            self._in_blocks
+            and isinstance(self.dataset, Rows)
+            and isinstance(self.collate_fn, Collator)
+        ):
+            return self._blocks()
+        batches = DataLoader.__iter__(self)
+        return ahead(batches, self.read_ahead) if self.read_ahead else batches
+
+    def _blocks(self) -> BlockRoad:
+        """The fast road; workers that stay need the same one again."""
+        if self._road is None or not self.persistent_workers:
+            options = {"read_ahead": self.read_ahead, **self._options}
+            self._road = BlockRoad(self.dataset, self.batch_sampler, self.collate_fn, **options)  # type: ignore[arg-type]
+        return self._road
+
+    def __repr__(self) -> str:
+        sampler = self.batch_sampler
+        place = f"rank {sampler.dp_rank} of {sampler.schedule.dp_size}, micro-batches of {sampler.micro_batch_size}"
+        count = f"{len(self):,} left of this epoch, at sample {self.consumed_train_samples:,}"
+        return f"NanosetDataLoader({self.dataset!r}, {place}, {count}, {self.num_workers} workers)"
+
+    def __len__(self) -> int:
+        """Batches that the next iteration yields."""
+        return self.batch_sampler.rest_of_epoch(self.consumed_train_samples).batches
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        sampler = self.batch_sampler
+        facts = {
+            "dataset": repr(self.dataset),
+            "rank": f"{sampler.dp_rank} of {sampler.schedule.dp_size}, {sampler.schedule.layout}",
+            "micro-batch size": sampler.micro_batch_size,
+            "samples consumed by all ranks": self.consumed_train_samples,
+            "batches to the end of the epoch": len(self),
+            "workers": self.num_workers,
+            "blocks read ahead": self.read_ahead,
+        }
+        return html_table(type(self).__name__, facts)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The dataset's plan, a copy of its own."""
+        return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
+        return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers. An
+        iteration under way ends.
+
+        The dataset may have another length by now, which is no part of its plan; epochs are counted by the length it
+        has, so a state from beyond the first epoch belongs to a dataset of the same one.
+
+        Raises:
+            PlanMismatch: the state belongs to another plan; the message lists what differs.
+            ValueError: what is given is no state.
+        """
+        consumed = consumed_in(state)
+        if state.get("plan") is not None:
+            check_plan(state["plan"], self.plan)
+        self.end_iteration()
+        self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
+
+
+def build_nanoset_dataloader(
+    dataset: Rows,
+    *,
+    micro_batch_size: int,
+    dp_rank: int = 0,
+    dp_size: int = 1,
+    input_pp_rank: int = 0,
+    output_pp_rank: int = 0,
+    current_pp_rank: int = 0,
+    consumed_train_samples: int = 0,
+    num_loading_workers: int = 0,
+    seed: int = 1234,
+    layout: Layout = "strided",
+    tail: Tail = "drop",
+    read_ahead: int = 0,
+    documents: DocumentOptions | None = None,
+    collate_fn: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> NanosetDataLoader:
+    """The DataLoader of one rank.
+
+    Args:
+        dataset: a Nanoset or any other Rows, the same in every rank.
+        micro_batch_size: samples per batch of one rank.
+        dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass
+            the same numbers.
+        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is neither input nor output
+            gets placeholders and no workers.
+        consumed_train_samples: global count to continue from (see ResumableBatchSampler, also for `layout` and `tail`).
+        num_loading_workers: processes that read ahead; 0 reads in this process.
+        seed: the run's seed, from which worker seeds derive.
+        read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
+            the training step as well as workers do, and needs none. Files in a bucket are read ahead only like this:
+            forked workers are refused.
+        documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
+            Rows that end in padding (`Rows.padded`) know their documents without an eod_id, and always come with
+            eod_mask_loss.
+        collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
+            (DataCollatorWithLabels, MegatronCollator), which keeps the fast road, or any function.
+        **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
+
+    Returns:
+        A NanosetDataLoader of dicts as DataCollatorForCLM, or `collate_fn`, describes them.
+
+    Raises:
+        ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in padding; what
+            ResumableBatchSampler refuses.
+        IndexError: a `tail` that fills the last batch from the beginning of the epoch, of an order whose ledger begins
+            after it.
+    """
+    seed = whole_number(seed, "seed")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
+    documents = _document_options(documents, dataset, collate_fn)
+    sampler = ResumableBatchSampler(
+        len(dataset),
+        micro_batch_size,
+        dp_rank,
+        dp_size,
+        consumed_train_samples,
+        layout=layout,
+        tail=tail,
+    )
+    if tail != "drop":
+        dataset.origin(
+            0
+        )  # the last batch is filled from position 0 on: refuse now a plan that begins later
+    pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
+    collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
+    # workers that are started draw a number, from here and not from the global state that a model draws from as well
+    options.setdefault("generator", torch.Generator().manual_seed(seed))
+    has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
+    return NanosetDataLoader(
+        dataset if has_data else EmptyInfiniteDataset(len(dataset)),
+        sampler,
+        functools.partial(
+            _plan_of, dataset, getattr(collate_fn or collator, "needs_starts", False)
+        ),
+        collate_fn=collate_fn if collate_fn and has_data else collator,
+        num_workers=num_loading_workers,
+        worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
+        read_ahead=read_ahead,
+        **options,
+    )
+
+
+def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
+    """The plan of rows, with the checksums of the document boundaries where masks or position ids read them."""
+    plan = rows.plan
+    if reads_documents:
+        for described, file in zip(plan["files"], rows.files, strict=True):
+            described["documents"] = file.documents_checksum
+    return plan
+
+
+def _document_options(
+    documents: DocumentOptions | None, rows: Rows, collate_fn: Any
+) -> DocumentOptions | None:
+    """What batches of these rows say about documents."""
+    if documents is not None and collate_fn is not None:
+        raise ValueError(
+            "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
+        )
+    if rows.padded and isinstance(collate_fn, DataCollatorWithLabels):
+        raise ValueError(
+            "DataCollatorWithLabels has no loss mask, and these rows end in padding: leave collate_fn out"
+        )
+    if rows.padded and collate_fn is None:
+        documents = dataclasses.replace(
+            documents or DocumentOptions(), eod_id=None, eod_mask_loss=True
+        )
+    if documents is not None and documents.needs_starts:
+        rows.starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
+    return documents
+
+
+def seed_worker(seed: int, dp_rank: int, worker_id: int) -> None:
+    """Seed Python, NumPy and torch in a DataLoader worker; see `worker_seed`."""
+    value = worker_seed(seed, dp_rank, worker_id)
+    random.seed(value)
+    np.random.seed(value)
+    torch.manual_seed(value)

@@ -1,0 +1,176 @@
+"""Folders of .ds files as the datasets of a run, in the order and batches of the Nanoset in Nanotron's main branch.
+
+A `DatatroveNanoset` has one dataset per folder. Both window conventions are there: "disjoint", datatrove's and that
+Nanoset's, rows of S + 1 tokens that share none; and "overlapping", this package's, rows that share one token, so that
+every token is a label once.
+
+Source: nanotron.data.nanoset and nanotron.data.collator of https://github.com/huggingface/nanotron.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from nanoset_ref.io.files import PathLike, listed
+from nanoset_ref.load.collator import Batch, Copy, DataCollatorForCLM, TensorPointer
+from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders import NanotronOrder
+from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
+from nanoset_ref.tokens import Windows, datatrove_files
+
+logger = logging.getLogger(__name__)
+WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
+
+
+class FolderOrder(NumberedOrder):
+    """Nanotron's order over folders as one over their files: laid end to end, both have the same instances.
+
+    Args:
+        folders: the order over folders, whose lengths are the sums of `file_lengths`.
+        file_lengths: per folder, the samples of each of its files.
+    """
+
+    name = "folders"
+    endless = True
+    repeats = True
+
+    def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
+        self.folders, self.numbers = folders, folders.numbers
+        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)
+        lengths = [length for folder in file_lengths for length in folder]
+        weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
+        super().__init__(lengths, weights, len(folders), folders.random_seed)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the order over folders, and the lengths of their files, one after the other."""
+        return self.folders.identity | {
+            "kind": self.name,
+            "file_lengths": self.dataset_lengths.tolist(),
+        }
+
+    @property
+    def recipe(self) -> None:
+        """None: no option of `build_order` makes it."""
+
+
+class DatatroveNanoset(Nanoset):
+    """A Nanoset whose datasets are folders of .ds files.
+
+    Args:
+        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed:
+            as in `Nanoset`, a weight per folder.
+        eos_token_id: documents end with this id; None: they end where the index says.
+        windows: "disjoint" (Nanotron's) or "overlapping".
+
+    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`) are those of the
+    Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below it, with
+    datatrove's own seed, 42.
+    """
+
+    def __init__(
+        self,
+        dataset_folders: PathLike | Sequence[PathLike],
+        dataset_weights: Weights | None,
+        sequence_length: int,
+        train_split_num_samples: int,
+        random_seed: int = 1234,
+        *,
+        eos_token_id: int | None = None,
+        windows: Windows = "disjoint",
+    ) -> None:
+        folders = [
+            datatrove_files(folder, windows=windows, recursive=False, shuffle=True)
+            for folder in listed(dataset_folders)
+        ]
+        lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
+        order = NanotronOrder(
+            [*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed
+        )
+        super().__init__(
+            [file for folder in folders for file in folder],
+            None,
+            sequence_length,
+            train_split_num_samples,
+            random_seed,
+            order=FolderOrder(order, lengths),
+        )
+        self.eos_token_id = eos_token_id
+
+    def _starts(self, positions: Int64Array) -> Starts:
+        if self.eos_token_id is None:
+            return super()._starts(positions)
+        return starts_after_eos(self.read(positions), self.eos_token_id)
+
+
+@dataclasses.dataclass
+class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
+    """Collate rows with positions, as Nanotron's collator of that name does.
+
+    Args:
+        sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
+        use_doc_masking: whether documents are told apart: positions begin again with each, and the label that begins
+            another one is masked. If not, positions are those in the row, and no label is masked.
+        cp_size, cp_rank: number of context-parallel ranks, and this one: it gets columns
+            [cp_rank * (S // cp_size), (cp_rank + 1) * (S // cp_size)) of everything but the positions.
+
+    Returns a dict of
+
+        input_ids     int64 [B, S // cp_size]   on the input rank
+        position_ids  int64 [B, S]              on the input rank
+        label_ids     int64 [B, S // cp_size]   on the output rank
+        label_mask    bool [B, S // cp_size]    on the output rank
+
+    and a TensorPointer to the rank that has it for everything else.
+
+    Raises:
+        ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in 0 .. cp_size - 1.
+
+    Warns (by logging): cp_size does not divide S, so that columns are lost.
+    """
+
+    documents: DocumentOptions = WITHIN_DOCUMENTS
+    use_doc_masking: bool = True
+    cp_size: int = 1
+    cp_rank: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.cp_size <= self.sequence_length:
+            rule = f"cp_size must lie in 1 .. sequence_length = {self.sequence_length}"
+            raise ValueError(f"{rule}, as every rank gets a column or more; got {self.cp_size}")
+        if not 0 <= self.cp_rank < self.cp_size:
+            raise ValueError(
+                f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}"
+            )
+        lost = self.sequence_length % self.cp_size
+        if lost:
+            logger.warning(
+                "sequence_length=%d is no multiple of cp_size=%d: the last %d columns of every row reach no rank, as "
+                "in Nanotron; take another sequence_length",
+                *(self.sequence_length, self.cp_size, lost),
+            )
+        del self._pointers["input_mask"]
+
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
+        """As `Collator.split`."""
+        if not self.use_doc_masking:
+            starts = np.indices(rows.shape)[1] == 0
+        width = self.sequence_length // self.cp_size
+        for batch in super().split(rows.long(), batch_size, starts, copy):
+            batch.pop("input_mask", None)
+            for name in batch.keys() - {"position_ids"}:
+                if not isinstance(batch[name], TensorPointer):
+                    batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
+            yield batch

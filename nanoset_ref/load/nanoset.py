@@ -1,0 +1,335 @@
+"""Nanoset: samples of sequence_length + 1 token ids, read from memory-mapped token files in a global order.
+
+What it holds is a few mappings and an order; a sample is an address computation and one copy (`gather`). A batch is
+read whole (`__getitems__`) into a single array. Nothing here grows with the corpus except what the chosen order stores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nanoset_ref.io.buckets import BucketPath
+from nanoset_ref.io.files import PathLike, listed
+from nanoset_ref.load.direct import DirectGatherer, direct_gatherer
+from nanoset_ref.load.documents import Starts, starts_at_boundaries
+from nanoset_ref.load.gather import BucketGatherer, Gatherer
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
+from nanoset_ref.orders import Order, build_order
+from nanoset_ref.orders.base import whole_number
+from nanoset_ref.tokens import Tokens, open_tokens
+
+logger = logging.getLogger(__name__)
+
+
+class Nanoset(Rows):
+    """Samples of token files, in the order of a run.
+
+    Args:
+        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), URLs of .npy files in
+            a bucket (see `storage`), or open `Tokens`.
+        dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
+            reads every sample once.
+        sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
+        train_split_num_samples: N = len(self), in samples: training steps x global batch size. Beyond an epoch the data
+            repeat. None: one epoch.
+        random_seed: seed of the order.
+        token_dtype: dtype of files without a manifest (default uint16).
+        order: "nanotron", bit for bit the order of Nanotron's Nanoset, "stateless", which stores nothing, "identity",
+            the path of an .npy file of instance numbers, or an order already built.
+        disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do; a file shorter than a
+            row gives none.
+
+    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
+    token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of S + 1, which are read as they
+    are.)
+
+    With `logging.basicConfig(level=logging.INFO)` every new one prints its `summary`.
+
+    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is
+    0.9999999999999999, so normalising them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
+    gives the documented index for weights [10, 50, 30, 10].
+
+    Raises:
+        TokenFileError: a file that cannot be read as token ids, or is shorter than one sample.
+        ValueError: weights that do not match the files or cannot be normalised; a length or count out of range.
+
+    Source: the Nanosets of Nanotron, https://github.com/huggingface/nanotron/blob/main/docs/nanoset.md
+    """
+
+    def __init__(
+        self,
+        dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
+        dataset_weights: Sequence[float] | NDArray[np.float64] | None,
+        sequence_length: int,
+        train_split_num_samples: int | None,
+        random_seed: int = 1234,
+        *,
+        token_dtype: DTypeLike | None = None,
+        order: str | Order = "nanotron",
+        disjoint: bool = False,
+    ) -> None:
+        self.sequence_length = whole_number(sequence_length, "sequence_length")
+        if self.sequence_length < 1:
+            raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
+        self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
+        self.row_length = self.sequence_length + 1
+        self.random_seed = random_seed
+        self.dataset_lengths, strides = self._cut(disjoint)
+        self.strides = np.array(strides, dtype=np.int64)
+        if train_split_num_samples is None:
+            train_split_num_samples = sum(self.dataset_lengths)
+        self.train_split_num_samples = _num_positions(train_split_num_samples)
+        if isinstance(order, str):
+            order = build_order(
+                order,
+                self.dataset_lengths,
+                dataset_weights,
+                self.train_split_num_samples,
+                random_seed,
+            )
+        found, wanted = (
+            (len(order), order.dataset_lengths.tolist()),
+            (len(self), self.dataset_lengths),
+        )
+        if found != wanted:
+            raise ValueError(
+                f"the order has {found[0]} positions over datasets of {found[1]} samples; train_split_num_samples is "
+                f"{wanted[0]}, and these files have {wanted[1]}"
+            )
+        self.order = order
+        self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
+        self._gather = _gatherer(self._files)
+        self.block_factor = self._gather.block_factor
+        if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
+            logger.info("%s\n%s", self, self.summary())
+
+    @classmethod
+    def from_config(
+        cls,
+        dataset_path: PathLike | Sequence[PathLike] | Mapping[str, float],
+        sequence_length: int,
+        train_split_num_samples: int,
+        random_seed: int = 1234,
+        **options: Any,
+    ) -> Nanoset:
+        """Build from a `dataset_path` as the YAML has it: one path, a list of paths, or {path: weight}. Other arguments
+        as in the class.
+        """
+        weights = list(dataset_path.values()) if isinstance(dataset_path, Mapping) else None
+        paths = list(dataset_path) if isinstance(dataset_path, Mapping) else dataset_path
+        return cls(paths, weights, sequence_length, train_split_num_samples, random_seed, **options)
+
+    @property
+    def files(self) -> list[Tokens]:
+        return self._files
+
+    @property
+    def dataset_paths(self) -> list[str]:
+        """The paths of the files, in their order."""
+        return [str(file.path) for file in self.files]
+
+    def __len__(self) -> int:
+        return self.train_split_num_samples
+
+    def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
+        """Samples in each file, and the tokens from one to the next; and whether there is padding in them."""
+        length = self.sequence_length
+        self.padded = any(file.windows == "padded" for file in self.files)
+        samples = [file.num_samples(length, disjoint) for file in self.files]
+        return samples, [file.stride(length, disjoint) for file in self.files]
+
+    # ---- reading
+
+    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+        datasets, samples = self.order.lookup(positions)
+        self._gather(datasets, samples * self.strides[datasets], out)
+
+    def _starts(self, positions: NDArray[np.int64]) -> Starts:
+        boundaries = [file.known_documents() for file in self.files]
+        datasets, samples = self.order.lookup(positions)
+        starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
+        for number in np.unique(datasets).tolist():
+            chosen = datasets == number
+            begins = samples[chosen] * self.strides[number]
+            starts[chosen] = starts_at_boundaries(boundaries[number], begins, self.row_length)
+        return starts
+
+    # ---- where tokens come from, and where they go
+
+    def origin(self, position: int) -> Origin:
+        source, sample = self.order[position]
+        return Origin(source, sample, self.order.epoch_of(position))
+
+    def spans(self, position: int) -> list[Span]:
+        source, sample = self.order[position]
+        first = int(sample * self.strides[source])
+        return document_spans(self.files[source], first, first + self.row_length)
+
+    def positions_of(
+        self,
+        source: int,
+        document: int,
+        tokens: tuple[int, int] | None = None,
+        until: int | None = None,
+    ) -> NDArray[np.int64]:
+        """As `Rows.positions_of`: the samples that overlap the tokens, then the order's inverse for each."""
+        begin, end = self.token_range(source, document, tokens)
+        samples = self._samples_with(source, begin, end) if begin < end else ()
+        positions = [self.order.positions(source, sample, until) for sample in samples]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+
+    def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
+        """The samples that hold one of the tokens [begin, end) of a file; there is one token at least."""
+        # sample j holds tokens j * stride .. j * stride + S
+        stride = int(self.strides[source])
+        first = max(0, -(-(begin - self.sequence_length) // stride))
+        return range(first, min((end - 1) // stride, self.dataset_lengths[source] - 1) + 1)
+
+    def usage(self, start: int, stop: int) -> list[SourceUse]:
+        reads, uses = self.order.counts(stop) - self.order.counts(start), []
+        coverage = self.order.coverage(stop)
+        for source, file in enumerate(self.files):
+            samples, read = self.dataset_lengths[source], int(reads[source])
+            distinct, repetitions = coverage[source]
+            use = SourceUse(
+                path=str(file.path),
+                weight=float(self.dataset_weights[source]),
+                num_samples=samples,
+                read=read,
+                epochs=read / max(samples, 1),
+                distinct=distinct,
+                repetitions=repetitions,
+                tokens=file.num_tokens,
+                tail_tokens=file.num_tokens
+                - (samples - 1) * int(self.strides[source])
+                - self.row_length,
+            )
+            uses.append(use)
+        return uses
+
+    # ---- the index, for those who want to see it
+
+    @property
+    def dataset_weights(self) -> NDArray[np.float64]:
+        """float64 [number of files], normalised to the sum 1."""
+        return self.order.dataset_weights
+
+    @property
+    def dataset_index(self) -> NDArray[np.int64]:
+        """int64 [len]: the file that each position is read from. Computed at every access."""
+        return self.order[:][0]
+
+    @property
+    def dataset_sample_index(self) -> NDArray[np.int64]:
+        """int64 [len]: the sample within that file. Computed at every access."""
+        return self.order[:][1]
+
+    def summary(self) -> str:
+        """Total samples, total tokens, and what each file contributes; those of one name are shown with folders."""
+        names = [file.path.name for file in self.files]
+        lines = [
+            f"> Total number of samples: {len(self)}",
+            f"> Total number of tokens: {len(self) * self.sequence_length}",
+        ]
+        for file, name, count in zip(self.files, names, self.order.counts().tolist(), strict=True):
+            share, known = (
+                round(count / max(len(self), 1), 2),
+                name if names.count(name) == 1 else file.path,
+            )
+            lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """A picture of the order, as `Order.plot`, with the names of the files."""
+        names = [file.path.name for file in self.files]
+        pairs = zip(names, self.dataset_paths, strict=True)
+        return self.order.plot([name if names.count(name) == 1 else path for name, path in pairs])
+
+    def _repr_html_(self) -> str:
+        from nanoset_ref.orders.pictures import html_table
+
+        facts = {
+            "samples": len(self),
+            "sequence length": self.sequence_length,
+            "tokens": len(self) * self.sequence_length,
+            "epochs": len(self) / self.order.samples_per_epoch,
+            "order": self.order.name,
+            "seed": self.random_seed,
+        }
+        shares = self.dataset_weights.tolist()
+        tokens = [file.num_tokens for file in self.files]
+        rows = list(zip(self.dataset_paths, tokens, self.dataset_lengths, shares, strict=True))
+        return html_table(type(self).__name__, facts, ("file", "tokens", "samples", "share"), rows)
+
+    def print_nanoset_info(self) -> None:
+        """Print the `summary`, as Nanotron's Nanoset does when it is built."""
+        print(self.summary())  # noqa: T201
+
+    # ---- identity
+
+    def _describe(self) -> dict[str, Any]:
+        cuts = [
+            "disjoint" if stride > self.sequence_length else "overlapping"
+            for stride in self.strides
+        ]
+        return {
+            "order": self.order.identity,
+            "rows": {"sequence_length": self.sequence_length, "row_length": self.row_length},
+            "files": [
+                described(file) | {"windows": cut}
+                for file, cut in zip(self.files, cuts, strict=True)
+            ],
+            "recipe": self.order.recipe,
+        }
+
+    @property
+    def _first_position(self) -> int:
+        return self.order.first_position
+
+    def _witnesses(self) -> list[int]:
+        return self.order.witnesses
+
+    def __repr__(self) -> str:
+        names = ", ".join(file.path.name for file in self.files[:3]) + (
+            ", ..." if len(self.files) > 3 else ""
+        )
+        return (
+            f"{type(self).__name__}({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
+            f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
+            f"order={self.order.name!r}, seed={self.random_seed})"
+        )
+
+
+def _num_positions(count: int) -> int:
+    """`count`, if so many positions are int64 numbers."""
+    count = whole_number(count, "train_split_num_samples")
+    if count >= 2**63:
+        raise ValueError(
+            f"positions are int64: train_split_num_samples must be below 2**63, got {count}"
+        )
+    return count
+
+
+def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
+    """The files, of which those that are named by paths are opened."""
+    if not given:
+        raise ValueError("dataset_paths must name at least one token file, got none")
+    with ThreadPoolExecutor(16) as threads:  # a bucket answers late
+        return list(
+            threads.map(
+                lambda it: it if isinstance(it, Tokens) else open_tokens(it, token_dtype), given
+            )
+        )
+
+
+def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
+    """What reads rows out of these files."""
+    if any(isinstance(file.path, BucketPath) for file in files):
+        return BucketGatherer(files)
+    return direct_gatherer(files) or Gatherer(files)

@@ -1,0 +1,246 @@
+"""A `Schedule` as torch wants it: the batches of positions that one data-parallel rank reads.
+
+`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds
+nothing, at 10 or at 10^12 samples. torch's DistributedSampler builds a list of the whole dataset in every rank and
+every epoch, and Nanotron's resume walks through what it skips. `SkipBatchSampler` keeps Nanotron's name and meaning for
+code that wraps other samplers, without its defects.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from nanoset_ref.load.schedule import Layout, Schedule
+from nanoset_ref.orders.base import whole_number
+from nanoset_ref.orders.permutation import derive
+
+logger = logging.getLogger(__name__)
+
+Tail = Literal["drop", "pad", "loop"]
+
+
+class RestOfEpoch(NamedTuple):
+    """What an epoch still holds: batches per rank; positions, over all ranks, that no rank reads, or that are read
+    twice to fill the last batch; and the global count at its end.
+    """
+
+    batches: int
+    dropped: int
+    padded: int
+    end: int
+
+
+class ResumableBatchSampler(Sampler[Sequence[int]]):
+    """Micro-batches of positions for one data-parallel rank, from any global count on.
+
+    Args:
+        num_samples: N, positions in one epoch (len of the dataset).
+        micro_batch_size: B, samples per batch of one rank.
+        dp_rank: r, this rank, 0 <= r < dp_size.
+        dp_size: D, number of data-parallel ranks.
+        consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole
+            epochs and c % N of the next. It need not be a multiple of anything; iteration begins at exactly that
+            position.
+        layout: "strided" or "contiguous", see `nanoset_ref.load.schedule`.
+        tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal
+            counts in any case, and `rest_of_epoch` says how many positions it concerns. "drop": they are left out.
+            "pad": a last, shorter batch, filled up to a multiple of D with the first positions of the epoch, as
+            DistributedSampler(drop_last=False) does. "loop": the last batch is filled up to B on every rank with the
+            first positions, as DistributedSamplerWithLoop does.
+
+    Iterating yields the batches of the rest of the current epoch; the next iteration begins a new one.
+
+    Attributes:
+        global_batch_size: D x B, samples that all ranks together read per batch.
+        consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers
+            asks for batches ahead of time: count delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
+
+    Raises:
+        ValueError: an argument out of its range; with tail="drop", fewer samples than all ranks together read per
+            batch, since every epoch would be empty.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        micro_batch_size: int,
+        dp_rank: int = 0,
+        dp_size: int = 1,
+        consumed_train_samples: int = 0,
+        *,
+        layout: Layout = "strided",
+        tail: Tail = "drop",
+    ) -> None:
+        self.schedule = Schedule(dp_size=dp_size, micro_batch_size=micro_batch_size, layout=layout)
+        num_samples = whole_number(num_samples, "num_samples", 1)
+        dp_rank = whole_number(dp_rank, "dp_rank", 0)
+        if dp_rank >= self.schedule.dp_size:
+            raise ValueError(
+                f"dp_rank must be at least 0 and below dp_size={dp_size}, got {dp_rank}"
+            )
+        if tail not in get_args(Tail):
+            raise ValueError(f"tail must be one of {get_args(Tail)}, got {tail!r}")
+        self.num_samples = num_samples
+        self.micro_batch_size = self.schedule.micro_batch_size
+        self.dp_rank = dp_rank
+        self.global_batch_size = self.schedule.micro_step_size
+        if tail == "drop" and num_samples < self.global_batch_size:
+            raise ValueError(
+                f"{num_samples:,} samples do not fill one batch on every rank: dp_size={dp_size} ranks times "
+                f"micro_batch_size={micro_batch_size} are {self.global_batch_size:,}, so every epoch would be empty; "
+                "take fewer ranks, a smaller micro-batch, more samples, or tail='pad' or 'loop'"
+            )
+        self.tail: Tail = tail
+        self.consumed_train_samples: int = consumed_in(
+            {"consumed_train_samples": consumed_train_samples}
+        )
+
+    def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
+        """What the epoch still holds at a global count, the same on every rank."""
+        left = self.num_samples - consumed_train_samples % self.num_samples
+        full, rest = divmod(left, self.global_batch_size)
+        end = consumed_train_samples + left
+        if self.tail == "drop":
+            return RestOfEpoch(full, rest, 0, end)
+        multiple = self.schedule.dp_size if self.tail == "pad" else self.global_batch_size
+        return RestOfEpoch(full + (rest > 0), 0, -rest % multiple, end)
+
+    @property
+    def dropped_samples(self) -> int:
+        """Global number of positions at the end of the current epoch that no rank reads."""
+        return self.rest_of_epoch(self.consumed_train_samples).dropped
+
+    @property
+    def padded_samples(self) -> int:
+        """Global number of positions read twice in the current epoch to fill its last batch."""
+        return self.rest_of_epoch(self.consumed_train_samples).padded
+
+    def __len__(self) -> int:
+        return self.rest_of_epoch(self.consumed_train_samples).batches
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        batches, dropped, padded, end = self.rest_of_epoch(self.consumed_train_samples)
+        if dropped or padded:
+            logger.info(
+                "at the end of this epoch, at %d, %d samples are dropped, %d padded",
+                end,
+                dropped,
+                padded,
+            )
+        for _ in range(batches):
+            start = self.consumed_train_samples % self.num_samples
+            size = min(self.global_batch_size, self.num_samples - start + padded)
+            self.consumed_train_samples = min(self.consumed_train_samples + size, end)
+            positions = self.schedule.share(start, size, self.dp_rank)
+            if start + size > self.num_samples:  # padding begins the epoch again
+                yield [position % self.num_samples for position in positions]
+            else:
+                yield positions
+        self.consumed_train_samples = end
+
+    def take(self, batches: int) -> NDArray[np.int64]:
+        """The positions of the next full batches of the epoch, int64 [n, B] with n <= `batches`, counted as read.
+
+        It is what iterating would yield, many batches at once; the batch that `tail` makes is left to iteration.
+        """
+        start = self.consumed_train_samples % self.num_samples
+        batches = min(batches, (self.num_samples - start) // self.global_batch_size)
+        self.consumed_train_samples += batches * self.global_batch_size
+        return self.schedule.rows(start, self.dp_rank, batches)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"consumed_train_samples": self.consumed_train_samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.consumed_train_samples = consumed_in(state)
+
+    def __repr__(self) -> str:
+        return (
+            f"ResumableBatchSampler(rank {self.dp_rank} of {self.schedule.dp_size}, {self.num_samples:,} samples "
+            f"in micro-batches of {self.micro_batch_size}, {self.schedule.layout}, "
+            f"at {self.consumed_train_samples:,})"
+        )
+
+
+def consumed_in(state: Any) -> int:
+    """The global count that a state holds.
+
+    Raises:
+        ValueError: the state is no dict with a count of at least 0.
+    """
+    consumed = state.get("consumed_train_samples") if isinstance(state, dict) else None
+    try:
+        return whole_number(consumed, "consumed_train_samples", 0)
+    except ValueError as error:
+        what = "a state holds consumed_train_samples, an integer of at least 0"
+        raise ValueError(f"{what}; got {str(state)[:200]}") from error
+
+
+class SkipBatchSampler(Sampler[Any]):
+    """What another sampler yields, without the beginning: for a resume, in the first iteration only.
+
+    Args:
+        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
+            nothing is walked through; otherwise the skipped items are taken from it and dropped.
+        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one
+            micro-batch), summed over the ranks.
+        dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
+
+    Raises:
+        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact;
+            ResumableBatchSampler can start anywhere), or more than there is.
+
+    Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
+    """
+
+    def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+        skip_samples = whole_number(skip_samples, "skip_samples", 0)
+        dp_size = whole_number(dp_size, "dp_size", 1)
+        what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
+        if skip_samples % dp_size:
+            way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
+            raise ValueError(
+                f"{what} is not a whole number for each: the ranks would not continue together; {way}"
+            )
+        self.batch_sampler = batch_sampler
+        self.skip_samples = skip_samples // dp_size
+        self._skipped = 0
+        if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
+            raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
+        skip = self.skip_samples
+        self.skip_samples = 0
+        self._skipped = skip
+        try:
+            if hasattr(self.batch_sampler, "__getitem__"):
+                yield from self.batch_sampler[skip:]
+            else:
+                yield from itertools.islice(self.batch_sampler, skip, None)
+        finally:
+            self._skipped = 0
+
+    def __len__(self) -> int:
+        """Items of the iteration under way; where there is none, of the next one."""
+        return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]
+
+
+def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
+    """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family
+    for every run seed.
+
+    The run's seed is mixed, the pair is added: a bijection for a fixed seed, so no two workers can share one.
+    """
+    if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
+        raise ValueError(
+            f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}"
+        )
+    return (int(derive(np.uint64(seed % 2**64), 0)) + (dp_rank << 16) + worker_id) % 2**32

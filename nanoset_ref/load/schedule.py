@@ -1,0 +1,152 @@
+"""Who reads which position, and when: the only place that knows how ranks share the global order.
+
+From the global count c at which a layout begins, D data-parallel ranks share positions c, c + 1, c + 2, ... in
+micro-batches of B samples per rank. One step is A micro-batches (gradient accumulation), D * A * B positions:
+
+    D = 2, B = 2, A = 2         micro-batch 0    micro-batch 1    (the next step)
+    strided      rank 0         c+0  c+2         c+4  c+6         c+8  c+10        torch's DistributedSampler, Nanotron
+                 rank 1         c+1  c+3         c+5  c+7         c+9  c+11
+    contiguous   rank 0         c+0  c+1         c+4  c+5         c+8  c+9         Megatron's pretraining sampler
+                 rank 1         c+2  c+3         c+6  c+7         c+10 c+11
+
+Both layouts read the same set of positions in every micro-batch. Everything here is arithmetic: nothing is stored, and
+every question costs the same at position 10 and at position 10^12. Tensor- and pipeline-parallel ranks of one
+data-parallel rank read the same positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.files import refuses_unknown
+from nanoset_ref.orders.base import whole_number
+
+Layout = Literal["strided", "contiguous"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slot:
+    """One place in a run: `step` counts from 1; `micro_step`, `dp_rank` and `row` (in the micro-batch) from 0."""
+
+    position: int
+    step: int
+    micro_step: int
+    dp_rank: int
+    row: int
+
+
+@refuses_unknown
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How positions become optimizer steps, from the point where this layout began.
+
+    Args:
+        dp_size: D, number of data-parallel ranks.
+        micro_batch_size: B, samples per rank and micro-batch.
+        batch_accumulation_per_replica: A, micro-batches per optimizer step.
+        layout: "strided" or "contiguous", how ranks share a micro-batch (drawn in nanoset_ref.load.schedule).
+        consumed_train_samples: c, the global count at which this layout began, in samples (0 in a fresh run).
+        first_step: number of the step that began there; steps count from 1.
+
+    Raises:
+        ValueError: an argument that is no integer or below its least value, or an unknown layout.
+    """
+
+    dp_size: int = 1
+    micro_batch_size: int = 1
+    batch_accumulation_per_replica: int = 1
+    layout: Layout = "strided"
+    consumed_train_samples: int = 0
+    first_step: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if name != "layout":
+                least = 0 if name == "consumed_train_samples" else 1
+                object.__setattr__(self, name, whole_number(value, name, least))
+        if self.layout not in get_args(Layout):
+            raise ValueError(f"layout must be one of {get_args(Layout)}, got {self.layout!r}")
+
+    @property
+    def micro_step_size(self) -> int:
+        """Samples in one micro-batch of all ranks together: D * B."""
+        return self.dp_size * self.micro_batch_size
+
+    @property
+    def rank_step_size(self) -> int:
+        """Samples of one rank per optimizer step: B * A."""
+        return self.micro_batch_size * self.batch_accumulation_per_replica
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per optimizer step, over all ranks and micro-batches: D * B * A."""
+        return self.micro_step_size * self.batch_accumulation_per_replica
+
+    def positions(self, step: int) -> range:
+        """The positions that all ranks together read in a step.
+
+        Raises:
+            IndexError: the step came before this layout.
+        """
+        if step < self.first_step:
+            raise IndexError(
+                f"this layout began at step {self.first_step}; step {step} came before it"
+            )
+        first = self.consumed_train_samples + (step - self.first_step) * self.global_batch_size
+        return range(first, first + self.global_batch_size)
+
+    def slot(self, position: int) -> Slot:
+        """Who reads a position, and when.
+
+        Raises:
+            IndexError: the position was read before this layout began.
+        """
+        offset = position - self.consumed_train_samples
+        if offset < 0:
+            raise IndexError(
+                f"this layout began at position {self.consumed_train_samples}; {position} came before it"
+            )
+        steps, offset = divmod(offset, self.global_batch_size)
+        micro_step, offset = divmod(offset, self.micro_step_size)
+        if self.layout == "strided":
+            row, dp_rank = divmod(offset, self.dp_size)
+        else:
+            dp_rank, row = divmod(offset, self.micro_batch_size)
+        return Slot(
+            position=position,
+            step=self.first_step + steps,
+            micro_step=micro_step,
+            dp_rank=dp_rank,
+            row=row,
+        )
+
+    def share(self, start: int, size: int, dp_rank: int) -> range:
+        """The positions of one rank among [start, start + size), one micro-batch of all ranks or a shorter last one."""
+        if self.layout == "strided":
+            return range(start + dp_rank, start + size, self.dp_size)
+        rows = size // self.dp_size
+        return range(start + dp_rank * rows, start + (dp_rank + 1) * rows)
+
+    def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
+        """The positions one rank reads from global count `start` on, int64 [batches, B]: one row per micro-batch."""
+        first = np.array(self.share(start, self.micro_step_size, dp_rank), dtype=np.int64)
+        return first + self.micro_step_size * np.arange(batches, dtype=np.int64)[:, None]
+
+    def position_at(self, start: int, dp_rank: int, item: int) -> int:
+        """The position of a rank's `item`-th sample, from 0, counted from global count `start` on."""
+        batch, row = divmod(item, self.micro_batch_size)
+        return self.share(start + batch * self.micro_step_size, self.micro_step_size, dp_rank)[row]
+
+
+def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
+    """The place, in its rank's sequence of samples, of the `item`-th sample that a DataLoader worker makes.
+
+    torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0 makes samples
+    0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.
+    """
+    batch, row = divmod(item, batch_size)
+    return (worker + num_workers * batch) * batch_size + row

@@ -1,0 +1,86 @@
+"""From samples to the batch that Megatron-LM's training loop takes: tokens, labels, loss mask, position ids, and on
+request masks by document.
+
+Whole batches at once, with `nanoset_ref.load.documents`. What upstream does per sample in the dataset (and then stacks)
+happens once per batch here, and a dataset stays the same whatever a model wants to know about documents. Pads and the
+EOD are found by their ids, as upstream does it: a real token with the pad's id loses its loss and becomes 0, so take an
+id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read
+first: unless a flag about documents is set, upstream makes that sample's loss mask, pads included, everybody's.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from nanoset_ref.load.collator import Batch, Collator, Copy, as_tensors
+from nanoset_ref.load.documents import Starts, attention_mask
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
+
+
+@dataclasses.dataclass
+class MegatronCollator(Collator):
+    """Collate samples as torch's default collation of Megatron-Core's GPTDataset items gives them.
+
+    Args:
+        config: sequence length, eod_id, pad_id and the flags reset_position_ids, reset_attention_mask, eod_mask_loss,
+            create_attention_mask, create_cu_seqlens.
+
+    Called with B samples {"input_ids": [row_length]} (or a SampleBlock); returns a dict of
+
+        tokens, labels   int64 [B, S], labels being the next tokens
+        loss_mask        float32 [B, S], 0 where the label is a pad or (eod_mask_loss) the token an EOD
+        position_ids     int64 [B, S]
+        attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
+        cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
+
+    Every field may be written to.
+
+    Raises:
+        ValueError: as `Collator`.
+    """
+
+    config: NanosetConfig
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.row_length = config.row_length
+        within = config.create_attention_mask and config.reset_attention_mask
+        self._positions = torch.arange(config.sequence_length)
+        self._documents = dataclasses.replace(config, reset_attention_mask=within)
+
+    def split(
+        self,
+        rows: torch.Tensor,
+        batch_size: int,
+        starts: Starts | None = None,
+        copy: Copy = torch.clone,
+    ) -> Iterator[Batch]:
+        """As `Collator.split`; documents are found by their EOD. Every batch is made anew, so nothing is copied."""
+        config = self.config
+        ids = rows.numpy()
+        for first in range(0, len(ids), batch_size):
+            part = ids[first : first + batch_size]
+            # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
+            text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
+            text[:, -1] = config.pad_id
+            text[:, : config.row_length] = part
+            # 2. documents, pads, and the labels that count
+            fields = self._documents.fields(text) if self._documents.names else {}
+            padded = text == config.pad_id
+            counted = ~padded[:, 1:]
+            if config.eod_mask_loss:
+                counted &= fields.pop("label_mask")
+            if padded.any():
+                np.putmask(text, padded, 0)
+            # 3. what Megatron always delivers
+            batch: Batch = {
+                "tokens": text[:, :-1].copy(),
+                "labels": text[:, 1:],
+                "loss_mask": counted.astype(np.float32),
+                "position_ids": self._positions.repeat(len(part), 1),
+            }
+            if config.create_attention_mask and not config.reset_attention_mask:
+                batch["attention_mask"] = attention_mask(np.zeros_like(counted))
+            yield as_tensors(batch | fields)

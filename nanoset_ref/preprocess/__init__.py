@@ -1,0 +1,14 @@
+"""Text to token ids with any number of threads, processes or ranks of torchrun, and always the same result.
+
+    python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text --tokenizer-name-or-path gpt2
+
+text                 documents out of files, with errors that name file and line
+encode, backends     text -> token ids
+cut                  long documents, cut where no token can join
+jobs, ranks          the same bytes with any number of threads, processes or ranks of torchrun
+token_file           all of it, into one token file
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,174 @@
+"""Other processes that encode for this one: each has a copy of the tokenizer library and answers over a connection.
+
+They are started here, or are the other ranks of torchrun: rank 0 decides and does the work, and they encode for it.
+They end when their connection does, so none outlives the killed process that it helps, and a killed helper is noticed
+at once. A `ProcessPoolExecutor` does the same work with named semaphores, which stay in shared memory when the whole
+group is killed, and its processes hold each other's pipes open after their parent has died.
+
+Ranks find each other through the store of torchrun's agent, over as many nodes as the job has. All end with their
+launcher (see `launcher`): no later job can join this one. A connection opens only to those who know a key out of that
+store.
+
+Messages are JSON, never unpickled: backend, tokenizer and whether it splits special tokens, as an object; lists of
+texts, each answered by its lengths, int64 [texts], and its ids, int32, back to back; null at the end.
+"""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from functools import cache, wraps
+from multiprocessing import Pipe
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import orjson
+
+from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
+from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
+from nanoset_ref.preprocess.special import restored
+
+WHERE = "nanoset_ref/where"
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+PROGRAM = """
+import sys
+sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
+from multiprocessing.connection import Connection
+from nanoset_ref.preprocess.ranks import help_along
+help_along(Connection(int(sys.argv[1])))
+"""
+
+
+class JobError(RuntimeError):
+    """The job cannot go on: another job is at work on its target, or a helper died."""
+
+
+class Helper(NamedTuple):
+    """Another process, seen from the one that it helps."""
+
+    name: str
+    connection: Connection
+
+    def encode(self, texts: list[str]) -> Ragged:
+        """As the library's `encode`, in that process. Raises JobError if it has ended."""
+        try:
+            self.connection.send_bytes(orjson.dumps(texts))
+            lengths, ids = self.connection.recv_bytes(), self.connection.recv_bytes()
+        except (EOFError, OSError):
+            what = "died amid its work (was it killed, for want of memory?); nothing was written"
+            raise JobError(f"{self.name} {what}") from None
+        return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
+
+
+def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
+    """Send all a message; that one has died is left to be found out by whoever needs it."""
+    for helper in helpers:
+        with suppress(OSError):
+            helper.connection.send_bytes(orjson.dumps(message))
+
+
+@contextmanager
+def started_helpers(count: int) -> Iterator[list[Helper]]:
+    """`count` new processes, which end with this context or this process, and do not see its Ctrl-C."""
+    with ExitStack() as stack:
+        helpers = []
+        for number in range(count):
+            ours, theirs = Pipe()
+            end = theirs.fileno()
+            command = [sys.executable, "-c", PROGRAM, str(end), *sys.path]
+            variables = os.environ | {"RAYON_NUM_THREADS": str(threads(count))}
+            process = subprocess.Popen(
+                command, env=variables, pass_fds=[end], start_new_session=True
+            )
+            theirs.close()
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            helpers.append(Helper(f"worker {number} (pid {process.pid})", ours))
+        yield helpers
+
+
+def help_along(connection: Connection) -> None:
+    """Encode the texts that come, by the library that came before them, until None does.
+
+    If the other end is gone this process ends, without a word: whoever ended the other says why.
+    """
+    try:
+        while (message := orjson.loads(connection.recv_bytes())) is not None:
+            if isinstance(message, dict):
+                tokenizer = restored(message["tokenizer"], message["split"])
+                encode = LIBRARIES[message["backend"]](tokenizer)
+                continue
+            ids, lengths = encode(message)
+            connection.send_bytes(lengths.tobytes())
+            connection.send_bytes(ids.astype(np.int32, copy=False).tobytes())
+    except (EOFError, ConnectionError, TimeoutError):
+        sys.exit(1)
+
+
+# ---- the ranks of torchrun
+
+
+def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
+    """A function that runs in rank 0 of torchrun only; the other ranks encode for it until it ends, and return None.
+
+    Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank 0 alone; the others
+    return then, too, and whoever catches it in rank 0 may call again. Without torchrun it is the function itself.
+    """
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
+        joined = other_ranks()
+        if joined and not is_main_rank():
+            help_along(joined[0].connection)
+            return None
+        try:
+            return function(*arguments, **options)
+        finally:
+            tell(joined, None)
+
+    return call
+
+
+@cache
+def other_ranks() -> list[Helper]:
+    """All that rank 0 is joined with, or rank 0 alone; none without torchrun.
+
+    The first call joins them, and shares the cores of a machine out among its ranks.
+    """
+    if not under_torchrun():
+        return []
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
+    os.environ["RAYON_NUM_THREADS"] = str(threads(int(os.environ.get("LOCAL_WORLD_SIZE", size))))
+    if rank == 0:
+        key = secrets.token_hex()
+        with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
+            store.set(WHERE, f"{listener.address[1]} {key}")
+            connections = [_tuned(listener.accept()) for _ in range(1, size)]
+        return [Helper("another rank", connection) for connection in connections]
+    while not store.check([WHERE]):
+        time.sleep(0.05)
+    port, key = store.get(WHERE).decode().split()
+    return [
+        Helper(
+            "rank 0", _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
+        )
+    ]
+
+
+def _tuned(connection: Any) -> Connection:
+    """Messages leave at once, and a node that is gone is noticed after some minutes."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as handle:
+        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    return connection

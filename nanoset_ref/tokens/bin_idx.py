@@ -1,0 +1,260 @@
+"""The .bin/.idx pair of Megatron: token ids of many sequences back to back, and an index that says where each begins.
+
+    <prefix>.bin   the ids, little endian, nothing else
+    <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code, u64 S sequences, u64 D document entries,
+                   int32 [S] lengths in tokens, int64 [S] byte offsets in .bin,
+                   int64 [D] running sequence counts at the document ends, the first 0 (if that is the only one, as in
+                             Pythia's index, each sequence is read as a document),
+                   int8 [S] modes, if multimodal
+    <prefix>.seal  where this package wrote the pair: a checksum of both as a JSON string, which upstream ignores
+
+A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
+(network filesystems). Opening reads the index once: the sequences must lie end to end and fill .bin exactly, and
+documents must not decrease, so that no damaged index can name wrong tokens (upstream believes it, and reads beyond the
+file). One pass over 12 bytes per sequence; benchmarks/megatron.py has its time.
+
+Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
+"""
+
+import functools
+import logging
+import multiprocessing
+import os
+import struct
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from nanoset_ref.cli.launcher import is_main_rank
+from nanoset_ref.io.files import PathLike, checksum, read_json, seal
+from nanoset_ref.io.kernels import njit
+from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.manifest import TokenFileError
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
+DTYPES = [
+    np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
+]  # of codes 1, 2, ...
+PIECE = 1 << 16  # ids
+_said: list[Path] = []  # the pair that was named as one without a seal
+logger = logging.getLogger(__name__)
+
+
+def require(holds: Any, message: str) -> None:
+    """TokenFileError with this message unless `holds`."""
+    if not holds:
+        raise TokenFileError(message)
+
+
+def seal_path(path: PathLike) -> Path:
+    """The file with the checksum of a pair, by the name of its .bin or .idx."""
+    return Path(path).with_suffix(".seal")
+
+
+class MMapIndexedDataset(Tokens):
+    """The sequences of one .bin/.idx pair.
+
+    Args:
+        path_prefix: the path without .bin and .idx.
+        mmap: map .bin (True), or read each item with pread (False).
+
+    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list of them; negative
+    indexes count from the end.
+
+    Attributes:
+        sequence_lengths: int32 [S], in tokens. sequence_pointers: int64 [S], in bytes.
+        document_indices: int64 [D], the first sequence of each document, and the end.
+        sequence_modes: int8 [S] if the corpus is multimodal, else None.
+        path, dtype, tokens, num_tokens, document_offsets: see `Tokens`.
+
+    Raises:
+        FileNotFoundError: one of the two files is missing.
+        TokenFileError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
+            worker process, other files than the dataset was opened with.
+    """
+
+    def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
+        self.path_prefix, self.mmap = os.fspath(path_prefix), mmap
+        self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
+        if not (self.path.is_file() and self.idx_path.is_file()):
+            raise FileNotFoundError(
+                f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}"
+            )
+        super().__init__(self.path, self.idx_path)
+        self._read_index()
+        if not seal_path(self.path).exists():
+            _say_unsealed(self.path)
+        if not mmap:
+            self._descriptor = os.open(self.path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
+
+    def _read_index(self) -> None:
+        # 1. the header, and the size that follows from it
+        name, size = self.idx_path, self.idx_path.stat().st_size
+        head = np.fromfile(name, np.uint8, HEADER.size).tobytes()
+        magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
+        require(
+            known,
+            f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of 1 to 8",
+        )
+        expected = HEADER.size + 12 * sequences + 8 * entries
+        require(
+            size in (expected, expected + sequences),
+            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries take {expected} "
+            f"({expected + sequences} with modes): it is truncated or damaged; copy it again",
+        )
+        # 2. the arrays
+        raw = np.memmap(name, mode="r").view(np.ndarray)[HEADER.size :]
+        parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
+        lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
+        if (
+            entries == 1 and ends[0] == 0
+        ):  # GPT-NeoX closed no document in Pythia's index: each sequence is one
+            ends = np.arange(sequences + 1)
+        self.dtype = DTYPES[code - 1]
+        self.sequence_lengths, self.sequence_pointers, self.document_indices = (
+            lengths,
+            pointers,
+            ends,
+        )
+        self.sequence_modes = modes if size > expected else None
+        # 3. what they must satisfy
+        total, found = (
+            _end_to_end(lengths, pointers, ends, self.dtype.itemsize),
+            self.path.stat().st_size,
+        )
+        require(
+            entries > 0 and ends[0] == 0 and ends[-1] == sequences and total >= 0,
+            f"{name} is damaged: its document entries must run from 0 to {sequences}, its sequences must lie end to "
+            "end; copy it again",
+        )
+        require(
+            found == total,
+            f"{self.path} has {found} bytes, its index {name.name} speaks of {total}: it is truncated or belongs to "
+            "another index; copy or write both again",
+        )
+        self.num_tokens = total // self.dtype.itemsize
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.document_indices) - 1
+
+    @functools.cached_property
+    def document_offsets(self) -> NDArray[np.int64]:
+        ends = np.append(self.sequence_pointers // self.dtype.itemsize, self.num_tokens)
+        return ends[self.document_indices]
+
+    @functools.cached_property
+    def idx_checksum(self) -> str:
+        """The content of .idx."""
+        return checksum(self.idx_path)
+
+    @property
+    def seal_path(self) -> Path:
+        """As `Tokens.seal_path`; the writer of pairs leaves a seal there, too."""
+        return seal_path(self.path)
+
+    def content_checksum(self) -> str:
+        """Of both files."""
+        return seal(checksum(self.path), self.idx_path)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits: all of .idx, and of .bin 256 evenly spread pieces of 64 Ki ids (up to 16 Mi, all).
+
+        The path is not in it.
+        """
+        digest = xxhash.xxh3_128(self.idx_checksum.encode())
+        for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
+            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).data)
+        return digest.hexdigest()
+
+    def check_content(self) -> bool:
+        """As `Tokens.check_content`, where the pair has a seal."""
+        sealed = self.seal_path
+        if not sealed.exists():
+            return False
+        found = self.content_checksum()
+        changed = f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, or remove"
+        require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
+        return True
+
+    def __len__(self) -> int:
+        return len(self.sequence_lengths)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self.get(i) for i in range(*index.indices(len(self)))]
+        return self.get(index)
+
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
+        """`length` ids (None: all that follow) of sequence `index` from token `offset` on.
+
+        Raises:
+            IndexError: no such sequence.
+            ValueError: the range leaves the sequence (upstream then returns its neighbours' ids).
+        """
+        available = int(self.sequence_lengths[index])
+        stop = available if length is None else offset + length
+        require(
+            0 <= offset <= stop <= available,
+            f"tokens {offset}:{stop} are outside sequence {index} of {available}",
+        )
+        first = int(self.sequence_pointers[index]) // self.dtype.itemsize
+        return self.read(first + offset, first + stop)
+
+    def read(self, begin: int, end: int) -> NDArray[Any]:
+        """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
+        if self.mmap:
+            return self.tokens[begin:end]
+        size, start = (end - begin) * self.dtype.itemsize, begin * self.dtype.itemsize
+        ids = os.pread(self._descriptor, size, start)
+        require(
+            len(ids) == size,
+            f"{self.path} ends before byte {start + size}: it was truncated meanwhile",
+        )
+        return np.frombuffer(ids, self.dtype)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self):,} sequences in {self.num_documents:,} documents, {self.num_tokens:,} tokens"
+        return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process opens the files again, but need not read them for their checksums."""
+        read = {
+            name: value
+            for name, value in self.__dict__.items()
+            if name in ("idx_checksum", "fingerprint")
+        }
+        known = {**read, "opened": self.opened}
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), known
+
+
+def _say_unsealed(path: Path) -> None:
+    """Say of the first pair that it has no seal: once in a run, not in its workers and not by each of its ranks."""
+    if not _said and is_main_rank() and multiprocessing.parent_process() is None:
+        _said.append(path)
+        logger.warning(
+            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since "
+            "they were written; nanoset-ref verify --seal keeps a checksum of them as they are",
+            path,
+        )
+
+
+@njit(cache=True, nogil=True)
+def _end_to_end(lengths, pointers, ends, itemsize):
+    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not, or if `ends` decrease."""
+    wrong, total = False, 0
+    for i in range(1, len(ends)):
+        wrong |= ends[i] < ends[i - 1]
+    for i in range(len(lengths)):  # a running sum would take twice the time
+        total = pointers[i] + np.int64(lengths[i]) * itemsize
+        after = pointers[i + 1] if i + 1 < len(lengths) else total
+        wrong |= (lengths[i] < 0) | (after != total)
+    return -1 if wrong or (len(lengths) and pointers[0] != 0) else total

@@ -1,0 +1,170 @@
+"""The .ds files of datatrove's DocumentTokenizer, one by one or a folder of them.
+
+    00000.ds            raw token ids, uint16 or uint32, little endian
+    00000.ds.index      uint64 [documents], where each document ends, in tokens
+    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for people to read;
+                        in files of this package also a seal, the checksum of these lines and of the other two files
+
+A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
+file: its samples are those of datatrove's DatatroveFolderDataset. Nothing is converted or copied; datatrove itself is
+not needed for reading. Cost: 8 bytes per document where positions are asked for.
+
+Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nanoset_ref.io.buckets import identity
+from nanoset_ref.io.files import PathLike, seal
+from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.manifest import TokenFileError, Windows
+from nanoset_ref.tokens.npy_writer import TokenFileWriter
+
+
+class DatatroveFile(Tokens):
+    """One .ds file.
+
+    Args:
+        path: the file; its .index is needed for `document_offsets` only, its .metadata for the size of an id.
+        windows: "disjoint" (datatrove's) or "overlapping".
+        token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
+
+    Raises:
+        FileNotFoundError: no such file.
+        TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
+    """
+
+    def __init__(
+        self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None
+    ) -> None:
+        if identity(path) is None:
+            raise FileNotFoundError(
+                f"no .ds file at {path}; datatrove's DocumentTokenizer writes them"
+            )
+        self.index, self.metadata = index_and_metadata(path)
+        super().__init__(path, self.index, self.metadata)
+        self.windows = windows
+        found = self.opened[self.metadata] is not None
+        self._said = (
+            self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
+        )
+        tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
+        if size not in ("2", "4") or token_size not in (None, int(size)):
+            begins = f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            raise TokenFileError(f"{begins}, where token_size={token_size}")
+        self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
+        self.dtype = np.dtype("<i4" if size == "4" else "<u2")
+        # datatrove itself writes empty files, and counts no samples in them
+        self.num_tokens = self.count_ids() if self.path.stat().st_size else 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"tokenizer": self._tokenizer} if self._tokenizer else {}
+
+    @cached_property
+    def document_offsets(self) -> NDArray[np.int64] | None:
+        """int64 [documents + 1], from the index; None without one."""
+        if self.opened[self.index] is None:
+            return None
+        self.check_unchanged()
+        offsets = np.append(0, np.fromfile(self.index, dtype="<i8"))
+        if (
+            self.index.stat().st_size % 8
+            or offsets[-1] != self.num_tokens
+            or (np.diff(offsets) < 0).any()
+        ):
+            raise TokenFileError(
+                f"{self.index} does not end with the {self.num_tokens} tokens of its file"
+            )
+        return offsets
+
+    def check_content(self) -> bool:
+        """Compare the set with the seal that `convert` adds to its .metadata, behind what datatrove writes there."""
+        if not self._is_sealed:
+            return super().check_content()
+        self.known_documents()
+        text, _, found = self._said.rpartition("\n")
+        if found != seal(text, self.path, self.index):
+            raise TokenFileError(
+                f"{self.path}, its index or its metadata has changed since they were written"
+            )
+        return True
+
+    @property
+    def _is_sealed(self) -> bool:
+        """Whether `convert` wrote the .metadata."""
+        return self._said.count("\n") >= 3 or "xxh3_128:" in self._said
+
+    @property
+    def checksum(self) -> str | None:
+        """As `Tokens.checksum`; the seal in .metadata speaks for all three files."""
+        return self._said.rpartition("\n")[2] if self._is_sealed else super().checksum
+
+    def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
+        """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
+        return (
+            0
+            if self.num_tokens <= sequence_length
+            else super().num_samples(sequence_length, disjoint)
+        )
+
+
+class DatatroveWriter(TokenFileWriter):
+    """Write a .ds file with its index and metadata, as TokenFileWriter writes a token file; ids of 2 or 4 bytes."""
+
+    def __init__(self, path: PathLike, *, dtype: DTypeLike, **options: Any) -> None:
+        dtype = (
+            "int32" if np.dtype(dtype) == np.uint32 else dtype
+        )  # the same bytes, as ids lie below 2**31
+        super().__init__(path, dtype=dtype, **options)
+
+    def _beside(self) -> Sequence[Path]:
+        return index_and_metadata(self.path)
+
+    def _begin(self) -> None:
+        """The index has no header, and no 0."""
+
+    def _end(self) -> bytes:
+        tokenizer = self._description.get("tokenizer") or "unknown"
+        text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{short(self.num_tokens)}"
+        self._ids.flush()
+        self._offsets.flush()
+        return f"{text}\n{seal(text, self._ids.name, self._offsets.name)}".encode()
+
+
+def short(count: float) -> str:
+    """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
+    thousands = (len(str(int(count))) - 1) // 3
+    count /= 1000**thousands
+    return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
+
+
+def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
+    """What belongs to a .ds file: a.ds.index and a.ds.metadata."""
+    return Path(f"{path}.index"), Path(f"{path}.metadata")
+
+
+def datatrove_files(
+    folder: PathLike,
+    *,
+    windows: Windows = "disjoint",
+    recursive: bool = True,
+    shuffle: bool = False,
+    seed: int = 42,
+) -> list[DatatroveFile]:
+    """The .ds files of a folder in sorted order, or shuffled as datatrove shuffles them.
+
+    Raises:
+        FileNotFoundError: no file matches.
+    """
+    paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
+    if not paths:
+        raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
+    order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
+    return [DatatroveFile(paths[i], windows) for i in order]

@@ -1,0 +1,148 @@
+"""A token file, its manifest and its document boundaries, written so that all three are there or none."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from nanoset_ref.io.buckets import located
+from nanoset_ref.io.files import PathLike, atomic_write, atomic_write_set, checksum
+from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
+
+
+class TokenFileWriter:
+    """Write a token file with its manifest and document boundaries; a context manager.
+
+    Nothing appears under the final names before a clean exit; whoever sees the ids sees boundaries and manifest too
+    (`files.atomic_write_set`). An exception or a kill leaves no token file.
+
+    Args:
+        path: the token file to write, `<prefix>_input_ids.npy` by convention.
+        dtype: "uint16" or "int32"; see `token_dtype_for`.
+        overwrite: whether an existing file may be replaced.
+        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`,
+            `added_special_tokens`, `windows`, `row_length`.
+
+    Raises:
+        FileExistsError: the file exists and `overwrite` is False, or what stands where its manifest belongs is none.
+        TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
+    """
+
+    def __init__(
+        self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any
+    ) -> None:
+        self.path, self.dtype = located(path), np.dtype(dtype).newbyteorder("<")
+        self.num_tokens = self.num_documents = 0
+        self._description, self._overwrite = description, overwrite
+        self._digest = xxhash.xxh3_128()
+        vocab_size = (
+            self._manifest().vocab_size
+        )  # a wrong description is an error now, not after hours
+        limit = np.iinfo(self.dtype).max + 1
+        self._limit = min(limit, vocab_size or limit)
+
+    def _manifest(self) -> Manifest:
+        return Manifest(
+            dtype=self.dtype.name,
+            num_tokens=self.num_tokens,
+            num_documents=self.num_documents,
+            checksum=f"xxh3_128:{self._digest.hexdigest()}",
+            **self._description,
+        )
+
+    def __enter__(self) -> Self:
+        self._session = self._write_all()
+        self._session.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._session.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _write_all(self) -> Iterator[None]:
+        paths = [*self._beside(), self.path]
+        with atomic_write_set(paths, overwrite=self._overwrite) as (self._offsets, said, self._ids):
+            self._begin()
+            yield
+            if self.num_tokens == 0:
+                raise TokenFileError(
+                    f"nothing was written to {self.path}: a token file holds at least one id"
+                )
+            said.write(self._end())
+
+    # ---- what a format decides
+
+    def _beside(self) -> Sequence[Path]:
+        """The files of the document boundaries and of the description."""
+        beside = self.path.with_suffix(MANIFEST)
+        try:
+            Manifest.read(beside)
+        except FileNotFoundError:
+            pass
+        except TokenFileError as error:
+            raise FileExistsError(f"{error}; one would replace it: take another name") from error
+        return self.path.with_suffix(DOCUMENTS), beside
+
+    def _begin(self) -> None:
+        """A .npy header, which NumPy pads so that the final number of documents takes the same room, and a 0."""
+        header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
+        np.lib.format.write_array_header_1_0(self._offsets, header)
+        self._offsets.write(bytes(8))
+
+    def _end(self) -> bytes:
+        """The description of what was written."""
+        self._offsets.seek(0)
+        self._begin()
+        self._offsets.flush()
+        return self._manifest().sealed(self._offsets.name)
+
+    # ---- writing
+
+    def write_document(self, ids: ArrayLike) -> None:
+        """Append one document: integers [n]; n may be 0."""
+        ids = np.asarray(ids)
+        self.write(ids, [ids.size])
+
+    def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
+        """Append several documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
+        ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
+        if ids.size == 0:
+            ids = ids.astype(self.dtype)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise TokenFileError(
+                f"token ids must be a 1-d array of integers, got {ids.ndim}-d {ids.dtype}"
+            )
+        if lengths.sum() != ids.size or (lengths < 0).any():
+            raise TokenFileError(
+                f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids"
+            )
+        low, high = int(ids.min(initial=0)), int(ids.max(initial=0))
+        if low < 0 or high >= self._limit:
+            wrong = f"{self.path}, documents from {self.num_documents} on: token id {low if low < 0 else high}"
+            raise TokenFileError(
+                f"{wrong} is outside [0, {self._limit}), the vocabulary and {self.dtype.name}"
+            )
+        data = np.ascontiguousarray(ids, dtype=self.dtype).data
+        self._digest.update(data)
+        self._ids.write(data)
+        self._offsets.write((np.cumsum(lengths) + self.num_tokens).astype("<i8").tobytes())
+        self.num_tokens += int(ids.size)
+        self.num_documents += len(lengths)
+
+    def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
+        """Keep labels beside the file, and for each document the number of its label: after the last document, and
+        inside `files.written_together`, which makes them part of the set.
+        """
+        with atomic_write(self.path.with_suffix(SOURCES)) as file:
+            np.savez(
+                file,
+                labels=np.array(labels),
+                numbers=numbers,
+                checksum=np.array(self._manifest().checksum),
+            )
+            file.flush()
+            self._description["sources"] = checksum(file.name)

@@ -1,0 +1,8 @@
+"""python -m nanoset_ref.train; torchrun -m nanoset_ref.train"""
+
+import sys
+
+from nanoset_ref.train.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())

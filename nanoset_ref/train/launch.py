@@ -1,0 +1,68 @@
+"""Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
+
+    nanoset-ref train --example tokens > config.yaml
+    torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
+
+Killed at any moment and started again by the same command, the run goes on as if nothing had happened (see
+`training.run`). torch is imported last: until then a wrong config is reported, and a rank whose launcher dies ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoset_ref.cli import command
+from nanoset_ref.cli.launcher import under_torchrun
+
+EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
+
+
+def train(
+    *, config: str | None = None, example: str | None = None, log_samples: bool = False
+) -> None:
+    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
+
+    1. read and check the config, before a process talks to another
+    2. lay out the processes, draw the model, spread it over them
+    3. continue after the newest valid checkpoint, if there is one
+    4. each step: its micro-batches, forward and backward, clip, optimizer, a line of metrics
+    5. every checkpoint_interval steps and after the last one, a checkpoint
+
+    Args:
+        config: the YAML file of the run; see nanoset_ref.train.config.
+        example: print an example of such a file, and do nothing else: tokens, megatron, datatrove, chunks or text.
+        log_samples: write into metrics.jsonl what each rank was given.
+
+    Raises:
+        ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: what is wrong with the config, the processes
+            or the checkpoints.
+    """
+    if (config is None) == (example is None):
+        raise command.UsageError("give either --config FILE.yaml, or --example NAME to see one")
+    if config is None:
+        if example not in EXAMPLES:
+            raise command.UsageError(
+                f"there is no example {example!r}; there are {', '.join(EXAMPLES)}"
+            )
+        print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
+        return
+    from nanoset_ref.train.config import load_config
+
+    settings = load_config(config)
+    from nanoset_ref.train.parallel import start_world
+    from nanoset_ref.train.run import Run
+
+    world = start_world(**settings.parallelism.model_dump())
+    run = Run(settings, world)
+    run.train(log_samples=log_samples)
+    run.checkpoints.close()
+    world.close()
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
+    left = "the same command goes on from the newest checkpoint, if there is one"
+    if under_torchrun():
+        left += " (a traceback after this line is of torchrun itself)"
+    return command.run(train, arguments, prog, says=logging.INFO, interrupted=left)

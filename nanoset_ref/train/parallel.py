@@ -1,0 +1,173 @@
+"""Who this process is: the one place that asks torch.distributed, so that everything else takes plain numbers.
+
+A run has dp x pp x tp processes, laid out by a `DeviceMesh` whose dimensions are named. The data side needs to know six
+numbers of it, a `ParallelLayout`:
+
+    dp   reads its own positions: rank r of D reads c + r, c + r + D, ... (see `schedule`)
+    pp   cuts the model by layers: the first rank is fed input_ids, the last label_ids (see `collator`)
+    tp   cuts each layer: all its ranks compute the same samples, so they read the same positions
+
+Token files and order: every process opens the files and builds the order by itself. Both are functions of the plan, so
+no process waits for another, none can hang another, and nodes need not share a filesystem. The cost is an order per
+process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from nanoset_ref.io.files import refuses_unknown
+
+DIMENSIONS = ("dp", "pp", "tp")
+
+
+@refuses_unknown
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelLayout:
+    """One process among dp_size x pp_size x tp_size.
+
+    Args:
+        dp_rank, pp_rank, tp_rank: this process along each dimension, from 0.
+        dp_size, pp_size, tp_size: how many there are along each, at least 1.
+
+    Raises:
+        ValueError: a size below 1, a rank that is not below its size, a number that is no integer.
+    """
+
+    dp_rank: int = 0
+    dp_size: int = 1
+    pp_rank: int = 0
+    pp_size: int = 1
+    tp_rank: int = 0
+    tp_size: int = 1
+
+    def __post_init__(self) -> None:
+        for name in DIMENSIONS:
+            rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
+            if not _is_integer(size) or size < 1:
+                raise ValueError(f"{name}_size must be an integer of at least 1, got {size!r}")
+            if not _is_integer(rank) or not 0 <= rank < size:
+                raise ValueError(
+                    f"{name}_rank must be an integer from 0 to {name}_size - 1 = {size - 1}, got {rank!r}"
+                )
+
+    @property
+    def output_pp_rank(self) -> int:
+        """The pipeline rank that is fed label_ids and computes the loss: the last."""
+        return self.pp_size - 1
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
+    """The layout of a global rank, by arithmetic: the first dimension named varies slowest, as in a DeviceMesh.
+
+    Args:
+        rank: global rank, 0 <= rank < product of the sizes.
+        sizes: size of each dimension, named dp, pp or tp in any order; a missing one is 1. {"pp": 2, "dp": 4} puts
+            ranks 0-3 on the first pipeline stage.
+
+    Raises:
+        ValueError: another name, a rank that does not exist.
+    """
+    if not set(sizes) <= set(DIMENSIONS):
+        raise ValueError(
+            f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}"
+        )
+    place = zip(sizes, np.unravel_index(rank, list(sizes.values())), strict=True)
+    ranks = {f"{name}_rank": int(along) for name, along in place}
+    return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
+
+
+def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
+    """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a missing one is 1.
+
+    Raises:
+        ValueError: the dimensions have no names, or others.
+    """
+    place: Any = mesh.get_coordinate()
+    sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
+    return layout_of_rank(int(np.ravel_multi_index(place, mesh.shape)), sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """The processes of a run, and the little they have to tell each other.
+
+    Args:
+        mesh: with the dimensions pp, dp and tp.
+        device: where this process computes.
+        layout: this process as plain numbers.
+    """
+
+    mesh: DeviceMesh
+    device: torch.device
+    layout: ParallelLayout
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes for all."""
+        return dist.get_rank() == 0
+
+    def agree(self, value: int = 0) -> int:
+        """What the first process says; no process goes on before it has."""
+        agreed = torch.tensor(value)
+        dist.broadcast(agreed, src=0)
+        return int(agreed)
+
+    def over_stages(self, value: torch.Tensor) -> float:
+        """The sum over the pipeline stages of the mean of each over its data-parallel ranks."""
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total.item() / self.layout.dp_size / self.layout.tp_size
+
+    def gather_dp(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Tensors of equal shape on the CPU, from all data-parallel ranks that share this process's pp and tp rank."""
+        parts = [torch.empty_like(tensor) for _ in range(self.layout.dp_size)]
+        dist.all_gather(parts, tensor, group=self.mesh["dp"].get_group())
+        return parts
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
+    """Join the other processes that torchrun started (or run alone without it) and lay them out as pp x dp x tp.
+
+    1. each process takes the GPU of its local rank; without GPUs all compute on the CPU
+    2. the process group uses NCCL between GPUs, gloo between CPUs
+    3. tp varies fastest: the ranks that exchange most are neighbours on a node
+
+    Raises:
+        ValueError: another number of processes than dp x pp x tp was started.
+    """
+    needed, started = dp * pp * tp, int(os.environ.get("WORLD_SIZE", 1))
+    if started != needed:
+        raise ValueError(
+            f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
+            f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
+        )
+    device, backend = torch.device("cpu"), "gloo"
+    if torch.cuda.is_available():
+        device, backend = (
+            torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))),
+            "cpu:gloo,cuda:nccl",
+        )
+        torch.cuda.set_device(device)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
+    return World(mesh, device, layout_from_mesh(mesh))

@@ -1,0 +1,224 @@
+"""A training run in one process: continue after the newest checkpoint, then step after step to the last.
+
+On the CPU, with the same numbers of ranks, a resumed run has every loss of the uninterrupted one, to the last bit. With
+other numbers of ranks the samples of each global batch are the same. What it takes: deterministic algorithms, a fixed
+number of threads (OMP_NUM_THREADS, else 1), each rank's random state in the checkpoint, a learning rate that is a
+function of the step, sums over ranks in a fixed order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+
+from nanoset_ref.load.samplers import worker_seed
+from nanoset_ref.train.checkpoint import CheckpointError, Checkpoints, named_where_full
+from nanoset_ref.train.config import Config, OptimizerConfig
+from nanoset_ref.train.data_section import ChunksSection
+from nanoset_ref.train.metrics import continue_metrics, delivered_samples
+from nanoset_ref.train.model import DistributedModel
+from nanoset_ref.train.parallel import World
+from nanoset_ref.train.progress import Progress
+from nanoset_ref.train.stages import StagedLoader, Step
+
+logger = logging.getLogger(__name__)
+
+MOMENTS = "exp_avg", "exp_avg_sq"  # of AdamW
+
+
+class Run:
+    """A training run in one process, from the newest checkpoint on.
+
+    Args:
+        config: of the run, the same in every process.
+        world: the processes.
+
+    Raises:
+        CheckpointError, ConfigError, PlanMismatch: the checkpoints are of another model, other stages or other data.
+    """
+
+    def __init__(self, config: Config, world: World) -> None:
+        make_deterministic()
+        self.config, self.world = config, world
+        self.place = {"parallelism": config.parallelism.model_dump(), "device": world.device.type}
+        kept = config.checkpoints.keep_checkpoints
+        self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world, kept)
+        self.model = DistributedModel(config, world)
+        parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
+        self.optimizer = torch.optim.AdamW(
+            parameters, betas=(0.9, 0.95), weight_decay=weight_decay, foreach=True
+        )
+        self.loader = StagedLoader(config, world.layout)
+        torch.manual_seed(
+            worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank)
+        )
+        found = self.checkpoints.newest()
+        if found is not None:
+            self.resume(*found)
+
+    def resume(self, step: int, state: Any) -> None:
+        """Load a checkpoint. Random states fit only the numbers of ranks, and the kind of device, that saved them."""
+        folder = self.checkpoints.folder
+        if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
+            raise CheckpointError(
+                f"the checkpoint after step {step} in {folder} is not of a training run: its state has "
+                "no model or no data; take another checkpoints_path"
+            )
+        model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
+        if state["model"] != model:
+            raise CheckpointError(
+                f"the checkpoints in {folder} are of the model {state['model']}, the config has "
+                f"{model}: continue with that one, or take another checkpoints_path"
+            )
+        self.loader.load_state_dict(state["data"])
+        for parameter in self.model.module.parameters():
+            moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
+            self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
+        same_place = {name: state.get(name) for name in self.place} == self.place
+        random_state = self.random_state() if same_place else {}
+        self.checkpoints.load(step, self.tensors() | random_state)
+        for name, value in random_state.items():
+            (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
+        saved, now = state.get("train_steps"), self.config.tokens.train_steps
+        if saved not in (None, now):
+            logger.warning(
+                "train_steps was %s, now it is %d: the learning rate follows another curve",
+                saved,
+                now,
+            )
+        logger.info(
+            "continuing after step %d, %d samples", step, self.loader.consumed_train_samples
+        )
+
+    def save(self) -> None:
+        state = {
+            "data": self.loader.state_dict(),
+            "model": self.config.model.fields,
+            **self.place,
+            "train_steps": self.config.tokens.train_steps,
+        }
+        self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
+        logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Model and optimizer, by name. AdamW's own count of steps is the run's, so it is not kept."""
+        tensors = {}
+        for name, parameter in self.model.module.named_parameters():
+            tensors[f"model.{name}"] = parameter.detach()
+            for moment in MOMENTS:
+                tensors[f"optimizer.{name}.{moment}"] = self.optimizer.state[parameter][moment]
+        return tensors
+
+    def random_state(self) -> dict[str, Tensor]:
+        """This rank's random states (uint8 [n]); the ranks of one tensor-parallel group have the same."""
+        layout = self.world.layout
+        rank = f"dp{layout.dp_rank}.pp{layout.pp_rank}"
+        states = {f"random.cpu.{rank}": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            states[f"random.cuda.{rank}"] = torch.cuda.get_rng_state()
+        return states
+
+    def train(self, *, log_samples: bool = False) -> None:
+        """Train until tokens.train_steps, one line of metrics a step.
+
+        It also says how fast this process was, checkpoints not counted: tokens_per_second of the global batch, and
+        data_wait, the share of the step's time that it waited for data.
+
+        Args:
+            log_samples: add to each line of metrics which samples every data-parallel rank was given.
+        """
+        done, last = self.loader.step, self.config.tokens.train_steps
+        folder, interval = self.checkpoints.folder, self.config.checkpoints.checkpoint_interval
+        if done == last:
+            said = "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
+            logger.info(said, last, folder)
+            return
+        batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
+        stages = self.loader.stages
+        ends = {
+            last,
+            *(stage.steps[-1] for stage in stages if isinstance(stage.data.dataset, ChunksSection)),
+        }
+        with (
+            named_where_full(folder, "each step adds a line to metrics.jsonl"),
+            self._metrics(done) as metrics,
+            self._progress(done) as progress,
+        ):
+            began = time.perf_counter()
+            for step in self.loader:
+                waited = time.perf_counter() - began
+                line = self.optimize(step)
+                if log_samples:
+                    line["samples"] = delivered_samples(step, self.world)
+                elapsed = time.perf_counter() - began
+                line |= {
+                    "tokens_per_second": round(batch_tokens / elapsed),
+                    "data_wait": round(waited / elapsed, 4),
+                }
+                metrics.write(json.dumps(line) + "\n")
+                progress.update(line, batch_tokens, elapsed, waited)
+                if step.number % interval == 0 or step.number in ends:
+                    self.save()
+                began = time.perf_counter()
+
+    def _metrics(self, done: int) -> TextIO:
+        if self.world.is_first:
+            return continue_metrics(self.checkpoints.folder / "metrics.jsonl", done)
+        return open(os.devnull, "w")
+
+    def _progress(self, done: int) -> Progress:
+        interval = self.config.logging.iteration_step_info_interval
+        return Progress(done, self.config.tokens.train_steps, interval, self.world.is_first)
+
+    def optimize(self, step: Step) -> dict[str, Any]:
+        """One step of the optimizer; loss of the global batch, norm of its gradient and learning rate.
+
+        Where no label of the batch counts, the loss is None and the gradient zero; the optimizer
+        takes its step all the same.
+        """
+        rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = self.model.forward_backward(step.batches)
+        if loss is None:
+            said = "step %d has no loss: none of its labels counts, and its gradient is zero"
+            logger.warning(said, step.number)
+        norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return {
+            "step": step.number,
+            "stage": step.stage,
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "consumed_train_samples": self.loader.consumed_train_samples,
+        }
+
+
+def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
+    """The rate of a step (from 1): up to learning_rate in lr_warmup_steps, then along a cosine to min_decay_lr."""
+    schedule = config.learning_rate_scheduler
+    highest, lowest, warmup = (
+        schedule.learning_rate,
+        schedule.min_decay_lr,
+        schedule.lr_warmup_steps,
+    )
+    if step <= warmup:
+        return highest * step / warmup
+    done = (step - warmup) / max(1, train_steps - warmup)
+    return lowest + (highest - lowest) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+def make_deterministic() -> None:
+    """Fix what else may change the last bits of a sum."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
