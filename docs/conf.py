@@ -40,7 +40,8 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 napoleon_use_rtype = False
-suppress_warnings = ["mystnb.unknown_mime_type"]
+# an attribute that several classes have is no mistake
+suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 
 html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"
@@ -74,7 +75,10 @@ def plain_page() -> str:
             if line.startswith("# ---- "):
                 page += ["", f"## {line[7:]}", ""]
         docstring = function.body[0]
-        code = lines[function.lineno - 1 : docstring.lineno - 1] + lines[docstring.end_lineno : function.end_lineno]
+        code = (
+            lines[function.lineno - 1 : docstring.lineno - 1]
+            + lines[docstring.end_lineno : function.end_lineno]
+        )
         page += ["", f"### {function.name}", "", *_prose(ast.get_docstring(function) or "")]
         page += ["", "```python", *code, "```"]
         last = function.end_lineno or 0

@@ -23,8 +23,9 @@ from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, Nano
 from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
-from nanoset_ref.train import EXAMPLES, Config, ConfigError, load_config, read_metrics, stages_of
+from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
 from nanoset_ref.train.data_section import ROADS
+from nanoset_ref.train.launch import EXAMPLES
 
 S = 128
 

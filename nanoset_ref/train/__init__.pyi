@@ -5,7 +5,6 @@ from .checkpoint import read_state as read_state
 from .config import Config as Config
 from .config import DataStage as DataStage
 from .config import load_config as load_config
-from .launch import EXAMPLES as EXAMPLES
 from .launch import main as main
 from .launch import train as train
 from .metrics import read_metrics as read_metrics
