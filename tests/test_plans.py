@@ -19,6 +19,7 @@ from nanoset_ref.orders import (
     PublishedOrder,
     SkippingOrder,
     StatelessOrder,
+    build_order,
     plans,
 )
 from nanoset_ref.orders.plans import PlanMismatch, check_plan, differences, probe_positions
@@ -325,3 +326,12 @@ def test_a_damaged_plan_agrees_with_none_and_raises_nothing_else(damage, name):
     for pair in ((damaged, plan), (plan, damaged)):
         assert differences(*pair) or name == "probes" or damage == plan[name]
         assert len(plans.describe_differences(*pair)) <= 9
+
+
+def test_an_order_file_of_several_plain_epochs_is_the_identity_order(tmp_path):
+    (np.arange(25) % 10).astype(np.uint32).tofile(tmp_path / "plain.npy")
+    published = build_order(str(tmp_path / "plain.npy"), [6, 4], None, 25)
+    assert published.identity == build_order("identity", [6, 4], None, 25).identity
+    ((np.arange(25) % 10)[::-1]).astype(np.uint32).tofile(tmp_path / "other.npy")
+    other = build_order(str(tmp_path / "other.npy"), [6, 4], None, 25)
+    assert other.identity != published.identity

@@ -66,8 +66,8 @@ class PublishedOrder(NumberedOrder):
 
     Attributes:
         name: the path.
-        checksum: of all numbers in the file, whatever their dtype and header; None if they are 0, 1, 2, ..., which is
-            the order "identity". Worked out when it is first asked for, in one pass.
+        checksum: of all numbers in the file, whatever their dtype and header; None if they are 0, 1, 2, ..., epoch
+            after epoch, which is the order "identity". Worked out when it is first asked for, in one pass.
 
     Raises:
         ValueError: see `IdentityOrder`; the file is no regular file, is empty or holds something else than whole
@@ -115,9 +115,8 @@ class PublishedOrder(NumberedOrder):
         for first in range(0, len(self.numbers), BLOCK):
             numbers = self.numbers[first : first + BLOCK].astype("<i8")
             digest.update(numbers.data)
-            in_line = in_line and bool(
-                np.array_equal(numbers, np.arange(first, first + len(numbers)))
-            )
+            expected = np.arange(first, first + len(numbers)) % self.samples_per_epoch
+            in_line = in_line and bool(np.array_equal(numbers, expected))
         return None if in_line else f"xxh3_128:{digest.hexdigest()}"
 
     @property
