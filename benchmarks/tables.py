@@ -23,8 +23,9 @@ NAMES = {
     "megatron": "Megatron-Core",
     "mosaicml": "mosaicml-streaming",
     "mosaicml, 2 workers": "mosaicml-streaming, 2 workers",
-    "memcpy": "*the limit: copying memory*",
-    "device": "*the limit: the disk, by fio*",
+    "memcpy": "*a yardstick: memcpy of the delivered bytes*",
+    "gather alone": "nanoset_ref, its gather without a loader",
+    "device": "*a yardstick: fio's random reads of the disk*",
     "the limit": "*the limit: obstore alone*",
 }
 LIMITS = ("memcpy", "device", "the limit")
@@ -36,21 +37,39 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(value / other for value, other in zip(values, others, strict=False))
 
 
-def two_columns(
-    by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str, digits: int
-) -> str:
+def two_digits(value: float) -> str:
+    """A rate or a ratio as its rounds can bear it: 573.3 is 570, 4.72 is 4.7."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:#.2g}"
+
+
+def machine(result: Mapping[str, Any], rates: Sequence[Sequence[float]]) -> str:
+    """The line below a table: where and how it was measured, and how far the rounds lie apart."""
+    spreads = []
+    for rounds in rates:
+        low, middle, high = statistics.quantiles(rounds, n=4, method="inclusive")
+        spreads.append((high - low) / middle)
+    cpu = result["machine"]["cpu"].replace("(R)", "")
+    cores = result["machine"]["cores"]
+    return (
+        f"\nMeasured on {cpu}, {cores} cores, in {max(map(len, rates))} interleaved rounds; the middle half of the "
+        f"rounds spans {statistics.median(spreads):.0%} of the median (the median of all cells; at most "
+        f"{max(spreads):.0%})."
+    )
+
+
+def two_columns(by_length: Mapping[str, Mapping[str, Sequence[float]]], unit: str) -> str:
     """Rates without workers and with 2 of them, at each sequence length, as multiples of `unit` without workers.
 
     Args:
         by_length: sequence length -> candidate -> its rate in each round.
         unit: the candidate that is 1; one of `LIMITS` in all columns, another in its own half.
-        digits: behind the point.
     """
 
     def cell(candidates: Mapping[str, Sequence[float]], name: str, workers: str) -> str:
         measured = candidates.get(name + workers)
         one = candidates[unit if unit in LIMITS else unit + workers]
-        return "" if measured is None else f"{ratio(measured, one):.{digits}f}"
+        return "" if measured is None else two_digits(ratio(measured, one))
 
     lengths = [f"{int(length):,}" for length in by_length]
     first = next(iter(by_length.values()))
@@ -58,7 +77,7 @@ def two_columns(
     names.sort(
         key=lambda n: (
             n not in LIMITS,
-            not n.startswith("nanoset_ref"),
+            n != "gather alone" and not n.startswith("nanoset_ref"),
             -statistics.median(first[n]),
         )
     )
@@ -80,12 +99,13 @@ def two_columns(
 
 
 def reading(result: Mapping[str, Any]) -> str:
-    without = ("nanoset_ref, stateless order", "nanoset_ref, two files", "gather alone")
+    without = ("nanoset_ref, stateless order", "nanoset_ref, two files")
     rates = {
         length: {name: clocks["wall"] for name, clocks in candidates.items() if name not in without}
         for length, candidates in result["million_tokens_per_second"].items()
     }
-    return two_columns(rates, "nanotron", 1)
+    rounds = [measured for candidates in rates.values() for measured in candidates.values()]
+    return two_columns(rates, "nanotron") + "\n" + machine(result, rounds)
 
 
 def cold(result: Mapping[str, Any]) -> str:
@@ -94,7 +114,8 @@ def cold(result: Mapping[str, Any]) -> str:
         length: {name: found["samples_per_second"] for name, found in candidates.items()}
         for length, candidates in by_length.items()
     }
-    return two_columns(rates, "device", 3)
+    rounds = [measured for candidates in rates.values() for measured in candidates.values()]
+    return two_columns(rates, "device") + "\n" + machine(result, rounds)
 
 
 def bucket(result: Mapping[str, Any]) -> str:
@@ -104,7 +125,7 @@ def bucket(result: Mapping[str, Any]) -> str:
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for name in ("the limit", "nanoset_ref"):
         found = [latencies[latency][length][name] for latency in latencies for length in lengths]
-        rates = [f"{figures['million_tokens_per_second']:.1f}" for figures in found]
+        rates = [two_digits(figures["million_tokens_per_second"]) for figures in found]
         lines.append(f"| {NAMES[name]} | {' | '.join(rates)} |")
     return "\n".join(lines)
 

@@ -25,6 +25,15 @@ def test_a_check_says_open_right_or_what_to_think_of(answer, said: str, capsys) 
     assert capsys.readouterr().out.startswith(said.split(".*")[0])
 
 
+def test_a_class_with_an_open_method_is_open(capsys) -> None:
+    class Unwritten:
+        def __iter__(self):
+            return ...
+
+    check(Unwritten, lambda it: list(it()), "iterate")
+    assert capsys.readouterr().out.startswith("open")
+
+
 def test_a_picture_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="one width"):
         show(Figure(figsize=(3, 2)), "", "")

@@ -199,3 +199,34 @@ def test_its_exercises_can_be_solved(path: Path, elsewhere: Path) -> None:
     for cell in exercises:
         assert printed(cell)
         assert set(printed(cell)) == {"right"}, source(cell)
+
+
+# how the course names other systems, by the word that stands for each in a page's line of versions
+SYSTEMS = {
+    "Nanotron": r"\bNanotron\b",
+    "Megatron": r"\bMegatron\b",
+    "OLMo-core": r"\bOLMo\b",
+    "grain": r"\bgrain's\b",
+    "torchtitan": r"\b[Tt]orchtitan\b",
+    "nanochat": r"\bnanochat\b",
+    "nanoGPT": r"\bnanoGPT\b",
+    "litdata": r"\blitdata\b",
+    "mosaicml-streaming": r"\bmosaicml\b",
+    "torchdata": r"\btorchdata\b",
+    "GPT-NeoX": r"\bGPT-NeoX\b",
+    "Lhotse": r"\bLhotse\b",
+    "WebDataset": r"\bWebDataset\b",
+}
+
+
+def test_a_page_says_which_version_of_another_system_it_speaks_of(notebook: dict) -> None:
+    text = "\n".join(
+        "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+    )
+    [versions] = re.findall(r"^\*\*Versions\*\*: (.*)$", text, flags=re.M)
+    rest = text.replace(versions, "")
+    named = {name for name, pattern in SYSTEMS.items() if re.search(pattern, rest)}
+    stated = {name for name in SYSTEMS if f"*{name}*" in versions}
+    assert stated >= named
+    for statement in versions.split("; "):
+        assert re.search(r"20\d\d|\d+\.\d+|issues linked", statement), statement

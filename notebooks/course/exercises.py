@@ -12,12 +12,13 @@ def check(answer: Any, rule: Callable[[Any], Any], hint: str) -> None:
     """Print "open", "right", or "not yet" with the hint. Nothing is raised, whatever the answer is.
 
     Args:
-        answer: what the reader put in the place of `...`: a value, or a function.
+        answer: what the reader put in the place of `...`: a value, a function, or a class.
         rule: whether an answer is right.
         hint: what to think of when it is not.
     """
-    source = inspect.getsource(answer) if inspect.isfunction(answer) else ""
-    if answer is ... or OPEN.search(source):
+    parts = vars(answer).values() if inspect.isclass(answer) else [answer]
+    functions = [part for part in parts if inspect.isfunction(part)]
+    if answer is ... or any(OPEN.search(inspect.getsource(function)) for function in functions):
         print("open: put your answer in the place of the three dots, then run this cell again")
         return
     try:
