@@ -24,7 +24,7 @@ from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
-from nanoset_ref.train.data_section import ROADS
+from nanoset_ref.train.data_section import KINDS
 from nanoset_ref.train.launch import EXAMPLES
 
 S = 128
@@ -203,7 +203,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(ROADS)}"),
+        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
         ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
