@@ -1,4 +1,4 @@
-"""CONTRIBUTING's "How to add": an order defined here, and nothing else touched, works wherever an order does."""
+"""CONTRIBUTING's "How to add": an order that is only defined here works wherever an order does."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Every mention of a law, in code, docs and notebooks, has a number that docs/laws.md defines, and points there."""
+"""Every mention of a law has a number that docs/laws.md defines, and points to that page."""
 
 import re
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """Which tokens a saved run would repeat or lose if it continued with another plan.
 
-Both ways to continue are compared over the same positions: [consumed, until), the rest of the saved plan's epoch. Where
-the new plan reads a token more often than the saved one would have, it repeats the token; where less often, it loses
-it. Reads are counted per unit of tokens: the greatest length that divides the strides of both plans, so plans of
-different sequence lengths can be compared. The cost is a number per sample and per unit, and a lookup per position:
-seconds for a billion tokens.
+Both ways to continue are compared over the same positions: [consumed, until), the rest of the saved
+plan's epoch. Where the new plan reads a token more often than the saved one would have, it repeats
+the token; where less often, it loses it. Reads are counted per unit of tokens: the greatest length
+that divides the strides of both plans, so plans of different sequence lengths can be compared. The
+cost is a number per sample and per unit, and a lookup per position: seconds for a billion tokens.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ Key = tuple[str, int]
 
 
 def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if stages are named.
+    """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if any.
 
     Args:
-        saved: that state itself; the state of a StagedLoader, whose last begun stage counts; or the content of a
-            checkpoint's state.json.
+        saved: that state itself; the state of a StagedLoader, whose last begun stage counts; or the
+            content of a checkpoint's state.json.
 
     Raises:
         KeyError, TypeError, AttributeError, IndexError: something else was saved.
@@ -49,8 +49,8 @@ class FileDifference:
     Attributes:
         file: its name.
         status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
-        read_before: tokens read before the change, since the saved plan began; here and below, a token counts each time
-            it is read.
+        read_before: tokens read before the change, since the saved plan began; here and below, a
+            token counts each time it is read.
         saved, new: tokens read in the compared positions by the saved and by the new plan.
         repeated: tokens that the new plan would read and the saved one would not have.
         again: of these, tokens that were already read before the change.
@@ -73,7 +73,8 @@ class Continuation:
 
     Attributes:
         consumed_train_samples, until: the compared positions.
-        exact: whether every token would be read as often as by the saved plan, if perhaps at another position.
+        exact: whether every token would be read as often as by the saved plan, if perhaps at
+            another position.
         files: the changes for each file.
         differences: a line for each part in which the plans differ, as in `PlanMismatch`.
     """
@@ -104,12 +105,13 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     """Compare the rest of the epoch under the saved plan and under the plan of `dataset`.
 
     Args:
-        state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict returns it.
+        state: {"consumed_train_samples": int, "plan": dict}, as NanosetDataLoader.state_dict
+            returns it.
         dataset: the new plan. Position k continues to count samples, whatever their length.
 
     Raises:
-        ValueError: the state holds no plan, or one whose order cannot be rebuilt (an order object was given to the
-            Nanoset).
+        ValueError: the state holds no plan, or one whose order cannot be rebuilt (an order object
+            was given to the Nanoset).
     """
     consumed = state["consumed_train_samples"]
     saved = _Plan(state.get("plan"))
@@ -160,7 +162,8 @@ def ledger_of(state: Mapping[str, Any]) -> Ledger:
     order = _Plan(state.get("plan")).order(consumed)
     if not isinstance(order, StatelessOrder):
         raise ValueError(
-            f"only order='stateless' reads its files through and goes on from counts; this is {order.name!r}"
+            "only order='stateless' reads its files through and goes on from counts; "
+            f"this is {order.name!r}"
         )
     return order.ledger(consumed)
 
@@ -180,7 +183,8 @@ class _Plan:
             raise ValueError("the state holds no plan; NanosetDataLoader.state_dict saves one")
         if plan.get("version") != VERSION:
             raise ValueError(
-                f"the state holds a plan of version {plan.get('version')}, this package reads {VERSION}"
+                f"the state holds a plan of version {plan.get('version')}, "
+                f"this package reads {VERSION}"
             )
         self.content = plan
         self.keys: list[Key] = []
@@ -209,7 +213,8 @@ class _Plan:
         recipe = self.content["recipe"]
         if recipe is None:
             raise ValueError(
-                "the order cannot be built again from its plan: it was given to the Nanoset as an object"
+                "the order cannot be built again from its plan: "
+                "it was given to the Nanoset as an object"
             )
         order = build_order(
             recipe["name"],
@@ -225,12 +230,13 @@ class _Plan:
         )
         if not same:
             raise ValueError(
-                "the order cannot be built again from its plan: its algorithm or its file is another by now"
+                "the order cannot be built again from its plan: "
+                "its algorithm or its file has changed"
             )
         return order
 
     def spread(self, reads: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
-        """How often each unit of tokens of a file is read, given how often each of its samples is."""
+        """How often each unit of tokens of a file is read, from how often each sample is."""
         _, tokens = key
         total = np.zeros(math.ceil(tokens / unit), dtype=np.int64)
         for other, counts, stride in zip(self.keys, reads, self.strides, strict=True):
@@ -241,7 +247,7 @@ class _Plan:
 
 
 def _share_checksums(saved: _Plan, new: _Plan) -> None:
-    """Give files of one name and size the same key where only one of the plans holds the checksum."""
+    """Give files of one name and size one key where only one plan holds the checksum."""
     checksums = {}
     for plan in (saved, new):
         for file in plan.content["files"]:
@@ -263,7 +269,8 @@ def _check_counts(saved: _Plan, new: _Plan, consumed: int) -> None:
     epoch = sum(saved.lengths)
     if not 0 <= consumed <= MAX_EPOCHS * epoch:
         raise ValueError(
-            f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: it is damaged"
+            f"the saved run counts {consumed} samples, its plan has {epoch} in an epoch: "
+            "it is damaged"
         )
 
 

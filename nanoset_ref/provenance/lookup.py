@@ -1,8 +1,9 @@
 """Where the tokens of a step come from, and when a document is read.
 
-`where`: step -> positions -> samples -> token spans -> documents. `when`: document -> the samples that contain it ->
-the positions at which they are read -> step, rank and row. Neither scans the run or needs a log of it: both are
-arithmetic and, for order="stateless", a few keyed permutations per answer; order="nanotron" searches one stored epoch.
+`where`: step -> positions -> samples -> token spans -> documents. `when`: document -> the samples
+that contain it -> the positions at which they are read -> step, rank and row. Neither scans the run
+or needs a log of it: both are arithmetic and, for order="stateless", a few keyed permutations per
+answer; order="nanotron" searches one stored epoch.
 """
 
 import dataclasses
@@ -19,10 +20,12 @@ class RowOrigin:
         slot: its place in the run.
         source: number of the file in the dataset.
         path: that file.
-        sample: number of the sample within the file (Megatron-style: within its stream of shuffled documents).
+        sample: number of the sample within the file (Megatron-style: within its stream of shuffled
+            documents).
         epoch: the sample's epoch, from 0.
         parts: the spans of documents in the row, in order.
-        labels: the sources of these documents, as named in the rows of their chunks; empty if they are not known.
+        labels: the sources of these documents, as named in the rows of their chunks; empty if they
+            are not known.
     """
 
     slot: Slot
@@ -77,9 +80,10 @@ def when(
     Args:
         document: number of the document within its file.
         source: number of the file within the dataset.
-        tokens: (start, stop) within the document: only places at which one of these is read; default: all.
-        until: only positions below this one (default: the whole dataset). Positions before the start of the schedule
-            are left out.
+        tokens: (start, stop) within the document: only places at which one of these is read;
+            default: all.
+        until: only positions below this one (default: the whole dataset). Positions before the
+            start of the schedule are left out.
 
     Raises:
         IndexError: no such file, document or tokens.

@@ -1,7 +1,8 @@
 """Search token files for ids or for a piece of text, at the speed of memory.
 
-`find` compares the ids of all documents with the wanted ids. `find_text` searches for the tokens in the middle of a
-text and decodes around each hit, because the tokens at its ends depend on the text around them.
+`find` compares the ids of all documents with the wanted ids. `find_text` searches for the tokens in
+the middle of a text and decodes around each hit, because the tokens at its ends depend on the text
+around them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from nanoset_ref.tokens import Tokens
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find a sequence of ids within documents: every (document, offset of its first token in the document).
+    """Find a sequence of ids within documents: every (document, offset of its first token in the
+    document).
 
     Raises:
         ValueError: no ids, or a file without document boundaries.
@@ -38,7 +40,8 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Find the tokens that hold a text: every (document, start, stop), sorted, counted within the document.
+    """Find the tokens that hold a text: every (document, start, stop), sorted, counted within the
+    document.
 
     The tokens at the ends of a text depend on the text around it, those in the middle do not:
 
@@ -90,7 +93,8 @@ def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int,
 def _bounds(
     tokenizer: Any, window: list[int], text: str, start: int, stop: int, lead: int
 ) -> tuple[int, int] | None:
-    """Extend the hit window[start:stop] to the tokens of the whole text, or return None if it is not there.
+    """Extend the hit window[start:stop] to the tokens of the whole text, or return None if it is
+    not there.
 
     Args:
         lead: characters of the text before the hit.
