@@ -19,7 +19,7 @@ from nanoset_ref.streaming import CompressedDictionary
 from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 from nanoset_ref.train import Checkpoints, load_config
 from nanoset_ref.train.parallel import ParallelLayout
-from nanoset_ref.train.stages import StagedLoader
+from nanoset_ref.train.staged_loader import StagedLoader
 
 ALONE = SimpleNamespace(is_first=True, agree=lambda value=0: value)
 MODEL = {

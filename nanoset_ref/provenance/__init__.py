@@ -1,4 +1,4 @@
-"""Where the tokens of a step come from, when a document is read, and whether a run will keep the laws."""
+"""Where the tokens of a step come from, when a document is read, whether a run keeps the laws."""
 
 import lazy_loader
 

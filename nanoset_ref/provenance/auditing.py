@@ -1,9 +1,10 @@
-"""Prove, before a run, that it will read what it is meant to read.
+"""Check, before a run, that it will read what it should.
 
-`audit` plays all ranks of a run in one process, with the very sampler that the ranks will use, and checks
-what they would deliver against the laws: every position once and in order, equal counts on all ranks, shares as the
-weights say, and every token of the files accounted for. It costs a few microseconds per simulated rank and batch; of a
-stretch longer than `MAX_STEPS` only the first and the last steps are simulated, and the report says so.
+`audit` simulates all ranks of a run in one process, with the same sampler that the ranks will use,
+and checks what they would deliver: every position once and in order, equal counts on all ranks,
+shares equal to the weights, and every token of the files accounted for (laws 1 and 2 of
+docs/laws.md). It costs a few microseconds per simulated rank and batch. Of a stretch longer than
+`MAX_STEPS` only the first and the last steps are simulated, and the report says so.
 """
 
 import dataclasses
@@ -18,20 +19,22 @@ from nanoset_ref.load.rows import Rows, SourceUse
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.config import Config
-from nanoset_ref.train.stages import planned_stages
+from nanoset_ref.train.staged_loader import planned_stages
 
-MAX_STEPS = 3000  # of a stretch, that are simulated
+MAX_STEPS = 3000  # simulated steps of a stretch
 WIDEST = 40  # characters of a path in a table
 
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """A part of a run with one dataset and one layout: a stage, or what follows a resume on other ranks.
+    """A part of a run with one dataset and one layout: a stage, or the steps after a resume on
+    other ranks.
 
     Args:
-        name: what reports call it.
+        name: its name in reports.
         dataset: the rows it reads.
-        schedule: the layout; its consumed_train_samples is where in the dataset this stretch begins.
+        schedule: the layout; its consumed_train_samples is the position at which this stretch
+            begins.
         num_steps: optimizer steps.
         num_workers: DataLoader workers per rank.
     """
@@ -45,18 +48,18 @@ class Stretch:
     @property
     def steps(self) -> range:
         """The numbers of its steps, which count from 1 in a run."""
-        return range(self.schedule.first_step, self.schedule.first_step + self.num_steps)
+        first = self.schedule.first_step
+        return range(first, first + self.num_steps)
 
     @property
     def stop(self) -> int:
         """The position after the last one."""
-        return (
-            self.schedule.consumed_train_samples + self.num_steps * self.schedule.global_batch_size
-        )
+        start = self.schedule.consumed_train_samples
+        return start + self.num_steps * self.schedule.global_batch_size
 
 
 def stretches_of_config(config: Config) -> list[Stretch]:
-    """The stages of a run that begins at step 1, each as a stretch."""
+    """Make a stretch of each stage of a run that begins at step 1."""
     return [
         Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
         for stage, schedule, rows in planned_stages(config)
@@ -65,7 +68,7 @@ def stretches_of_config(config: Config) -> list[Stretch]:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One law, whether it holds, and the figures that show it."""
+    """One property of a stretch, whether it holds, and the figures that show it."""
 
     law: str
     holds: bool
@@ -74,7 +77,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class StretchReport:
-    """The laws of one stretch, and how it uses each file."""
+    """The checks of one stretch, and how it uses each file."""
 
     name: str
     num_steps: int
@@ -83,26 +86,27 @@ class StretchReport:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.num_steps:,} steps"]
-        lines += [
-            f"  {'holds ' if it.holds else 'BROKEN'}  {it.law}: {it.detail}" for it in self.checks
-        ]
-        paths = shortened([it.path for it in self.sources])
+        for check in self.checks:
+            verdict = "holds " if check.holds else "BROKEN"
+            lines.append(f"  {verdict}  {check.law}: {check.detail}")
+        paths = shortened([source.path for source in self.sources])
         width = max(map(len, ["file", *paths]))
         lines.append(
-            f"  {'file':<{width}} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8} {'at most':>7}"
-            f"  {'weight':>7} {'share':>7}"
+            f"  {'file':<{width}} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8}"
+            f" {'at most':>7}  {'weight':>7} {'share':>7}"
         )
-        total = max(sum(it.read for it in self.sources), 1)
-        lines += [
-            f"  {path:<{width}} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
-            f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {it.read / total:>7.4f}"
-            for path, it in zip(paths, self.sources, strict=True)
-        ]
+        total = max(sum(source.read for source in self.sources), 1)
+        for path, it in zip(paths, self.sources, strict=True):
+            share = it.read / total
+            lines.append(
+                f"  {path:<{width}} {it.num_samples:>13,} {it.read:>13,} {it.distinct:>13,}"
+                f" {it.epochs:>8.3f} {it.repetitions:>6}x  {it.weight:>7.4f} {share:>7.4f}"
+            )
         return "\n".join(lines)
 
 
 def shortened(paths: Sequence[str]) -> list[str]:
-    """Paths for a table: those above WIDEST characters are cut from the left, never within the file's name."""
+    """Cut paths of more than WIDEST characters from the left, never within the file's name."""
     cut = []
     for path in paths:
         name = path.rpartition("/")[2]
@@ -113,7 +117,7 @@ def shortened(paths: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `audit` found. `ok`: every law holds."""
+    """The result of `audit`. `ok`: every check holds."""
 
     stretches: Sequence[StretchReport]
 
@@ -122,23 +126,25 @@ class Report:
         return all(check.holds for stretch in self.stretches for check in stretch.checks)
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*map(str, self.stretches), "every law holds" if self.ok else "NOT every law holds"]
-        )
+        verdict = "every law holds" if self.ok else "NOT every law holds"
+        return "\n".join([*map(str, self.stretches), verdict])
 
 
 def audit(stretches: Sequence[Stretch]) -> Report:
     """Simulate a run.
 
-    1. Every rank's sampler is iterated, as its DataLoader would. (Workers change nothing: batches are dealt out to them
-        and taken back in turn.)
-    2. Per step, the positions of all ranks together must be the next global batch: each once, none missing; all ranks
-        equally many.
-    3. The order is asked how often each source is read up to the stretch's end; the shares must be the weights, to one
-        sample per block of the order, unless the order promises none. (Of Megatron-style data the cached indexes are
-        counted; their blend keeps to one sample per source.)
-    4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the files.
-    5. A stretch whose plan an earlier one had goes on where that one stopped, or begins again at 0.
+    1. Iterate every rank's sampler, as its DataLoader would. (Workers change nothing: the
+       DataLoader collects their batches in order.)
+    2. Per step, the positions of all ranks together must be the next global batch: each position
+       once, none missing, and equally many on all ranks.
+    3. Count how often the order reads each source up to the stretch's end. The shares must be the
+       weights, to one sample per block of the order, unless the order guarantees no shares. (For
+       Megatron-style data the cached indexes are counted; their blend keeps to one sample per
+       source.)
+    4. Samples delivered + dropped at the end = positions; tokens in samples + tails = tokens in the
+       files.
+    5. A stretch with the plan of an earlier one continues where that one stopped, or begins again
+       at 0.
 
     Args:
         stretches: the parts of the run, in order.
@@ -146,12 +152,12 @@ def audit(stretches: Sequence[Stretch]) -> Report:
     Raises:
         ValueError: a stretch without steps.
     """
-    reports, last_of_plan = [], dict[str, Stretch]()
+    reports = []
+    last_of_plan: dict[str, Stretch] = {}
     for stretch in stretches:
-        if stretch.num_steps < 1:
-            raise ValueError(
-                f"{stretch.name}: num_steps must be at least 1, got {stretch.num_steps}"
-            )
+        steps = stretch.num_steps
+        if steps < 1:
+            raise ValueError(f"{stretch.name}: num_steps must be at least 1, got {steps}")
         plan = stretch.dataset.fingerprint
         reports.append(_audit(stretch, last_of_plan.get(plan)))
         last_of_plan[plan] = stretch
@@ -159,17 +165,15 @@ def audit(stretches: Sequence[Stretch]) -> Report:
 
 
 def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
-    start, available = stretch.schedule.consumed_train_samples, len(stretch.dataset)
-    fits, detail = (
-        stretch.stop <= available,
-        f"positions {start:,} to {stretch.stop:,} of {available:,}",
-    )
+    start = stretch.schedule.consumed_train_samples
+    available = len(stretch.dataset)
+    fits = stretch.stop <= available
+    detail = f"positions {start:,} to {stretch.stop:,} of {available:,}"
     checks = [Check("the dataset is long enough", fits, detail)]
     if before:
+        adjoins = start in (0, before.stop)
         detail = f"{before.name} stopped at {before.stop:,}, this one begins at {start:,}"
-        checks.append(
-            Check("no gap or overlap between stretches", start in (0, before.stop), detail)
-        )
+        checks.append(Check("no gap or overlap between stretches", adjoins, detail))
     if fits:
         checks += _simulate(stretch)
     sources = stretch.dataset.usage(start, min(stretch.stop, available))
@@ -180,37 +184,41 @@ def _audit(stretch: Stretch, before: Stretch | None) -> StretchReport:
 
 
 def _simulate(stretch: Stretch) -> list[Check]:
-    """Laws 1 and 2 of the package, on the real sampler."""
-    schedule, size, count = stretch.schedule, stretch.schedule.global_batch_size, stretch.num_steps
-    runs, how = [range(count)], "all steps simulated"
+    """Check laws 1 and 2 of docs/laws.md on the real sampler."""
+    schedule = stretch.schedule
+    size = schedule.global_batch_size
+    count = stretch.num_steps
+    simulated = [range(count)]
+    how = "all steps simulated"
     if count > MAX_STEPS:
-        runs = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
+        simulated = [range(MAX_STEPS // 2), range(count - MAX_STEPS // 2, count)]
         how = f"{MAX_STEPS:,} of {count:,} steps simulated, the rest follows by the same arithmetic"
-    missing = repeated = unequal = disordered = 0
-    for steps in runs:
+    missing = 0
+    repeated = 0
+    unequal = 0
+    disordered = 0
+    for steps in simulated:
         first = schedule.consumed_train_samples + steps.start * size
-        streams = [_delivered(stretch, rank, first, len(steps)) for rank in range(schedule.dp_size)]
-        lengths = {len(stream) for stream in streams}
-        together = np.concatenate([stream[: min(lengths)] for stream in streams], axis=1)
+        ranks = [_delivered(stretch, rank, first, len(steps)) for rank in range(schedule.dp_size)]
+        lengths = {len(rank) for rank in ranks}
+        together = np.concatenate([rank[: min(lengths)] for rank in ranks], axis=1)
         due = first + size * np.arange(min(lengths))[:, None]
         right = np.unique(together[(due <= together) & (together < due + size)])
         missing += size * len(steps) - len(right)
         repeated += together.size - len(right)
         unequal += len(lengths) > 1
-        disordered += sum(bool(np.any(np.diff(stream) <= 0)) for stream in streams)
-    ranks = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
-    found = f"{missing} missing, {repeated} twice or foreign; {ranks}, {how}"
+        disordered += sum(bool(np.any(np.diff(rank) <= 0)) for rank in ranks)
+    layout = f"{schedule.dp_size} ranks x {max(stretch.num_workers, 1)} workers"
+    found = f"{missing} missing, {repeated} twice or foreign; {layout}, {how}"
     return [
-        Check("every position once", not (missing or repeated), found),
-        Check("equal counts on all ranks", not unequal, f"{unequal} unequal stretches"),
-        Check("one global order", not disordered, f"{disordered} stretches out of order"),
+        Check("every position once", missing == repeated == 0, found),
+        Check("equal counts on all ranks", unequal == 0, f"{unequal} unequal stretches"),
+        Check("one global order", disordered == 0, f"{disordered} stretches out of order"),
     ]
 
 
 def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArray[np.int64]:
-    """Positions that one rank's DataLoader delivers from a global count on: int64 [steps, samples of that rank per
-    step].
-    """
+    """The positions that one rank delivers from `first` on: int64 [steps, samples per step]."""
     schedule = stretch.schedule
     sampler = ResumableBatchSampler(
         len(stretch.dataset),
@@ -223,39 +231,50 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
     batches = itertools.islice(sampler, num_steps * schedule.batch_accumulation_per_replica)
     flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
     per_step = schedule.rank_step_size
-    return flat[: len(flat) // per_step * per_step].reshape(-1, per_step)
+    whole_steps = len(flat) // per_step
+    return flat[: whole_steps * per_step].reshape(-1, per_step)
 
 
 def _weights(sources: Sequence[SourceUse], over: int) -> Check:
-    """Shares against weights: one sample per epoch of rounding, and what a shuffle does to an incomplete stretch."""
+    """Compare shares with weights: to one sample per epoch, and the variance of a shuffle in
+    incomplete epochs.
+
+    Args:
+        over: positions of an epoch (see `Rows.shuffled_over`).
+    """
     total = sum(source.read for source in sources)
-    cut = min(
-        total, over
-    )  # at most this many positions lie in epochs that the stretch begins or ends within
-    # without a shuffle, each source is off by a sample where the stretch begins and where it ends
+    cut = min(total, over)  # at most so many positions lie in the incomplete first and last epoch
+    # without a shuffle, each source is off by at most a sample at either end of the stretch
     rounding = total // over + 1 if over else 2 * len(sources)
-    excess = max(
-        abs(source.read - source.weight * total)
-        - rounding
-        - 5 * math.sqrt(cut * source.weight * (1 - source.weight))  # five standard deviations
-        for source in sources
-    )
-    off = max(abs(source.read / max(total, 1) - source.weight) for source in sources)
-    return Check("shares are the weights", excess <= 0, f"off by at most {off:.4%} of the samples")
+    holds = True
+    largest = 0.0
+    for source in sources:
+        weight = source.weight
+        five_deviations = 5 * math.sqrt(cut * weight * (1 - weight))
+        if abs(source.read - weight * total) > rounding + five_deviations:
+            holds = False
+        largest = max(largest, abs(source.read / max(total, 1) - weight))
+    return Check("shares are the weights", holds, f"off by at most {largest:.4%} of the samples")
 
 
 def _conservation(stretch: Stretch, sources: Sequence[SourceUse]) -> Check:
-    """The order gives as many samples as there are positions, and a file loses less than a sample at its end."""
-    start, end = stretch.schedule.consumed_train_samples, len(stretch.dataset)
-    stop, length = min(stretch.stop, end), stretch.dataset.sequence_length
+    """Compare samples read with positions; and each file may lose less than a sample at its end."""
+    start = stretch.schedule.consumed_train_samples
+    available = len(stretch.dataset)
+    stop = min(stretch.stop, available)
+    length = stretch.dataset.sequence_length
     delivered = sum(source.read for source in sources)
     tails = [source.tail_tokens for source in sources]
-    padded = -sum(tail for tail in tails if tail < 0)
+    left_over = sum(tail for tail in tails if tail > 0)
+    padded = left_over - sum(tails)
     detail = (
-        f"{delivered:,} samples of {stop - start:,} positions, {delivered * length:,} tokens to predict; "
-        f"{start:,} positions before and {end - stop:,} after; "
-        f"of {sum(it.tokens for it in sources):,} tokens in the files {sum(tails) + padded:,} lie in tails that fill "
-        f"no sample{f', {padded:,} are padding' if padded else ''}"
+        f"{delivered:,} samples of {stop - start:,} positions, "
+        f"{delivered * length:,} tokens to predict; "
+        f"{start:,} positions before and {available - stop:,} after; "
+        f"of {sum(source.tokens for source in sources):,} tokens in the files "
+        f"{left_over:,} lie in tails that fill no sample"
     )
+    if padded:
+        detail += f", {padded:,} are padding"
     holds = delivered == stop - start and all(-length < tail <= length for tail in tails)
     return Check("nothing is lost", holds, detail)

@@ -1,9 +1,9 @@
 """Where the tokens of a step come from, and when a document is read.
 
-`where` goes down: step -> positions -> samples -> token spans -> documents. `when` goes up: document -> the samples
-that touch it -> the positions at which they are read -> step, rank and row. Neither scans the run or needs a log of it:
-both directions are arithmetic and, for order="stateless", a few keyed permutations per answer; order="nanotron" looks
-through one stored epoch.
+`where`: step -> positions -> samples -> token spans -> documents. `when`: document -> the samples
+that contain it -> the positions at which they are read -> step, rank and row. Neither scans the run
+or needs a log of it: both are arithmetic and, for order="stateless", a few keyed permutations per
+answer; order="nanotron" searches one stored epoch.
 """
 
 import dataclasses
@@ -14,15 +14,18 @@ from nanoset_ref.load.schedule import Schedule, Slot
 
 @dataclasses.dataclass(frozen=True)
 class RowOrigin:
-    """Where one row of a run comes from.
+    """The origin of one row of a run.
 
     Attributes:
         slot: its place in the run.
-        source: number of the file in the dataset. path: that file.
-        sample: number of the sample within the file (Megatron-style: within its stream of shuffled documents).
-        epoch: the pass over the dataset that the sample belongs to, from 0.
+        source: number of the file in the dataset.
+        path: that file.
+        sample: number of the sample within the file (Megatron-style: within its stream of shuffled
+            documents).
+        epoch: the sample's epoch, from 0.
         parts: the spans of documents in the row, in order.
-        labels: the sources of these documents, as the rows of their chunks named them; none where that is not known.
+        labels: the sources of these documents, as named in the rows of their chunks; empty if they
+            are not known.
     """
 
     slot: Slot
@@ -35,7 +38,7 @@ class RowOrigin:
 
 
 def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
-    """Everything that a step reads, ordered by micro-step, rank and row.
+    """List the origin of every row that a step reads, ordered by micro-step, rank and row.
 
     Args:
         dataset: a Nanoset, a Megatron-style dataset, or other Rows.
@@ -43,22 +46,24 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
         step: optimizer step, from schedule.first_step on.
 
     Raises:
-        IndexError: the step lies before the schedule or beyond the dataset.
+        IndexError: the step is before the schedule or beyond the dataset.
     """
     positions = schedule.positions(step)
     if positions.stop > len(dataset):
         reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
-    slots = sorted(
-        map(schedule.slot, positions), key=lambda it: (it.micro_step, it.dp_rank, it.row)
-    )
-    origins = []
-    for slot in slots:
-        source, sample, epoch = dataset.origin(slot.position)
-        file, parts = dataset.files[source], tuple(dataset.spans(slot.position))
-        labels = filter(None, dict.fromkeys(file.source_of(part.document) for part in parts))
-        origins.append(RowOrigin(slot, source, str(file.path), sample, epoch, parts, tuple(labels)))
-    return origins
+    slots = [schedule.slot(position) for position in positions]
+    slots.sort(key=lambda slot: (slot.micro_step, slot.dp_rank, slot.row))
+    return [_origin(dataset, slot) for slot in slots]
+
+
+def _origin(dataset: Rows, slot: Slot) -> RowOrigin:
+    source, sample, epoch = dataset.origin(slot.position)
+    file = dataset.files[source]
+    parts = tuple(dataset.spans(slot.position))
+    labels = dict.fromkeys(file.source_of(part.document) for part in parts)
+    known = tuple(label for label in labels if label)
+    return RowOrigin(slot, source, str(file.path), sample, epoch, parts, known)
 
 
 def when(
@@ -70,14 +75,15 @@ def when(
     tokens: tuple[int, int] | None = None,
     until: int | None = None,
 ) -> list[Slot]:
-    """Every place at which tokens of a document are read, in the order of the run.
+    """List every place at which tokens of a document are read, in the order of the run.
 
     Args:
         document: number of the document within its file.
         source: number of the file within the dataset.
-        tokens: (start, stop) within the document: only places at which one of these is read; default: all of them.
-        until: only positions below this one (default: the whole dataset), and only those from the start of the
-            schedule on.
+        tokens: (start, stop) within the document: only places at which one of these is read;
+            default: all.
+        until: only positions below this one (default: the whole dataset). Positions before the
+            start of the schedule are left out.
 
     Raises:
         IndexError: no such file, document or tokens.

@@ -1,7 +1,8 @@
 """Search token files for ids or for a piece of text, at the speed of memory.
 
-`find` compares the ids of all documents with the ids wanted. `find_text` searches for the tokens in the middle of a
-text and decodes around each hit, since the tokens at its ends depend on their neighbours.
+`find` compares the ids of all documents with the wanted ids. `find_text` searches for the tokens in
+the middle of a text and decodes around each hit, because the tokens at its ends depend on the text
+around them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from nanoset_ref.tokens import Tokens
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Every (document, offset of the first token in it) at which a sequence of ids stands within one document.
+    """Find a sequence of ids within documents: every (document, offset of its first token in the
+    document).
 
     Raises:
         ValueError: no ids, or a file without document boundaries.
@@ -21,30 +23,33 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
     found: list[tuple[int, int]] = []
-    first = 0
+    first = 0  # number of the first document in the block
     for block, lengths in file.blocks():
-        ends = np.cumsum(lengths)
-        places = np.flatnonzero(block[: max(len(block) - len(ids) + 1, 0)] == ids[0])
+        last_place = max(len(block) - len(ids) + 1, 0)
+        places = np.flatnonzero(block[:last_place] == ids[0])
         for n, wanted in enumerate(ids):
             places = places[block[places + n] == wanted]
+        ends = np.cumsum(lengths)
         documents = np.searchsorted(ends, places, side="right")
-        inside = places + len(ids) <= ends[documents]
         offsets = places - (ends - lengths)[documents]
-        found += zip((first + documents[inside]).tolist(), offsets[inside].tolist(), strict=True)
+        is_inside = places + len(ids) <= ends[documents]
+        numbers = first + documents[is_inside]
+        found += zip(numbers.tolist(), offsets[is_inside].tolist(), strict=True)
         first += len(lengths)
     return found
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Every (document, start, stop) whose tokens hold a text, in order; start and stop count from the document's first.
+    """Find the tokens that hold a text: every (document, start, stop), sorted, counted within the
+    document.
 
-    Tokens at the ends of a text depend on what stands around it, those between do not:
+    The tokens at the ends of a text depend on the text around it, those in the middle do not:
 
-        1. without the first and the last word, the text is searched as tokens (`find`)
-        2. a few tokens more on both sides are decoded: the whole text stands there, or the hit is none
-        3. the tokens of the text end where as many characters are decoded
+        1. search for the tokens of the text without its first and last word (`find`)
+        2. decode a few more tokens on both sides; a hit is kept if the whole text stands there
+        3. cut the tokens where the decoded text begins and ends
 
-    A text of one or two words is searched as a whole, at the beginning of a line and behind a space.
+    A text of one or two words is searched as a whole, at the beginning of a line and after a space.
 
     Args:
         tokenizer: with `encode` and `decode`, as in transformers.
@@ -54,37 +59,55 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
         ValueError: an empty text; as `find`.
     """
     text = text.strip()
-    words = text.split(" ")
     if not text:
         raise ValueError("search for a text of at least one word, got none")
+    words = text.split(" ")
     if len(words) < 3:
-        ids = [tokenizer.encode(lead + text, add_special_tokens=False) for lead in ("", " ")]
-        return sorted(
-            {(d, start, start + len(some)) for some in ids for d, start in find(file, some)}
-        )
-    starts, middle = (
-        file.known_documents(),
-        tokenizer.encode(" " + " ".join(words[1:-1]), add_special_tokens=False),
-    )
-    reach = (
-        max(len(words[0].encode()), len(words[-1].encode())) + 2
-    )  # no word has more tokens than bytes
+        return _find_short(file, tokenizer, text)
+    first, *middle, last = words
+    ids = tokenizer.encode(" " + " ".join(middle), add_special_tokens=False)
+    boundaries = file.known_documents()
+    reach = max(len(first.encode()), len(last.encode())) + 2  # no word has more tokens than bytes
     found = []
-    for document, at in find(file, middle):
-        low, high = max(at - reach, 0), at + len(middle) + reach
-        window = file.tokens[starts[document] : starts[document + 1]][low:high].tolist()
-        start, stop = at - low, at - low + len(middle)
-        begin = len(_decode(tokenizer, window[:start])) - len(words[0])
-        if begin < 0 or not _decode(tokenizer, window).startswith(text, begin):
-            continue
-        while len(_decode(tokenizer, window[:start])) > begin:
-            start -= 1
-        while not _decode(tokenizer, window[:stop]).startswith(
-            text, begin
-        ):  # by length, half a character would be one
-            stop += 1
-        found.append((document, low + start, low + stop))
+    for document, offset in find(file, ids):
+        low = max(offset - reach, 0)
+        high = offset + len(ids) + reach
+        tokens = file.tokens[boundaries[document] : boundaries[document + 1]]
+        window = tokens[low:high].tolist()
+        start = offset - low
+        bounds = _bounds(tokenizer, window, text, start, start + len(ids), len(first))
+        if bounds:
+            found.append((document, low + bounds[0], low + bounds[1]))
     return sorted(found)
+
+
+def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
+    found = set()
+    for lead in ("", " "):
+        ids = tokenizer.encode(lead + text, add_special_tokens=False)
+        for document, start in find(file, ids):
+            found.add((document, start, start + len(ids)))
+    return sorted(found)
+
+
+def _bounds(
+    tokenizer: Any, window: list[int], text: str, start: int, stop: int, lead: int
+) -> tuple[int, int] | None:
+    """Extend the hit window[start:stop] to the tokens of the whole text, or return None if it is
+    not there.
+
+    Args:
+        lead: characters of the text before the hit.
+    """
+    begin = len(_decode(tokenizer, window[:start])) - lead
+    if begin < 0 or not _decode(tokenizer, window).startswith(text, begin):
+        return None
+    while len(_decode(tokenizer, window[:start])) > begin:
+        start -= 1
+    # compare text, not lengths: half of a character would decode to one character
+    while not _decode(tokenizer, window[:stop]).startswith(text, begin):
+        stop += 1
+    return start, stop
 
 
 def _decode(tokenizer: Any, ids: list[int]) -> str:

@@ -1,11 +1,12 @@
-"""A training run: its YAML, its stages of data, its processes and checkpoints. `python -m nanoset_ref.train` starts it.
+"""A training run: its YAML, data stages, processes and checkpoints. Start it with `python -m
+nanoset_ref.train`.
 
-config, strict_yaml     the YAML file, checked
-stages                  which data a run reads from which step on, and the steps of one rank
-parallel, model         the processes, and a model spread over them
-checkpoint, metrics     what is kept of a run: its state, and a line for each step
-progress                what a run says while it trains
-run                     all of it together
+strict_yaml, config_file       read the YAML file and report everything that is wrong with it
+config, data_section           its sections
+stages, staged_loader          which data a run reads from which step on; the steps of one rank
+parallel, model                the processes, and the model sharded over them
+checkpoint, metrics, progress  what a run saves, logs for each step, and prints while it trains
+run, launch                    the training loop, and the command
 """
 
 import lazy_loader

@@ -4,7 +4,7 @@ from .checkpoint import find_problem as find_problem
 from .checkpoint import read_state as read_state
 from .config import Config as Config
 from .config import DataStage as DataStage
-from .config import load_config as load_config
+from .config_file import load_config as load_config
 from .launch import main as main
 from .launch import train as train
 from .metrics import read_metrics as read_metrics
@@ -15,10 +15,10 @@ from .parallel import layout_from_mesh as layout_from_mesh
 from .parallel import layout_of_rank as layout_of_rank
 from .parallel import start_world as start_world
 from .run import Run as Run
+from .staged_loader import StagedLoader as StagedLoader
+from .staged_loader import StageRecord as StageRecord
+from .staged_loader import Step as Step
+from .staged_loader import planned_stages as planned_stages
 from .stages import Stage as Stage
-from .stages import StagedLoader as StagedLoader
-from .stages import StageRecord as StageRecord
-from .stages import Step as Step
-from .stages import planned_stages as planned_stages
 from .stages import stages_of as stages_of
 from .strict_yaml import ConfigError as ConfigError

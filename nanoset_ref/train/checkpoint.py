@@ -1,15 +1,17 @@
-"""Checkpoints: complete or absent, and the newest valid one is found by itself.
+"""Checkpoints that are complete or absent, and a search for the newest valid one.
 
-    <folder>/step-00000010/shard-*.safetensors    model, optimizer and random states, one file per process
-    <folder>/step-00000010/state.json             the state of the data; size and checksum of each file above
+    <folder>/step-00000010/shard-*.safetensors  model, optimizer, random states; one per process
+    <folder>/step-00000010/state.json           state of the data; sizes and checksums of the above
 
-A checkpoint is written into a hidden folder, which is renamed when all is on the disk: a killed run leaves nothing that
-looks like one. A folder that a disk or a copy broke later is known by its checksums, and the one before it is taken.
-Nothing is deleted that this module did not write: a folder with another file in it stays, or is
-moved aside.
-torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any other number of ranks can
-load them. The cost: the first process reads all files once for their checksums, when saving and when loading. No part
-of it is a pickle, as the metadata of torch's default format are.
+A checkpoint is written into a hidden folder and renamed once everything is on the disk: a killed
+run leaves nothing that looks like one. Checksums detect a checkpoint that a disk or a copy damaged
+later; the one before it is used. Only files that this module wrote are deleted: a folder with any
+other file in it stays, or is moved aside.
+
+torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any other
+number of ranks can load them. The cost: the first process reads all files once for their checksums,
+when saving and when loading. There is no pickle in it (law 9 of docs/laws.md), unlike the metadata
+of torch's default format.
 """
 
 from __future__ import annotations
@@ -47,9 +49,7 @@ logger = logging.getLogger(__name__)
 Content = dict[str, Any]
 STATE = "state.json"
 NAME = "step-" + "[0-9]" * 8  # of a checkpoint, as a glob
-WRITTEN = re.compile(
-    r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors"
-)  # the files in one
+WRITTEN = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 LOCK_TRIES = 100  # ten seconds; the processes of a killed run are gone by then
 
@@ -62,9 +62,10 @@ class Checkpoints:
     """The checkpoints of one run, held by one job at a time.
 
     Args:
-        folder: where they lie, created if it is missing; all processes must see it.
+        folder: created if it is missing; all processes must see it.
         world: the processes.
-        keep: how many of the newest valid ones stay when another is complete; None: all.
+        keep: how many of the newest valid checkpoints to keep when a new one is complete; None:
+            all.
 
     Raises:
         CheckpointError: another job is using the folder.
@@ -74,33 +75,33 @@ class Checkpoints:
         self.folder = Path(folder)
         self.world = world
         self.keep = keep
-        self._valid: set[Path] = set()  # those that this job has read whole
+        self._valid: set[Path] = set()  # this job has read these and verified their checksums
         if world.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / ".lock")
         world.agree()
 
     def close(self) -> None:
-        """Let another job have the folder."""
+        """Release the folder to other jobs."""
         if self.world.is_first:
             os.close(self._lock)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: Content) -> None:
         """Write a checkpoint; all processes call this together.
 
-        1. the first process removes what killed jobs left and makes the hidden folder
+        1. the first process removes leftovers of killed jobs and creates the hidden folder
         2. every process writes its pieces; of equal tensors one process writes one
         3. the first process adds the state with the checksums, and renames the folder
-        4. it reads the new checkpoint, and removes those before the newest `keep` valid ones
+        4. it verifies the new checkpoint, and removes those before the newest `keep` valid ones
 
         Args:
             step: steps done.
             tensors: by name; tensors of one name are equal in all processes, or DTensors.
-            state: JSON-serialisable; that of the first process is written.
+            state: JSON-serializable; the first process's is written.
 
         Raises:
-            OSError: it cannot be written; if the disk is full, the error says how many bytes are
-                needed and free. The half-written folder is removed.
+            OSError: the checkpoint cannot be written; if the disk is full, the error gives the
+                bytes needed and the bytes free. The unfinished folder is removed.
         """
         target = self._path(step)
         temporary = _hidden(target)
@@ -111,25 +112,20 @@ class Checkpoints:
             if self.world.is_first:
                 for leftover in self.folder.glob(f".{NAME}.tmp"):
                     _clear(leftover)
-                stack.callback(
-                    shutil.rmtree, temporary, ignore_errors=True
-                )  # a full disk is not to stay full
+                # free the disk again if saving failed
+                stack.callback(shutil.rmtree, temporary, ignore_errors=True)
                 temporary.mkdir()
             self.world.agree()
             # 2.
+            writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             try:
-                save(
-                    tensors,
-                    storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True),
-                )
-            except (
-                CheckpointException
-            ) as error:  # a BaseException around what happened: a full disk, Ctrl-C
-                raise next(iter(error.failures.values()))[0] from None
+                save(tensors, storage_writer=writer)
+            except CheckpointException as error:  # a BaseException: a full disk, Ctrl-C
+                raise _cause(error) from None
             # 3. and 4.
             if self.world.is_first:
                 _write_state(temporary, step, state)
-                _clear(target)  # it was broken, or this run would have begun after it
+                _clear(target)  # damaged, or of a later step than this run began with
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -147,22 +143,21 @@ class Checkpoints:
                 continue
             if _model(path) == _model(kept[0]):
                 hidden = _hidden(path)
-                os.replace(
-                    path, hidden
-                )  # a killed removal leaves nothing that looks like a checkpoint
+                os.replace(path, hidden)  # so that a kill leaves nothing that looks like one
                 shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int, Content] | None:
-        """(steps done, state) of the newest valid checkpoint, or None. Broken ones are skipped with a warning."""
-        step = self.world.agree(self._newest_step() if self.world.is_first else 0)
-        return (step, read_state(self._path(step))["state"]) if step else None
-
-    def _newest_step(self) -> int:
-        newest = next(self._newest_first(), None)
-        return step_of(newest) if newest else 0
+        """Find the newest valid checkpoint, (steps done, state); warn of damaged ones."""
+        step = 0
+        if self.world.is_first:
+            step = next(map(step_of, self._newest_first()), 0)
+        step = self.world.agree(step)
+        if step == 0:
+            return None
+        return step, read_state(self._path(step))["state"]
 
     def _newest_first(self) -> Iterator[Path]:
-        """The valid checkpoints; each is read whole when it comes for the first time."""
+        """Yield the valid checkpoints; each is verified the first time."""
         for path in self._folders():
             problem = None if path in self._valid else find_problem(path)
             if problem is None:
@@ -175,7 +170,8 @@ class Checkpoints:
         return sorted(self.folder.glob(NAME), reverse=True)
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill `tensors` in place from the checkpoint of `step`, whatever the number of ranks that wrote it.
+        """Fill `tensors` in place from the checkpoint of `step`, whatever the number of ranks that
+        wrote it.
 
         Raises:
             CheckpointError: it lacks one of the tensors, or has it in another shape.
@@ -184,13 +180,17 @@ class Checkpoints:
         try:
             load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
         except CheckpointException as error:
-            problem = next(iter(error.failures.values()))[0]
             raise CheckpointError(
-                f"{path} is of another model ({problem}): take another checkpoints_path"
+                f"{path} is of another model ({_cause(error)}): take another checkpoints_path"
             ) from None
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
+
+
+def _cause(error: CheckpointException) -> BaseException:
+    """The error of the first process that failed."""
+    return next(iter(error.failures.values()))[0]
 
 
 def read_state(path: Path) -> Content:
@@ -199,17 +199,17 @@ def read_state(path: Path) -> Content:
 
 
 def digest(content: Content) -> str:
-    """Of state.json, as it is read back."""
+    """The checksum of the values in state.json."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def step_of(path: Path) -> int:
-    """The steps done when a checkpoint was saved, by its name."""
+    """The steps done when a checkpoint was saved, from its name."""
     return int(path.name.removeprefix("step-"))
 
 
 def find_problem(path: Path) -> str | None:
-    """Why a checkpoint cannot be used, or None."""
+    """Return why a checkpoint cannot be used, or None. Reads all of its files."""
     problem = state_problem(path)
     if problem is not None:
         return problem
@@ -220,13 +220,13 @@ def find_problem(path: Path) -> str | None:
                 return f"{name} is not a file of this folder"
             if file.stat().st_size != size or checksum(file) != expected:
                 return f"{name} has changed: another size or checksum"
-    except Exception as error:  # whatever JSON can hold instead of a state
+    except Exception as error:  # JSON can hold anything instead of a state
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def state_problem(path: Path) -> str | None:
-    """Why the state.json of a checkpoint cannot be used, or None."""
+    """Return why the state.json of a checkpoint cannot be used, or None."""
     try:
         content = read_state(path)
         if content.pop("checksum") != digest(content):
@@ -236,33 +236,33 @@ def state_problem(path: Path) -> str | None:
                 return f"{STATE} lacks {key!r}"
         if content["step"] != step_of(path):
             return f"{STATE} is the state after step {content['step']}, not {step_of(path)}"
-    except Exception as error:  # whatever JSON can hold instead of a state
+    except Exception as error:  # JSON can hold anything instead of a state
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def _model(path: Path) -> Any:
-    """Which model a checkpoint says it is of; None if it says nothing."""
+    """The model that a checkpoint names; None if it names none."""
     state = read_state(path)["state"]
     return state.get("model") if isinstance(state, dict) else None
 
 
 @contextlib.contextmanager
 def named_where_full(folder: Path, needs: str) -> Iterator[None]:
-    """Make the error of a full disk name the folder, what `needs` room, and the free bytes."""
+    """Add the folder, the bytes needed and the bytes free to the error of a full disk."""
     try:
         yield
     except OSError as error:
         if error.errno not in FULL or error.filename == os.fspath(folder):  # named already
             raise
         free = shutil.disk_usage(folder).free
-        way = "make room, or name another checkpoints_path"
-        said = f"{error.strerror}: {needs}, {free:,} bytes are free on this disk; {way}"
-        raise OSError(error.errno, said, os.fspath(folder)) from error
+        way_out = "make room, or name another checkpoints_path"
+        message = f"{error.strerror}: {needs}, {free:,} bytes are free on this disk; {way_out}"
+        raise OSError(error.errno, message, os.fspath(folder)) from error
 
 
 def _write_state(folder: Path, step: int, state: Content) -> None:
-    """Write the state, with sizes and checksums of the files that lie there."""
+    """Write state.json, with sizes and checksums of all other files in the folder."""
     files = {path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()}
     content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
     with atomic_write(folder / STATE, "w") as file:
@@ -275,7 +275,7 @@ def _hidden(path: Path) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is a folder with nothing but files that `save` writes."""
+    """Whether this is a folder that holds only files that `save` writes."""
     if path.is_symlink() or not path.is_dir():
         return False
     with os.scandir(path) as entries:
@@ -286,7 +286,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Make a name free: delete the folder if it is ours, else move aside whatever has the name."""
+    """Free a name: delete the folder if it is ours, or else move aside whatever has the name."""
     if _is_ours(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
@@ -296,7 +296,7 @@ def _clear(path: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Hold `path` for this process; workers forked from it do not inherit a record lock. Returns the descriptor."""
+    """Lock `path` for this process, not for workers forked from it; return its descriptor."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
     for _ in range(LOCK_TRIES):
         try:
@@ -305,9 +305,8 @@ def _lock(path: Path) -> int:
         except (BlockingIOError, PermissionError):
             time.sleep(0.1)
         except OSError as error:
-            logger.warning(
-                "%s cannot be locked (%s): make sure no other job trains there", path.parent, error
-            )
+            message = "%s cannot be locked (%s): make sure no other job trains there"
+            logger.warning(message, path.parent, error)
             return descriptor
     os.close(descriptor)
     raise CheckpointError(f"another job trains in {path.parent}; wait for its end or stop it")

@@ -1,25 +1,25 @@
-"""The YAML file of a training run, as pydantic models.
+"""The sections of a training run's YAML file, as pydantic models.
 
-The keys are Nanotron's. Everything is checked when the file is loaded, before processes talk or a batch is read, and
-all errors are reported at once, each with its path: "data_stages[1].start_training_step: 15 is used twice". An unknown
-key is an error: otherwise a misspelt `num_loading_workes` would silently mean the default.
+The keys are Nanotron's. Everything is checked when the file is loaded, before the processes connect
+or a batch is read, and all errors are reported at once, each with its path:
+"data_stages[1].start_training_step: 15 is used twice". An unknown key is an error: otherwise a
+misspelled `num_loading_workes` would silently mean the default.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import logging
-import os
 import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from nanoset_ref.io.files import PathLike, problems_of, unknown_key
+from nanoset_ref.io.files import unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
-    ROADS,
+    KINDS,
     Count,
     DataConfig,
     DatasetConfig,
@@ -28,9 +28,7 @@ from nanoset_ref.train.data_section import (
     Size,
     TextSection,
 )
-from nanoset_ref.train.strict_yaml import ConfigError, one_line, read_yaml
-
-logger = logging.getLogger(__name__)
+from nanoset_ref.train.strict_yaml import one_line
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
@@ -38,7 +36,7 @@ SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 class DataStage(Section):
     """
     Args:
-        name: what the progress shows, and under which the state counts.
+        name: shown in the progress, and the stage's name in the state.
         start_training_step: the first step, from 1, whose samples come from this stage.
         data: what it reads.
     """
@@ -64,7 +62,7 @@ class TokensConfig(Section):
 
 
 class ParallelismConfig(Section):
-    """Numbers of data-, pipeline- and tensor-parallel ranks; their product is the number of processes."""
+    """Numbers of data-, pipeline- and tensor-parallel ranks; the processes are their product."""
 
     dp: Size = 1
     pp: Size = 1
@@ -72,13 +70,14 @@ class ParallelismConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """tokenizer_name_or_path: what the token files were written with. Training itself only needs its size."""
+    """tokenizer_name_or_path: the tokenizer of the data. Token files need only its size."""
 
     tokenizer_name_or_path: str
 
     @functools.cached_property
     def size(self) -> int:
-        """The number of its ids; it is loaded for that once."""
+        """The number of its ids. The first access loads the tokenizer."""
+        # here: only a config that names a tokenizer needs the libraries that load one
         from nanoset_ref.preprocess.encode import load_tokenizer
 
         return len(load_tokenizer(self.tokenizer_name_or_path))
@@ -87,9 +86,9 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """
     Args:
-        fields: in the file `model_config`, the fields of a transformers config, among them `model_type`; the weights
-            are drawn at random.
-        dtype: in which forward and backward compute. Parameters and optimizer are float32.
+        fields: `model_config` in the file: the fields of a transformers config, including
+            `model_type`. The initial weights are random.
+        dtype: of forward and backward passes. Parameters and optimizer are float32.
     """
 
     fields: dict[str, Any] = Field(alias="model_config")
@@ -103,18 +102,21 @@ class ModelConfig(Section):
 
 
 def transformers_config(fields: dict[str, Any]) -> Any:
-    """A new transformers config; ValueError for fields that it does not have or cannot use."""
-    from transformers import AutoConfig
+    """Make a transformers config; ValueError for fields that it does not have or cannot use."""
+    from transformers import AutoConfig  # here: it takes seconds, and most modules need no model
 
-    kind: Any = fields.get("model_type")
+    model_type: Any = fields.get("model_type")
     try:
-        known, config = AutoConfig.for_model(kind), AutoConfig.for_model(**fields)
-        small = [name for name in SIZES if getattr(config, name, 1) < 1]
-    except Exception as error:  # each kind of transformers config has errors of its own
-        raise ValueError(f"of model_type {reprlib.repr(kind)}: {one_line(error)}") from error
-    added = vars(config).keys() - vars(known).keys()  # what it does not know it keeps all the same
-    problems = [f"{name}: {unknown_key(name, vars(known))}" for name in added]
-    problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in small]
+        default = AutoConfig.for_model(model_type)
+        config = AutoConfig.for_model(**fields)
+        too_small = [name for name in SIZES if getattr(config, name, 1) < 1]
+    except Exception as error:  # each model_type has errors of its own
+        raise ValueError(f"of model_type {reprlib.repr(model_type)}: {one_line(error)}") from error
+    unknown = (
+        vars(config).keys() - vars(default).keys()
+    )  # transformers keeps fields it does not know
+    problems = [f"{name}: {unknown_key(name, vars(default))}" for name in unknown]
+    problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small]
     if problems:
         raise ValueError("\n".join(problems))
     return config
@@ -123,11 +125,12 @@ def transformers_config(fields: dict[str, Any]) -> Any:
 class CheckpointsConfig(Section):
     """
     Args:
-        checkpoints_path: the run's folder, which all ranks must see; the newest valid checkpoint in it is continued.
-        checkpoint_interval: steps from one checkpoint to the next; the last step of the run, and of each chunk, is
-            saved in any case.
-        keep_checkpoints: how many of the newest valid ones stay when a new one is complete;
-            null: all. Each is read once to know that it is valid.
+        checkpoints_path: the run's folder, visible to all ranks; the run continues its newest valid
+            checkpoint.
+        checkpoint_interval: steps between checkpoints. The last step of the run, and of each chunk,
+            is always saved.
+        keep_checkpoints: how many of the newest valid checkpoints to keep; null: all. Each is read
+            once to check it.
     """
 
     checkpoints_path: str
@@ -136,7 +139,7 @@ class CheckpointsConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """A linear warm-up over lr_warmup_steps, then a cosine from learning_rate down to min_decay_lr at the last step."""
+    """Linear warm-up over lr_warmup_steps, then a cosine to min_decay_lr at the last step."""
 
     learning_rate: NotNegative = 3e-4
     lr_warmup_steps: int = Field(default=0, ge=0)
@@ -144,7 +147,7 @@ class ScheduleConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW, whose moments decay by 0.9 and 0.95. clip_grad: largest norm of the gradient, None for any."""
+    """AdamW with betas 0.9 and 0.95. clip_grad: largest norm of the gradient; null: no limit."""
 
     learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
     weight_decay: NotNegative = 0.01
@@ -152,7 +155,7 @@ class OptimizerConfig(Section):
 
 
 class LoggingConfig(Section):
-    """iteration_step_info_interval: steps from one line of progress to the next; a terminal has a bar."""
+    """iteration_step_info_interval: steps between lines of progress; a terminal shows a bar."""
 
     iteration_step_info_interval: Count = 10
 
@@ -164,9 +167,10 @@ class GeneralConfig(Section):
 
 
 class Config(Section):
-    """A whole run. The stages may be listed in any order; their first steps decide.
+    """A whole run. The file may list the stages in any order; they run in the order of their first
+    steps.
 
-    Each section is checked with those before it that are right by themselves.
+    Each section is validated against the earlier sections that are valid.
     """
 
     tokens: TokensConfig
@@ -181,16 +185,23 @@ class Config(Section):
 
     @field_validator("parallelism", "tokenizer", "data_stages")
     @classmethod
-    def _check_with_those_before(cls, section: Any, info: ValidationInfo) -> Any:
-        finders: dict[str, Any] = {"parallelism": _rank_problems, "tokenizer": _tokenizer_problems}
-        problems = list(finders.get(str(info.field_name), _stage_problems)(section, info.data))
+    def _check_with_earlier_sections(cls, section: Any, info: ValidationInfo) -> Any:
+        checks: dict[str | None, Any] = {
+            "parallelism": _rank_problems,
+            "tokenizer": _tokenizer_problems,
+            "data_stages": _stage_problems,
+        }
+        problems = list(checks[info.field_name](section, info.data))
         if problems:
             raise ValueError("\n".join(problems))
         return section
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
-        """Who reads what from a position on, in this run's layout."""
-        return _schedule(self.tokens, self.parallelism, consumed_train_samples, first_step)
+        """The schedule of this run's layout, from a position on."""
+        schedule = _schedule(self.tokens, self.parallelism)
+        return dataclasses.replace(
+            schedule, consumed_train_samples=consumed_train_samples, first_step=first_step
+        )
 
     @property
     def global_batch_size(self) -> int:
@@ -198,94 +209,105 @@ class Config(Section):
         return self.schedule().global_batch_size
 
 
-def _schedule(
-    tokens: TokensConfig,
-    ranks: ParallelismConfig,
-    consumed_train_samples: int = 0,
-    first_step: int = 1,
-) -> Schedule:
+def _schedule(tokens: TokensConfig, ranks: ParallelismConfig) -> Schedule:
     return Schedule(
         dp_size=ranks.dp,
         micro_batch_size=tokens.micro_batch_size,
         batch_accumulation_per_replica=tokens.batch_accumulation_per_replica,
-        consumed_train_samples=consumed_train_samples,
-        first_step=first_step,
     )
 
 
-def _rank_problems(ranks: ParallelismConfig, right: dict[str, Any]) -> Iterator[str]:
-    """What the model does not fit, and models that cannot be cut: pp and tp know where to cut a Llama."""
-    if not {"tokens", "model"} <= right.keys():
+# ---- Each of these takes a section and the valid earlier sections by name, and yields problems.
+
+
+def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[str]:
+    """Models that are too small for the layout, or cannot be cut: pp and tp know only Llama."""
+    if not {"tokens", "model"} <= valid.keys():
         return
-    model, length = transformers_config(right["model"].fields), right["tokens"].sequence_length
+    model = transformers_config(valid["model"].fields)
+    length = valid["tokens"].sequence_length
     longest = getattr(model, "max_position_embeddings", length)
     if length > longest:
         yield f"tokens.sequence_length: {length} is above the model's {longest} positions"
     if ranks.pp == ranks.tp == 1:
         return
-    if model.model_type != "llama":
-        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {model.model_type!r}'
+    kind = model.model_type
+    if kind != "llama":
+        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {kind!r}'
         return
     if model.tie_word_embeddings and ranks.pp > 1:
         yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
-    if ranks.pp > model.num_hidden_layers:
-        yield f"parallelism.pp: {ranks.pp} stages for {model.num_hidden_layers} layers; each needs at least one"
+    layers = model.num_hidden_layers
+    if ranks.pp > layers:
+        yield f"parallelism.pp: {ranks.pp} stages for {layers} layers; each needs at least one"
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-        if getattr(model, name) % ranks.tp:
-            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {getattr(model, name)}"
+        size = getattr(model, name)
+        if size % ranks.tp:
+            yield f"parallelism.tp: {ranks.tp} does not divide model.model_config.{name} {size}"
 
 
-def _tokenizer_problems(tokenizer: TokenizerConfig | None, right: dict[str, Any]) -> Iterator[str]:
+def _tokenizer_problems(tokenizer: TokenizerConfig | None, valid: dict[str, Any]) -> Iterator[str]:
+    """A tokenizer that cannot be loaded, or has more ids than the model."""
+    if tokenizer is None:
+        return
     place = "tokenizer.tokenizer_name_or_path:"
     try:
-        if tokenizer:
-            yield from _sizes_apart(f"{place} the tokenizer", tokenizer.size, right)
+        yield from _vocabulary_problems(f"{place} the tokenizer", tokenizer.size, valid)
     except ValueError as error:
         yield f"{place} {error}"
 
 
-def _sizes_apart(what: str, size: int, right: dict[str, Any]) -> Iterator[str]:
-    """Whether ids do not fit the model (more embeddings than ids are fine) or are not those of the tokenizer."""
-    model, tokenizer = right.get("model"), right.get("tokenizer")
-    embeddings = transformers_config(model.fields).vocab_size if model else size
-    if size > embeddings:
-        yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+def _vocabulary_problems(what: str, size: int, valid: dict[str, Any]) -> Iterator[str]:
+    """More ids than embeddings (fewer are fine), or another number than the tokenizer has."""
+    if "model" in valid:
+        embeddings = transformers_config(valid["model"].fields).vocab_size
+        if size > embeddings:
+            yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+    tokenizer = valid.get("tokenizer")
     if tokenizer and size != tokenizer.size:
-        yield f"{what} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has {tokenizer.size}"
+        named = "the tokenizer of tokenizer.tokenizer_name_or_path"
+        yield f"{what} has {size} ids, {named} has {tokenizer.size}"
 
 
-def _stage_problems(stages: list[DataStage], right: dict[str, Any]) -> Iterator[str]:
-    """What does not fit in the stages, and in their files with the tokenizer and the model."""
-    tokens = right.get("tokens")
-    seen: set[Any] = set()
+def _stage_problems(stages: list[DataStage], valid: dict[str, Any]) -> Iterator[str]:
+    """Names and steps that are used twice, and problems of each stage's data."""
+    used: set[Any] = set()
     for index, stage in enumerate(stages):
-        dataset, start = stage.data.dataset, stage.start_training_step
-        for field, value in (("name", stage.name), ("start_training_step", start)):
-            if value in seen:
-                yield f"data_stages[{index}].{field}: {reprlib.repr(value)} is used twice"
-            seen.add(value)
-        place = f"data_stages[{index}].data.dataset.{next(key for key in ROADS if getattr(dataset, key, None))}"
-        if isinstance(dataset, TextSection) and right.get("tokenizer", 0) is None:
-            yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
-        try:
-            opened = dataset.tokens()
-            for file in opened:
-                if tokens:
-                    file.num_samples(tokens.sequence_length)
-                if size := file.facts.get("vocab_size"):  # a file that does not say it is trusted
-                    yield from _sizes_apart(f"{place}: {file.path}", size, right)
-            if isinstance(dataset, DatasetConfig) and tokens and "parallelism" in right:
-                samples = dataset.samples(opened, tokens.sequence_length)
-                yield from _batch_problems(place, samples, right)
-        except (OSError, ValueError) as error:
-            yield f"{place}: {error}"
-    if 1 not in seen:
+        place = f"data_stages[{index}]"
+        for field in ("name", "start_training_step"):
+            value = getattr(stage, field)
+            if value in used:
+                yield f"{place}.{field}: {reprlib.repr(value)} is used twice"
+            used.add(value)
+        dataset = stage.data.dataset
+        key = next(key for key in KINDS if getattr(dataset, key, None))
+        yield from _dataset_problems(f"{place}.data.dataset.{key}", dataset, valid)
+    if 1 not in used:
         yield "data_stages: one stage must have start_training_step 1"
 
 
-def _batch_problems(place: str, samples: int, right: dict[str, Any]) -> Iterator[str]:
-    """Whether a stage has fewer samples than a global batch, which would then hold some twice."""
-    schedule = _schedule(right["tokens"], right["parallelism"])
+def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterator[str]:
+    """Files that cannot be read, or do not fit the model, the tokenizer or the batch size."""
+    tokens = valid.get("tokens")
+    if isinstance(dataset, TextSection) and valid.get("tokenizer", 0) is None:
+        yield f"{place}: text needs a tokenizer, give tokenizer.tokenizer_name_or_path"
+    try:
+        files = dataset.tokens()
+        for file in files:
+            if tokens:
+                file.num_samples(tokens.sequence_length)
+            size = file.facts.get("vocab_size")
+            if size:  # a file that does not record it is trusted
+                yield from _vocabulary_problems(f"{place}: {file.path}", size, valid)
+        if isinstance(dataset, DatasetConfig) and tokens and "parallelism" in valid:
+            samples = dataset.samples(files, tokens.sequence_length)
+            yield from _batch_problems(place, samples, _schedule(tokens, valid["parallelism"]))
+    except (OSError, ValueError) as error:
+        yield f"{place}: {error}"
+
+
+def _batch_problems(place: str, samples: int, schedule: Schedule) -> Iterator[str]:
+    """A stage with fewer samples than a global batch, which would then hold some of them twice."""
     if samples < schedule.global_batch_size:
         yield (
             f"{place}: holds {samples} samples, fewer than a global batch of "
@@ -293,36 +315,3 @@ def _batch_problems(place: str, samples: int, right: dict[str, Any]) -> Iterator
             f"{schedule.micro_batch_size} x batch_accumulation_per_replica "
             f"{schedule.batch_accumulation_per_replica}): give more data or a smaller batch"
         )
-
-
-KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
-
-
-def load_config(path: PathLike) -> Config:
-    """Read and check a YAML file; paths in it are relative to the working directory.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ConfigError: everything that is wrong, with its path in the file.
-    """
-    try:
-        config = Config.model_validate(read_yaml(path))
-        from nanoset_ref.train.stages import stages_of
-
-        stages_of(config)
-    except ValidationError as error:
-        problems = problems_of(error, KEYS)
-    except ValueError as error:
-        problems = [one_line(error)]
-    else:
-        _warn_of_stages_not_reached(config)
-        return config
-    raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
-
-
-def _warn_of_stages_not_reached(config: Config) -> None:
-    steps = config.tokens.train_steps
-    for stage in config.data_stages:
-        if stage.start_training_step > steps:
-            said = "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d"
-            logger.warning(said, stage.name, stage.start_training_step, steps)

@@ -1,10 +1,11 @@
-"""Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
+"""Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue
+exactly.
 
     nanoset-ref train --example tokens > config.yaml
     torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
 
-Killed at any moment and started again by the same command, the run goes on as if nothing had happened (see
-`training.run`). torch is imported last: until then a wrong config is reported, and a rank whose launcher dies ends.
+Killed at any moment and started again by the same command, the run continues as if nothing had
+happened (see `run`). torch is imported last, so a wrong config is reported at once.
 """
 
 from __future__ import annotations
@@ -22,35 +23,38 @@ EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("example
 def train(
     *, config: str | None = None, example: str | None = None, log_samples: bool = False
 ) -> None:
-    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue exactly.
+    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue
+    exactly.
 
     1. read and check the config, before a process talks to another
-    2. lay out the processes, draw the model, spread it over them
+    2. lay out the processes, draw the model, shard it over them
     3. continue after the newest valid checkpoint, if there is one
-    4. each step: its micro-batches, forward and backward, clip, optimizer, a line of metrics
+    4. each step: forward and backward for its micro-batches, clip, optimizer, a line of metrics
     5. every checkpoint_interval steps and after the last one, a checkpoint
 
     Args:
         config: the YAML file of the run; see nanoset_ref.train.config.
-        example: print an example of such a file, and do nothing else: tokens, megatron, datatrove, chunks or text.
-        log_samples: write into metrics.jsonl what each rank was given.
+        example: print an example of such a file, and do nothing else: tokens, megatron, datatrove,
+            chunks or text.
+        log_samples: record in metrics.jsonl the samples that each rank received.
 
     Raises:
-        ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: what is wrong with the config, the processes
-            or the checkpoints.
+        ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: the config, the processes
+            or the checkpoints are at fault.
     """
     if (config is None) == (example is None):
         raise command.UsageError("give either --config FILE.yaml, or --example NAME to see one")
     if config is None:
         if example not in EXAMPLES:
-            raise command.UsageError(
-                f"there is no example {example!r}; there are {', '.join(EXAMPLES)}"
-            )
+            names = ", ".join(EXAMPLES)
+            raise command.UsageError(f"there is no example {example!r}; there are {names}")
         print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
         return
-    from nanoset_ref.train.config import load_config
+    # here: --help and --example need no pydantic
+    from nanoset_ref.train.config_file import load_config
 
     settings = load_config(config)
+    # here: a wrong config is reported before torch is imported
     from nanoset_ref.train.parallel import start_world
     from nanoset_ref.train.run import Run
 
@@ -62,7 +66,8 @@ def train(
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
-    left = "the same command goes on from the newest checkpoint, if there is one"
+    """Run the command, with `arguments` or those of this process; return the exit code."""
+    message = "the same command goes on from the newest checkpoint, if there is one"
     if under_torchrun():
-        left += " (a traceback after this line is of torchrun itself)"
-    return command.run(train, arguments, prog, says=logging.INFO, interrupted=left)
+        message += " (a traceback after this line is of torchrun itself)"
+    return command.run(train, arguments, prog, says=logging.INFO, interrupted=message)

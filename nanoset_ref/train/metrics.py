@@ -1,8 +1,9 @@
-"""What a run reports: one JSON line per step, and on demand the samples that every rank was given.
+"""The metrics of a run: one JSON line per step, on demand with the samples that every rank
+received.
 
-The file holds each step once: a run that continues after step s first cuts off what comes after s, as those steps are
-done again, and a last line that a kill cut short. Lines are flushed one by one, not synced: a power cut costs only
-lines after the last checkpoint, which are written again.
+The file holds each step once. A run that continues after step s first removes the lines of later
+steps, which are done again, and a last line that a kill cut short. Each line is flushed but not
+synced: a power cut can lose only lines after the last checkpoint, and those steps are done again.
 """
 
 from __future__ import annotations
@@ -14,52 +15,60 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 import xxhash
+from numpy.typing import NDArray
 
 from nanoset_ref.io.files import PathLike, atomic_write, require_regular
 from nanoset_ref.train.parallel import World
-from nanoset_ref.train.stages import Step
+from nanoset_ref.train.staged_loader import Step
 
 
 def continue_metrics(path: PathLike, step: int) -> TextIO:
-    """A file of JSON lines to write to, without the lines of an earlier run after `step`; each has a "step"."""
-    kept = (
-        [line for line in read_metrics(path) if line["step"] <= step] if Path(path).exists() else []
-    )
+    """Remove the lines of an earlier run beyond `step`; open the metrics file for appending."""
+    lines = read_metrics(path) if Path(path).exists() else []
     with atomic_write(path, "w") as file:
-        file.writelines(json.dumps(line) + "\n" for line in kept)
+        for line in lines:
+            if line["step"] <= step:
+                file.write(json.dumps(line) + "\n")
     return open(path, "a", encoding="utf-8", buffering=1)
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """The lines of a file of metrics, without a last one that is incomplete.
+    """Read the lines of a metrics file; an incomplete last line is left out.
 
     Raises:
-        ValueError: they are not lines of metrics.
+        ValueError: a line is not JSON, or has no step.
     """
+    metrics = []
     try:
         require_regular(path)
         with open(path, encoding="utf-8") as file:
-            lines = [line for line in file if line.endswith("\n")]
-        return [line | {"step": int(line["step"])} for line in map(json.loads, lines)]
+            for text in file:
+                if text.endswith("\n"):
+                    line = json.loads(text)
+                    metrics.append(line | {"step": int(line["step"])})
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of metrics; move it away") from error
+    return metrics
 
 
 def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] | None:
-    """What every data-parallel rank was given in a step; all processes call this together.
+    """Gather what every data-parallel rank received in a step; all processes call this together.
 
     Returns:
-        [dp_rank][row of the step] -> [position, digest]: the position in the stage's order as the loader counts it, and
-        xxh3_64 of the input ids that were delivered, in 16 hexadecimal digits. None in processes without inputs.
+        [dp_rank][row of the step] -> (position in the stage's order, digest of the input ids). None
+        in processes without inputs.
     """
-    if not all(isinstance(batch["input_ids"], torch.Tensor) for batch in step.batches):
+    inputs = [batch["input_ids"] for batch in step.batches]
+    if not all(isinstance(ids, torch.Tensor) for ids in inputs):
         return None
-    ids = torch.cat([batch["input_ids"] for batch in step.batches])
-    numbered = torch.cat([torch.from_numpy(step.positions).reshape(-1, 1), ids], dim=1)  # int64
-    return [
-        [
-            (int(row[0]), xxhash.xxh3_64_hexdigest(row[1:].astype(np.int32).tobytes()))
-            for row in rows.numpy()
-        ]
-        for rows in world.gather_dp(numbered)
-    ]
+    positions = torch.from_numpy(step.positions).reshape(-1, 1)
+    numbered = torch.cat([positions, torch.cat(inputs)], dim=1)  # int64 [rows, 1 + S]
+    samples = []
+    for of_rank in world.gather_dp(numbered):
+        samples.append([(int(row[0]), digest(row[1:])) for row in of_rank.numpy()])
+    return samples
+
+
+def digest(ids: NDArray[np.int64]) -> str:
+    """The xxh3_64 of ids as int32, in 16 hexadecimal digits."""
+    return xxhash.xxh3_64_hexdigest(ids.astype(np.int32).tobytes())

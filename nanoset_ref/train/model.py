@@ -1,16 +1,23 @@
-"""A causal LM of transformers spread over the processes of a run: cut by layers (pp), within layers (tp), sharded (dp).
+"""A causal LM of transformers, spread over the processes of a run: by layers (pp), within layers
+(tp) and sharded (dp).
 
-1. Every process draws the whole model from the same seed, so all layouts begin with the same weights.
-2. pp: a stage keeps its layers, under their own names; the first keeps the embedding, the last the norm and the head.
-3. tp: each layer's projections are split by columns, then rows (`parallelize_module`): two all-reduces per layer.
-4. dp: parameters, gradients and optimizer state are sharded by layer (FSDP2, `fully_shard`), also where dp is 1.
+1. Every process draws the whole model from the same seed, so all layouts begin with the same
+   weights.
+2. pp: a stage keeps its layers, under their own names; the first keeps the embedding, the last the
+   norm and the head.
+3. tp: each layer's projections are split by columns, then rows (`parallelize_module`): two
+   all-reduces per layer.
+4. dp: parameters, gradients and optimizer state are sharded by layer (FSDP2, `fully_shard`), also
+   where dp is 1.
 
-All of it runs on gloo between CPUs and on NCCL between GPUs. What it costs: step 1 needs the whole model in the memory
-of each process, once. DistributedDataParallel was tried instead: it regroups its gradient buckets after its first step,
-so from three ranks on a resumed run adds gradients up in another order, and the last bits differ.
+All of it runs on gloo between CPUs and on NCCL between GPUs. The cost: step 1 needs memory for the
+whole model in each process, once. DistributedDataParallel is no substitute: it regroups its
+gradient buckets after its first step, so from three ranks on a resumed run sums gradients in
+another order, and the last bits differ.
 
-Sources: Zhao et al., PyTorch FSDP (2023); Shoeybi et al., Megatron-LM (2019) for the cut within a layer; Narayanan et
-al., Efficient Large-Scale Language Model Training (2021) for the schedule, one forward, one backward.
+Sources: Zhao et al., PyTorch FSDP (2023); Shoeybi et al., Megatron-LM (2019) for the cut within a
+layer; Narayanan et al., Efficient Large-Scale Language Model Training (2021) for the schedule, one
+forward, one backward.
 """
 
 from __future__ import annotations
@@ -29,16 +36,17 @@ from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, one_line
 
 IGNORED = -100  # the label that cross_entropy leaves out
-NO_LABELS = 1.0  # what the sum over no labels, 0, is divided by
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
 ROWS = "self_attn.o_proj mlp.down_proj".split()
 
 
 class PipelineStage(nn.Module):
-    """The layers of one pipeline rank: ids int [B, S] or hidden states [B, S, H] in, hidden states or logits out.
+    """The layers of one pipeline rank: ids int [B, S] or hidden states [B, S, H] in, hidden states
+    or logits out.
 
     Args:
-        model: a whole causal LM (a Llama, if P > 1); what the rank does not need is removed from it.
+        model: a whole causal LM (a Llama, if P > 1); the modules that this rank does not need are
+            removed from it.
         pp_rank, pp_size: rank r of P keeps the layers from L*r//P up to L*(r+1)//P.
     """
 
@@ -46,19 +54,21 @@ class PipelineStage(nn.Module):
         super().__init__()
         self.model = model
         self.is_whole = pp_size == 1
-        self.is_first, self.is_last = pp_rank == 0, pp_rank == pp_size - 1
+        self.is_first = pp_rank == 0
+        self.is_last = pp_rank == pp_size - 1
         if self.is_whole:
             return
         layers = model.model.layers
-        kept = range(len(layers) * pp_rank // pp_size, len(layers) * (pp_rank + 1) // pp_size)
-        for number in set(range(len(layers))) - set(kept):
-            delattr(
-                layers, str(number)
-            )  # the names stay: layer 2 is called "2" on whatever rank it lies
+        total = len(layers)
+        kept = range(total * pp_rank // pp_size, total * (pp_rank + 1) // pp_size)
+        for number in range(total):
+            if number not in kept:
+                delattr(layers, str(number))  # names stay: layer 2 is "2" on every rank
         if not self.is_first:
             model.model.embed_tokens = None
         if not self.is_last:
-            model.model.norm, model.lm_head = nn.Identity(), None
+            model.model.norm = nn.Identity()
+            model.lm_head = None
 
     def forward(self, values: Tensor) -> Tensor:
         if self.is_whole:
@@ -69,45 +79,34 @@ class PipelineStage(nn.Module):
 
 
 class DistributedModel:
-    """One process's part of the model, and a training step over its micro-batches.
+    """One process's part of the model, with its forward and backward passes.
 
     Args:
-        config: of the run; general.seed decides the weights.
+        config: of the run; general.seed determines the weights.
         world: the processes.
 
     Attributes:
         module: the part, an nn.Module of sharded parameters.
 
     Raises:
-        ConfigError: a model that cannot be built.
+        ConfigError: transformers cannot build the model.
     """
 
     def __init__(self, config: Config, world: World) -> None:
-        self.world, self.micro_batches = world, config.tokens.batch_accumulation_per_replica
-        self.divisor = NO_LABELS
-        layout, mesh = world.layout, world.mesh
+        self.world = world
+        self.micro_batches = config.tokens.batch_accumulation_per_replica
+        self.divisor = 1.0
+        layout = world.layout
         model = _build(config)
         self.module: Any = PipelineStage(model, layout.pp_rank, layout.pp_size)
         if layout.tp_size > 1:
-            plan: Any = {name: ColwiseParallel() for name in COLUMNS} | {
-                name: RowwiseParallel() for name in ROWS
-            }
-            for layer in model.model.layers:
-                parallelize_module(layer, mesh["tp"], plan)
-        policy = MixedPrecisionPolicy(
-            param_dtype=getattr(torch, config.model.dtype), reduce_dtype=torch.float32
-        )
-        lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
-        for part in (
-            *max(lists, key=len, default=[]),
-            self.module,
-        ):  # the longest holds the repeated layers
-            fully_shard(part, mesh=mesh["dp"], mp_policy=policy)
+            _split_layers(model, world)
+        _shard(self.module, getattr(torch, config.model.dtype), world)
         self.schedule = None
         if layout.pp_size > 1:
-            from torch.distributed import pipelining  # a second of imports
+            from torch.distributed import pipelining  # here: it takes a second to import
 
-            group = mesh["pp"].get_group()
+            group = world.mesh["pp"].get_group()
             stage = pipelining.PipelineStage(
                 self.module, layout.pp_rank, layout.pp_size, world.device, group=group
             )
@@ -116,65 +115,84 @@ class DistributedModel:
             )
 
     def forward_backward(self, batches: list[Batch]) -> float | None:
-        """Gradients of the loss of the global batch, the mean over all labels that count in it.
+        """Compute the loss of the global batch, the mean over all its counted labels, and the
+        gradients.
 
-        1. all processes learn how many labels count, as the mean of the data-parallel ranks
+        1. all processes learn the number of counted labels, as the mean over the data-parallel
+           ranks
         2. the loss of a micro-batch is the sum over its labels, divided by that mean
-        3. the gradients of the micro-batches are added up; `fully_shard` takes their mean over the
+        3. the gradients of the micro-batches are summed; `fully_shard` averages them over the
            data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count
 
         Args:
-            batches: the micro-batches of this rank, as the collator makes them: input_ids on the first pipeline rank,
-                label_ids and label_mask on the last, pointers elsewhere.
+            batches: the micro-batches of this rank, as the collator makes them: input_ids on the
+                first pipeline rank, label_ids and label_mask on the last, pointers elsewhere.
 
         Returns:
-            The loss of the global batch, the same in all processes. None if none of its labels
-            counts; then all gradients are zero.
+            The loss of the global batch, the same in all processes. None if no label of the batch
+            is counted; then all gradients are zero.
         """
         batches = [to_device(batch, self.world.device) for batch in batches]
-        inputs = [batch["input_ids"] for batch in batches] if self.module.is_first else []
+        inputs: list[Tensor] = []
         labels: list[Tensor] = []
+        if self.module.is_first:
+            inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
-            labels = [
-                batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)
-                for batch in batches
-            ]
+            labels = [_counted_labels(batch) for batch in batches]
         # 1.
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
         per_rank = self.world.over_stages(here)
-        self.divisor = per_rank if per_rank > 0 else NO_LABELS
+        self.divisor = per_rank or 1.0  # without labels, the sum is 0
         # 2. and 3.
         losses: list[Tensor] = []
-        if self.schedule is not None:
-            whole = [torch.cat(inputs)] if inputs else []
-            self.schedule.step(*whole, target=torch.cat(labels) if labels else None, losses=losses)
+        if self.schedule is None:
+            losses = self._accumulate(inputs, labels)
         else:
-            for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
-                self.module.set_requires_gradient_sync(number == self.micro_batches)
-                losses.append(self._share_of_loss(self.module(values), target))
-                losses[-1].backward()
-        share = torch.stack(losses).sum() if losses else torch.zeros((), device=self.world.device)
+            whole = [torch.cat(inputs)] if inputs else []
+            target = torch.cat(labels) if labels else None
+            self.schedule.step(*whole, target=target, losses=losses)
+        share = torch.zeros((), device=self.world.device)
+        if losses:
+            share = torch.stack(losses).sum()
         loss = self.world.over_stages(share)  # stages before the last add zero
-        return loss if per_rank > 0 else None
+        return loss if per_rank else None
+
+    def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
+        """Sum the gradients of the micro-batches; the last synchronizes them. Return the losses."""
+        losses = []
+        for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
+            self.module.set_requires_gradient_sync(number == self.micro_batches)
+            loss = self._share_of_loss(self.module(values), target)
+            losses.append(loss)
+            loss.backward()
+        return losses
 
     def _share_of_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Of a micro-batch; the schedule of the pipeline calls it, too."""
-        return token_losses(logits, labels) / self.divisor
+        """One micro-batch's share of the loss, float32 [].
+
+        Args:
+            logits: floats [B, S, V].
+            labels: int64 [B, S], IGNORED where no loss is wanted.
+        """
+        flat = logits.flatten(0, 1).float()
+        total = nn.functional.cross_entropy(
+            flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return total / self.divisor
 
     def clip_gradients(self, largest: float | None) -> float:
         """Scale all gradients so that their common norm is at most `largest`.
 
         Returns:
-            The norm before, the same in all processes.
+            The norm before scaling, the same in all processes.
         """
-        gradients: list[Any] = [
-            parameter.grad for parameter in self.module.parameters() if parameter.grad is not None
-        ]
-        squares = torch.stack(
-            [gradient.square().sum().full_tensor() for gradient in gradients]
-        ).sum()
-        norm = math.sqrt(self.world.over_stages(squares))  # all ranks of a stage know its sum
+        gradients: list[Any] = []
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                gradients.append(parameter.grad)
+        squares = [gradient.square().sum().full_tensor() for gradient in gradients]
+        norm = math.sqrt(self.world.over_stages(torch.stack(squares).sum()))
         if largest is not None and norm > largest:
             for gradient in gradients:
                 gradient.mul_(largest / norm)
@@ -182,27 +200,38 @@ class DistributedModel:
 
 
 def _build(config: Config) -> Any:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM  # here: it takes seconds to import
 
     torch.manual_seed(config.general.seed)
+    fields = transformers_config(config.model.fields)
     try:
-        return AutoModelForCausalLM.from_config(
-            transformers_config(config.model.fields), dtype=torch.float32
-        ).train()
+        return AutoModelForCausalLM.from_config(fields, dtype=torch.float32).train()
     except Exception as error:  # each model has errors of its own
         raise ConfigError(
             f"model.model_config: no model can be built from it: {one_line(error)}"
         ) from error
 
 
-def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Summed cross entropy, float32 [].
+def _split_layers(model: Any, world: World) -> None:
+    """Split the projections of each layer over the tensor-parallel ranks."""
+    plan: dict[str, Any] = {}
+    for name in COLUMNS:
+        plan[name] = ColwiseParallel()
+    for name in ROWS:
+        plan[name] = RowwiseParallel()
+    for layer in model.model.layers:
+        parallelize_module(layer, world.mesh["tp"], plan)
 
-    Args:
-        logits: floats [B, S, V].
-        labels: int64 [B, S], IGNORED where no loss is wanted.
-    """
-    flat = logits.flatten(0, 1).float()
-    return nn.functional.cross_entropy(
-        flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"
-    )
+
+def _shard(module: nn.Module, dtype: torch.dtype, world: World) -> None:
+    """Shard each repeated layer, and then the rest, over the data-parallel ranks."""
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    lists = [list(part) for part in module.modules() if isinstance(part, nn.ModuleList)]
+    layers = max(lists, key=len, default=[])  # the longest list holds the repeated layers
+    for part in (*layers, module):
+        fully_shard(part, mesh=world.mesh["dp"], mp_policy=policy)
+
+
+def _counted_labels(batch: Batch) -> Tensor:
+    """The labels of a micro-batch, int64 [B, S], IGNORED where the mask is False."""
+    return batch["label_ids"].long().masked_fill(~batch["label_mask"], IGNORED)

@@ -1,15 +1,16 @@
-"""Who this process is: the one place that asks torch.distributed, so that everything else takes plain numbers.
+"""The place of this process among all processes: only this module asks torch.distributed, all
+others take numbers.
 
-A run has dp x pp x tp processes, laid out by a `DeviceMesh` whose dimensions are named. The data side needs to know six
-numbers of it, a `ParallelLayout`:
+A run has dp x pp x tp processes, laid out by a `DeviceMesh` with named dimensions. Data loading
+needs six numbers of it, a `ParallelLayout`:
 
-    dp   reads its own positions: rank r of D reads c + r, c + r + D, ... (see `schedule`)
-    pp   cuts the model by layers: the first rank is fed input_ids, the last label_ids (see `collator`)
-    tp   cuts each layer: all its ranks compute the same samples, so they read the same positions
+    dp   splits the data: rank r of D reads positions c + r, c + r + D, ... (see `schedule`)
+    pp   splits the model by layers: the first gets input_ids, the last label_ids (see `collator`)
+    tp   splits each layer: all ranks compute the same samples, so they read the same positions
 
-Token files and order: every process opens the files and builds the order by itself. Both are functions of the plan, so
-no process waits for another, none can hang another, and nodes need not share a filesystem. The cost is an order per
-process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
+Every process opens the token files and builds the order itself. Both are functions of the plan, so
+no process waits for another, none can hang another, and nodes need not share a filesystem. The cost
+is an order per process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class ParallelLayout:
     """One process among dp_size x pp_size x tp_size.
 
     Args:
-        dp_rank, pp_rank, tp_rank: this process along each dimension, from 0.
-        dp_size, pp_size, tp_size: how many there are along each, at least 1.
+        dp_rank, pp_rank, tp_rank: the rank of this process in each dimension, from 0.
+        dp_size, pp_size, tp_size: the number of ranks in each, at least 1.
 
     Raises:
         ValueError: a size below 1, a rank that is not below its size, a number that is no integer.
@@ -52,17 +53,19 @@ class ParallelLayout:
 
     def __post_init__(self) -> None:
         for name in DIMENSIONS:
-            rank, size = getattr(self, f"{name}_rank"), getattr(self, f"{name}_size")
+            rank = getattr(self, f"{name}_rank")
+            size = getattr(self, f"{name}_size")
             if not _is_integer(size) or size < 1:
                 raise ValueError(f"{name}_size must be an integer of at least 1, got {size!r}")
             if not _is_integer(rank) or not 0 <= rank < size:
                 raise ValueError(
-                    f"{name}_rank must be an integer from 0 to {name}_size - 1 = {size - 1}, got {rank!r}"
+                    f"{name}_rank must be an integer from 0 to {name}_size - 1 = {size - 1}, "
+                    f"got {rank!r}"
                 )
 
     @property
     def output_pp_rank(self) -> int:
-        """The pipeline rank that is fed label_ids and computes the loss: the last."""
+        """The pipeline rank that receives label_ids and computes the loss: the last."""
         return self.pp_size - 1
 
 
@@ -71,12 +74,13 @@ def _is_integer(value: object) -> bool:
 
 
 def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
-    """The layout of a global rank, by arithmetic: the first dimension named varies slowest, as in a DeviceMesh.
+    """The layout of a global rank, by arithmetic: the first dimension named varies slowest, as in a
+    DeviceMesh.
 
     Args:
         rank: global rank, 0 <= rank < product of the sizes.
-        sizes: size of each dimension, named dp, pp or tp in any order; a missing one is 1. {"pp": 2, "dp": 4} puts
-            ranks 0-3 on the first pipeline stage.
+        sizes: size of each dimension, named dp, pp or tp in any order; a missing one is 1. {"pp":
+            2, "dp": 4} puts ranks 0-3 on the first pipeline stage.
 
     Raises:
         ValueError: another name, a rank that does not exist.
@@ -85,13 +89,17 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
         raise ValueError(
             f"mesh dimensions must be named {DIMENSIONS}, each at most once, got {tuple(sizes)}"
         )
-    place = zip(sizes, np.unravel_index(rank, list(sizes.values())), strict=True)
-    ranks = {f"{name}_rank": int(along) for name, along in place}
-    return ParallelLayout(**ranks, **{f"{name}_size": size for name, size in sizes.items()})
+    ranks = np.unravel_index(rank, list(sizes.values()))
+    layout = {}
+    for (name, size), along in zip(sizes.items(), ranks, strict=True):
+        layout[f"{name}_rank"] = int(along)
+        layout[f"{name}_size"] = size
+    return ParallelLayout(**layout)
 
 
 def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
-    """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a missing one is 1.
+    """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a
+    missing one is 1.
 
     Raises:
         ValueError: the dimensions have no names, or others.
@@ -103,12 +111,12 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The processes of a run, and the little they have to tell each other.
+    """The processes of a run, and the few values they exchange.
 
     Args:
         mesh: with the dimensions pp, dp and tp.
-        device: where this process computes.
-        layout: this process as plain numbers.
+        device: of this process.
+        layout: the place of this process in the mesh.
     """
 
     mesh: DeviceMesh
@@ -117,23 +125,23 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes for all."""
+        """Whether this process writes the files of the run."""
         return dist.get_rank() == 0
 
     def agree(self, value: int = 0) -> int:
-        """What the first process says; no process goes on before it has."""
+        """Wait for the first process, and return its value in all processes."""
         agreed = torch.tensor(value)
         dist.broadcast(agreed, src=0)
         return int(agreed)
 
     def over_stages(self, value: torch.Tensor) -> float:
-        """The sum over the pipeline stages of the mean of each over its data-parallel ranks."""
+        """Sum over pipeline stages the mean of a value over each stage's data-parallel ranks."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size
 
     def gather_dp(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Tensors of equal shape on the CPU, from all data-parallel ranks that share this process's pp and tp rank."""
+        """Gather CPU tensors of equal shape from the ranks that differ only in their dp rank."""
         parts = [torch.empty_like(tensor) for _ in range(self.layout.dp_size)]
         dist.all_gather(parts, tensor, group=self.mesh["dp"].get_group())
         return parts
@@ -143,27 +151,27 @@ class World:
 
 
 def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
-    """Join the other processes that torchrun started (or run alone without it) and lay them out as pp x dp x tp.
+    """Join the processes that torchrun started (or run alone without it), laid out as pp x dp x tp.
 
     1. each process takes the GPU of its local rank; without GPUs all compute on the CPU
     2. the process group uses NCCL between GPUs, gloo between CPUs
-    3. tp varies fastest: the ranks that exchange most are neighbours on a node
+    3. tp varies fastest: the ranks that communicate most are neighbors on a node
 
     Raises:
-        ValueError: another number of processes than dp x pp x tp was started.
+        ValueError: the number of started processes is not dp x pp x tp.
     """
-    needed, started = dp * pp * tp, int(os.environ.get("WORLD_SIZE", 1))
+    needed = dp * pp * tp
+    started = int(os.environ.get("WORLD_SIZE", 1))
     if started != needed:
         raise ValueError(
             f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
             f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
         )
-    device, backend = torch.device("cpu"), "gloo"
+    device = torch.device("cpu")
+    backend = "gloo"
     if torch.cuda.is_available():
-        device, backend = (
-            torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))),
-            "cpu:gloo,cuda:nccl",
-        )
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)

@@ -1,9 +1,11 @@
-"""A training run in one process: continue after the newest checkpoint, then step after step to the last.
+"""A training run in one process: continue after the newest checkpoint, then step after step to the
+last.
 
-On the CPU, with the same numbers of ranks, a resumed run has every loss of the uninterrupted one, to the last bit. With
-other numbers of ranks the samples of each global batch are the same. What it takes: deterministic algorithms, a fixed
-number of threads (OMP_NUM_THREADS, else 1), each rank's random state in the checkpoint, a learning rate that is a
-function of the step, sums over ranks in a fixed order.
+On the CPU, with the same numbers of ranks, a resumed run has every loss of the uninterrupted one,
+to the last bit. With other numbers of ranks the samples of each global batch are the same. This
+requires deterministic algorithms, a fixed number of threads (OMP_NUM_THREADS, else 1), each rank's
+random state in the checkpoint, a learning rate that is a function of the step, and sums over ranks
+in a fixed order.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from nanoset_ref.train.metrics import continue_metrics, delivered_samples
 from nanoset_ref.train.model import DistributedModel
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.progress import Progress
-from nanoset_ref.train.stages import StagedLoader, Step
+from nanoset_ref.train.staged_loader import StagedLoader, Step
 
 logger = logging.getLogger(__name__)
 
@@ -41,35 +43,59 @@ class Run:
         world: the processes.
 
     Raises:
-        CheckpointError, ConfigError, PlanMismatch: the checkpoints are of another model, other stages or other data.
+        CheckpointError, ConfigError, PlanMismatch: the checkpoints are of another model, other
+            stages or other data.
     """
 
     def __init__(self, config: Config, world: World) -> None:
         make_deterministic()
-        self.config, self.world = config, world
+        self.config = config
+        self.world = world
         self.place = {"parallelism": config.parallelism.model_dump(), "device": world.device.type}
-        kept = config.checkpoints.keep_checkpoints
-        self.checkpoints = Checkpoints(config.checkpoints.checkpoints_path, world, kept)
+        settings = config.checkpoints
+        self.checkpoints = Checkpoints(settings.checkpoints_path, world, settings.keep_checkpoints)
         self.model = DistributedModel(config, world)
-        parameters, weight_decay = self.model.module.parameters(), config.optimizer.weight_decay
         self.optimizer = torch.optim.AdamW(
-            parameters, betas=(0.9, 0.95), weight_decay=weight_decay, foreach=True
+            self.model.module.parameters(),
+            betas=(0.9, 0.95),
+            weight_decay=config.optimizer.weight_decay,
+            foreach=True,
         )
         self.loader = StagedLoader(config, world.layout)
-        torch.manual_seed(
-            worker_seed(config.general.seed, world.layout.dp_rank, world.layout.pp_rank)
-        )
-        found = self.checkpoints.newest()
-        if found is not None:
-            self.resume(*found)
+        layout = world.layout
+        torch.manual_seed(worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank))
+        newest = self.checkpoints.newest()
+        if newest is not None:
+            self.resume(*newest)
 
     def resume(self, step: int, state: Any) -> None:
-        """Load a checkpoint. Random states fit only the numbers of ranks, and the kind of device, that saved them."""
+        """Load a checkpoint; random states only for the same layout and kind of device."""
+        self._check_state(step, state)
+        self.loader.load_state_dict(state["data"])
+        for parameter in self.model.module.parameters():
+            moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
+            self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
+        random_state = {}
+        if all(state.get(name) == value for name, value in self.place.items()):
+            random_state = self.random_state()
+        self.checkpoints.load(step, self.tensors() | random_state)
+        for name, value in random_state.items():
+            device = torch.cuda if name.startswith("random.cuda") else torch
+            device.set_rng_state(value)
+        saved = state.get("train_steps")
+        now = self.config.tokens.train_steps
+        if saved not in (None, now):
+            message = "train_steps was %s, now it is %d: the learning rate follows another curve"
+            logger.warning(message, saved, now)
+        consumed = self.loader.consumed_train_samples
+        logger.info("continuing after step %d, %d samples", step, consumed)
+
+    def _check_state(self, step: int, state: Any) -> None:
         folder = self.checkpoints.folder
         if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
             raise CheckpointError(
-                f"the checkpoint after step {step} in {folder} is not of a training run: its state has "
-                "no model or no data; take another checkpoints_path"
+                f"the checkpoint after step {step} in {folder} is not of a training run: "
+                "its state has no model or no data; take another checkpoints_path"
             )
         model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
         if state["model"] != model:
@@ -77,27 +103,9 @@ class Run:
                 f"the checkpoints in {folder} are of the model {state['model']}, the config has "
                 f"{model}: continue with that one, or take another checkpoints_path"
             )
-        self.loader.load_state_dict(state["data"])
-        for parameter in self.model.module.parameters():
-            moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
-            self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
-        same_place = {name: state.get(name) for name in self.place} == self.place
-        random_state = self.random_state() if same_place else {}
-        self.checkpoints.load(step, self.tensors() | random_state)
-        for name, value in random_state.items():
-            (torch.cuda if name.startswith("random.cuda") else torch).set_rng_state(value)
-        saved, now = state.get("train_steps"), self.config.tokens.train_steps
-        if saved not in (None, now):
-            logger.warning(
-                "train_steps was %s, now it is %d: the learning rate follows another curve",
-                saved,
-                now,
-            )
-        logger.info(
-            "continuing after step %d, %d samples", step, self.loader.consumed_train_samples
-        )
 
     def save(self) -> None:
+        """Write a checkpoint after the current step."""
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
@@ -108,7 +116,7 @@ class Run:
         logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Model and optimizer, by name. AdamW's own count of steps is the run's, so it is not kept."""
+        """Model and optimizer, by name, without AdamW's step count, which is the run's."""
         tensors = {}
         for name, parameter in self.model.module.named_parameters():
             tensors[f"model.{name}"] = parameter.detach()
@@ -117,7 +125,7 @@ class Run:
         return tensors
 
     def random_state(self) -> dict[str, Tensor]:
-        """This rank's random states (uint8 [n]); the ranks of one tensor-parallel group have the same."""
+        """This rank's random states, uint8 [n]; the ranks of a tensor-parallel group share them."""
         layout = self.world.layout
         rank = f"dp{layout.dp_rank}.pp{layout.pp_rank}"
         states = {f"random.cpu.{rank}": torch.get_rng_state()}
@@ -126,70 +134,73 @@ class Run:
         return states
 
     def train(self, *, log_samples: bool = False) -> None:
-        """Train until tokens.train_steps, one line of metrics a step.
+        """Train until tokens.train_steps, writing one line of metrics per step.
 
-        It also says how fast this process was, checkpoints not counted: tokens_per_second of the global batch, and
-        data_wait, the share of the step's time that it waited for data.
+        Each line also has the speed of this process, checkpoints not counted: tokens_per_second of
+        the global batch, and data_wait, the fraction of the step spent waiting for data.
 
         Args:
-            log_samples: add to each line of metrics which samples every data-parallel rank was given.
+            log_samples: add to each line of metrics the samples that every data-parallel rank
+                received.
         """
-        done, last = self.loader.step, self.config.tokens.train_steps
-        folder, interval = self.checkpoints.folder, self.config.checkpoints.checkpoint_interval
+        done = self.loader.step
+        last = self.config.tokens.train_steps
+        folder = self.checkpoints.folder
         if done == last:
-            said = "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
-            logger.info(said, last, folder)
+            message = (
+                "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
+            )
+            logger.info(message, last, folder)
             return
-        batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
-        stages = self.loader.stages
-        ends = {
-            last,
-            *(stage.steps[-1] for stage in stages if isinstance(stage.data.dataset, ChunksSection)),
-        }
+        interval = self.config.logging.iteration_step_info_interval
         with (
             named_where_full(folder, "each step adds a line to metrics.jsonl"),
-            self._metrics(done) as metrics,
-            self._progress(done) as progress,
+            self._open_metrics() as metrics,
+            Progress(done, last, interval, self.world.is_first) as progress,
         ):
-            began = time.perf_counter()
-            for step in self.loader:
-                waited = time.perf_counter() - began
-                line = self.optimize(step)
-                if log_samples:
-                    line["samples"] = delivered_samples(step, self.world)
-                elapsed = time.perf_counter() - began
-                line |= {
-                    "tokens_per_second": round(batch_tokens / elapsed),
-                    "data_wait": round(waited / elapsed, 4),
-                }
-                metrics.write(json.dumps(line) + "\n")
-                progress.update(line, batch_tokens, elapsed, waited)
-                if step.number % interval == 0 or step.number in ends:
-                    self.save()
-                began = time.perf_counter()
+            self._train(metrics, progress, log_samples)
 
-    def _metrics(self, done: int) -> TextIO:
+    def _train(self, metrics: TextIO, progress: Progress, log_samples: bool) -> None:
+        batch_tokens = self.config.global_batch_size * self.config.tokens.sequence_length
+        interval = self.config.checkpoints.checkpoint_interval
+        ends = {self.config.tokens.train_steps}
+        for stage in self.loader.stages:
+            if isinstance(stage.data.dataset, ChunksSection):
+                ends.add(stage.steps[-1])
+        began = time.perf_counter()
+        for step in self.loader:
+            waited = time.perf_counter() - began
+            line = self.optimize(step)
+            if log_samples:
+                line["samples"] = delivered_samples(step, self.world)
+            elapsed = time.perf_counter() - began
+            line["tokens_per_second"] = round(batch_tokens / elapsed)
+            line["data_wait"] = round(waited / elapsed, 4)
+            metrics.write(json.dumps(line) + "\n")
+            progress.update(line, batch_tokens, elapsed, waited)
+            if step.number % interval == 0 or step.number in ends:
+                self.save()
+            began = time.perf_counter()
+
+    def _open_metrics(self) -> TextIO:
         if self.world.is_first:
-            return continue_metrics(self.checkpoints.folder / "metrics.jsonl", done)
+            return continue_metrics(self.checkpoints.folder / "metrics.jsonl", self.loader.step)
         return open(os.devnull, "w")
 
-    def _progress(self, done: int) -> Progress:
-        interval = self.config.logging.iteration_step_info_interval
-        return Progress(done, self.config.tokens.train_steps, interval, self.world.is_first)
-
     def optimize(self, step: Step) -> dict[str, Any]:
-        """One step of the optimizer; loss of the global batch, norm of its gradient and learning rate.
+        """Take one optimizer step; return the loss of the global batch, the gradient norm and the
+        learning rate.
 
-        Where no label of the batch counts, the loss is None and the gradient zero; the optimizer
-        takes its step all the same.
+        If no label of the batch is counted, the loss is None and the gradient zero; the optimizer
+        still takes its step.
         """
         rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)
         if loss is None:
-            said = "step %d has no loss: none of its labels counts, and its gradient is zero"
-            logger.warning(said, step.number)
+            message = "step %d has no loss: none of its labels counts, and its gradient is zero"
+            logger.warning(message, step.number)
         norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -204,13 +215,11 @@ class Run:
 
 
 def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
-    """The rate of a step (from 1): up to learning_rate in lr_warmup_steps, then along a cosine to min_decay_lr."""
+    """The learning rate of a step, from 1 (see `ScheduleConfig`)."""
     schedule = config.learning_rate_scheduler
-    highest, lowest, warmup = (
-        schedule.learning_rate,
-        schedule.min_decay_lr,
-        schedule.lr_warmup_steps,
-    )
+    highest = schedule.learning_rate
+    lowest = schedule.min_decay_lr
+    warmup = schedule.lr_warmup_steps
     if step <= warmup:
         return highest * step / warmup
     done = (step - warmup) / max(1, train_steps - warmup)
@@ -218,7 +227,7 @@ def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float
 
 
 def make_deterministic() -> None:
-    """Fix what else may change the last bits of a sum."""
+    """Fix everything else that can change the last bits of a sum."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())

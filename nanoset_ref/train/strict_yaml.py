@@ -1,7 +1,8 @@
-"""A YAML 1.2 file as plain values.
+"""Read a YAML 1.2 file as plain values.
 
-ruamel.yaml refuses a key that is used twice and reads `1e-4` as a number. Size, depth and aliases are limited before
-any value is built, so a hostile file ends as quickly as a right one. No value is ever printed whole.
+ruamel.yaml refuses a key that is used twice and reads `1e-4` as a number. Size, depth and aliases
+are limited before any value is built, so a hostile file fails as fast as a valid one loads. No
+error prints a value whole.
 """
 
 from __future__ import annotations
@@ -21,32 +22,26 @@ MAX_ALIASES = 16  # aliases within aliases multiply: 16 of them at most 400 time
 
 
 class ConfigError(ValueError):
-    """Something in a config is wrong; the message names its path in the YAML file."""
+    """A config is wrong; the message gives the path within the YAML file."""
 
 
 def read_yaml(path: PathLike) -> Any:
-    """The dicts, lists and scalars of a YAML file.
+    """Read the dicts, lists and scalars of a YAML file.
 
     Raises:
         FileNotFoundError: no such file.
-        ConfigError: not YAML, or more of it than the limits allow.
+        ConfigError: not YAML, or above one of the limits.
     """
     require_regular(path)
     text = Path(path).read_text(encoding="utf-8")
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
-            f"has more than {MAX_CHARACTERS:,} characters; a config names files, it does not hold data"
+            f"has more than {MAX_CHARACTERS:,} characters; "
+            "a config names files, it does not hold data"
         )
     parser = YAML(typ="safe", pure=True)
-    depth = aliases = 0
     try:
-        for event in parser.parse(text):
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            aliases += isinstance(event, AliasEvent)
-            if depth > MAX_DEPTH or aliases > MAX_ALIASES:
-                raise ConfigError(
-                    f"nested more than {MAX_DEPTH} deep, or with more than {MAX_ALIASES} aliases (*name)"
-                )
+        _check_limits(parser.parse(text))
         return parser.load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -55,6 +50,21 @@ def read_yaml(path: PathLike) -> Any:
         raise ConfigError(one_line(error)) from error
 
 
+def _check_limits(events: Any) -> None:
+    depth = 0
+    aliases = 0
+    for event in events:
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, AliasEvent):
+            aliases += 1
+        if depth > MAX_DEPTH or aliases > MAX_ALIASES:
+            limits = f"more than {MAX_DEPTH} deep, or with more than {MAX_ALIASES} aliases (*name)"
+            raise ConfigError(f"nested {limits}")
+
+
 def one_line(error: object) -> str:
-    """At most 300 characters of what a library says."""
+    """The first 300 characters of an error, on one line."""
     return " ".join(str(error)[:300].split())

@@ -1,4 +1,4 @@
-"""Every road on which tokens come into a run: its example, made and run as its head says, and exact resume on it."""
+"""Every kind of training data: its example, prepared and run as its head says, and exact resume."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream
 from nanoset_ref.train import Config, ConfigError, load_config, read_metrics, stages_of
-from nanoset_ref.train.data_section import ROADS
+from nanoset_ref.train.data_section import KINDS
 from nanoset_ref.train.launch import EXAMPLES
 
 S = 128
@@ -115,7 +115,7 @@ def test_an_unknown_example_is_answered_with_the_names(capsys):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_run_stopped_on_any_road_continues_exactly_with_any_number_of_ranks_or_is_refused(
+def test_a_run_stopped_on_any_data_continues_exactly_with_any_number_of_ranks_or_is_refused(
     example, name
 ):
     """The samples of each step are those of the run that nobody stopped, also on other ranks; with other data none."""
@@ -139,7 +139,7 @@ def rows_read(config, steps):
     return [sample for _, samples in run(config, steps)[0] for sample in samples]
 
 
-def test_each_road_reads_what_its_library_gives(example):
+def test_each_kind_of_data_is_read_as_by_its_library(example):
     """First tokens of the first stage, against the datasets that read these formats by themselves."""
     positions = np.arange(40)
     weights = {"datasets/stories": 0.7, "datasets/programs": 0.3}
@@ -203,7 +203,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(ROADS)}"),
+        ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
         ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
@@ -226,7 +226,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ),
     ],
 )
-def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, message):
+def test_what_is_wrong_with_the_data_is_named_beside_all_else(example, dataset, message):
     """A wrong number in another section hides nothing."""
 
     wrong = {"tokenizer.tokenizer_name_or_path": "no/where", "optimizer.clip_grad": -1}
@@ -238,7 +238,7 @@ def test_what_is_wrong_with_a_road_is_named_beside_all_else(example, dataset, me
     ) and "tokenizer_name_or_path: no/where" in str(error.value)
 
 
-def test_roads_that_cannot_fill_their_steps_are_refused(example):
+def test_data_that_cannot_fill_its_steps_is_refused(example):
     with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
         example("chunks", {"tokens.train_steps": 600})
     with pytest.raises(

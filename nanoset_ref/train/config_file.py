@@ -1,0 +1,47 @@
+"""Load the YAML file of a training run: `load_config`."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from pydantic import ValidationError
+
+from nanoset_ref.io.files import PathLike, problems_of
+from nanoset_ref.train.config import Config
+from nanoset_ref.train.data_section import Section
+from nanoset_ref.train.stages import stages_of
+from nanoset_ref.train.strict_yaml import ConfigError, one_line, read_yaml
+
+logger = logging.getLogger(__name__)
+
+KEYS = {name for section in Section.__subclasses__() for name in section.model_fields}
+
+
+def load_config(path: PathLike) -> Config:
+    """Read and check a YAML file; paths in it are relative to the working directory.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ConfigError: everything that is wrong, with its path in the file.
+    """
+    try:
+        config = Config.model_validate(read_yaml(path))
+        stages_of(config)
+    except ValidationError as error:
+        problems = problems_of(error, KEYS)
+    except ValueError as error:
+        problems = [one_line(error)]
+    else:
+        _warn_of_stages_not_reached(config)
+        return config
+    raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
+
+
+def _warn_of_stages_not_reached(config: Config) -> None:
+    steps = config.tokens.train_steps
+    for stage in config.data_stages:
+        start = stage.start_training_step
+        if start > steps:
+            message = "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d"
+            logger.warning(message, stage.name, start, steps)

@@ -1,0 +1,340 @@
+"""The steps of one rank across all data stages of a run.
+
+Step after step delivers the next global batch of the stage's order. A resume needs a count per
+stage that has begun (law 3 of docs/laws.md). So a run continues exactly inside a stage or on a
+boundary, with stages added, moved or removed after the last step done, and on any number of ranks,
+even if a part of it had another batch size. A stage is opened when its first step comes, together
+with the files of the stages that it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from nanoset_ref.load.collator import Batch, DataCollatorForCLM
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.load.rows import Rows
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders import Ledger, Order, StatelessOrder
+from nanoset_ref.orders.plans import PlanMismatch, check_plan
+from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
+from nanoset_ref.tokens import open_tokens
+from nanoset_ref.train.config import Config
+from nanoset_ref.train.data_section import DataConfig, DatasetConfig, TextSection
+from nanoset_ref.train.parallel import ParallelLayout
+from nanoset_ref.train.stages import Stage, stages_of
+from nanoset_ref.train.strict_yaml import ConfigError, one_line
+
+Samples = Annotated[int, Field(ge=0, lt=2**62)]
+
+
+class StageRecord(BaseModel, strict=True):
+    """What the state keeps of a stage that has begun.
+
+    Attributes:
+        name, start_training_step: of the stage.
+        first_position: where in its order the stage began.
+        first_reads: samples of each of its files that were read before.
+        consumed_train_samples: samples delivered in this stage, over all ranks.
+        plan: of its rows.
+        cursors: for streamed text, the place in the text (see `streaming.TokenStream`).
+    """
+
+    name: str
+    start_training_step: int
+    first_position: Samples
+    first_reads: list[Samples]
+    consumed_train_samples: Samples = 0
+    plan: dict[str, Any] | None = None
+    cursors: dict[str, dict[str, int]] = {}
+
+    @property
+    def start(self) -> Ledger:
+        return Ledger(self.first_position, tuple(self.first_reads))
+
+    @property
+    def position(self) -> int:
+        """The position in its order that is read next."""
+        return self.first_position + self.consumed_train_samples
+
+
+def begin_stage(stage: Stage, continued: Any) -> StageRecord:
+    """Make the record of a stage that begins.
+
+    Args:
+        continued: the rows of `stage.before`, up to the last sample it delivered; None: begin at 0.
+    """
+    first_position = 0
+    first_reads: list[int] = []
+    if continued is not None:
+        first_position = len(continued)
+        first_reads = continued.order.counts().tolist()
+        num_new_files = len(stage.files) - len(first_reads)
+        first_reads += [0] * num_new_files
+    return StageRecord(
+        name=stage.name,
+        start_training_step=stage.steps.start,
+        first_position=first_position,
+        first_reads=first_reads,
+    )
+
+
+def open_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
+    """Open the rows of a stage, up to position `num_samples` of its order."""
+    dataset: Any = stage.data.dataset
+    if isinstance(dataset, DatasetConfig) and not dataset.names_folders:
+        return _open_token_files(stage, record, num_samples)
+    rows: Rows = dataset.open(stage.sequence_length, num_samples, stage.data.seed)
+    return rows
+
+
+def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Nanoset:
+    dataset: Any = stage.data.dataset
+    length = stage.sequence_length
+    seed = stage.data.seed
+    files = [open_tokens(path, token_dtype) for path, token_dtype in stage.files.items()]
+    sizes = [file.num_samples(length) for file in files]
+    weights: list[float] | None = None
+    given = [dataset.dataset_path.get(path, 0.0) for path in stage.files]  # 0.0: read only earlier
+    if set(given) != {None}:
+        weights = []
+        for size, weight in zip(sizes, given, strict=True):
+            weights.append(float(size if weight is None else weight))
+    order: str | Order = dataset.order
+    if order == "stateless" and record.first_position:
+        if len(record.first_reads) != len(files):
+            counts = f"saved {len(record.first_reads)}, now {len(files)}"
+            raise PlanMismatch(
+                f"stage {record.name!r}: this state was saved under another plan, so position k "
+                f"would hold other tokens:\n  number of files: {counts}\n"
+                "Continue with the saved plan, or begin a new run."
+            )
+        order = StatelessOrder(sizes, weights, num_samples, seed, start=record.start)
+    return Nanoset(files, weights, length, num_samples, seed, order=order)
+
+
+def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
+    """Yield every stage with its schedule and rows, for a whole run in the layout of `config`.
+
+    Raises:
+        ConfigError: a stage streams text, which has no rows.
+    """
+    opened: list[Rows] = []
+    for stage in stages_of(config):
+        continued = None
+        if stage.before:
+            continued = opened[stage.before.number]
+        record = begin_stage(stage, continued)
+        schedule = config.schedule(record.position, stage.steps.start)
+        rows = open_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
+        opened.append(rows)
+        yield stage, schedule, rows
+
+
+class Step(NamedTuple):
+    """One optimizer step of one rank.
+
+    Attributes:
+        number: of the step, from 1.
+        stage: name of its stage.
+        positions: int64 [accumulation, micro_batch_size], in the order of the stage.
+        batches: one per forward pass, as DataCollatorForCLM makes them.
+    """
+
+    number: int
+    stage: str
+    positions: NDArray[np.int64]
+    batches: list[Batch]
+
+
+class StagedLoader:
+    """The steps of a run for one rank. Iterating yields a Step for every step that is left.
+
+    Args:
+        config: of the run.
+        layout: this rank.
+
+    Attributes:
+        step: the last step delivered, 0 before the first.
+        records: a StageRecord for every stage that has begun.
+
+    Raises:
+        ConfigError: a stage should continue an earlier one but cannot.
+    """
+
+    def __init__(self, config: Config, layout: ParallelLayout) -> None:
+        self.config = config
+        self.layout = layout
+        self.stages = stages_of(config)
+        self.step = 0
+        self.records: list[StageRecord] = []
+        self._loader: Any = None
+        self._batches: Iterator[Batch] = iter(())
+
+    @property
+    def consumed_train_samples(self) -> int:
+        """Samples delivered over all ranks and stages."""
+        return sum(record.consumed_train_samples for record in self.records)
+
+    def __iter__(self) -> Iterator[Step]:
+        while self.step < self.config.tokens.train_steps:
+            yield self.next_step()
+
+    def next_step(self) -> Step:
+        """Deliver the next step, from a new stage if one begins with it."""
+        number = self.step + 1
+        if len(self._begun(number)) > len(self.records):
+            self._begin(self.stages[len(self.records)])
+        record = self.records[-1]
+        schedule = self.config.schedule()
+        accumulation = schedule.batch_accumulation_per_replica
+        positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
+        batches = [next(self._batches) for _ in range(accumulation)]
+        record.consumed_train_samples += schedule.global_batch_size
+        record.cursors = getattr(self._loader, "cursors", {})
+        self.step = number
+        return Step(number, record.name, positions, batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON, for all ranks."""
+        self._record_plan()
+        return {
+            "step": self.step,
+            "consumed_train_samples": self.consumed_train_samples,
+            "stages": [record.model_dump() for record in self.records],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after the step of `state`, with any number of ranks, any micro-batch size and
+        any later stages.
+
+        Raises:
+            ConfigError: not a state; or the stages of the steps already done are not those of the
+                config.
+            PlanMismatch: the stage to continue reads other data now; the message lists the
+                differences.
+        """
+        try:
+            step = int(state["step"])
+            records = [StageRecord(**record) for record in state["stages"]]
+        except (LookupError, TypeError, ValueError) as error:
+            raise ConfigError(f"this is no state of a StagedLoader: {one_line(error)}") from error
+        last = self.config.tokens.train_steps
+        if step > last:
+            raise ConfigError(f"the saved run has done {step} steps, tokens.train_steps is {last}")
+        done = [(record.name, record.start_training_step) for record in records]
+        begun = self._begun(step)
+        if done != begun:
+            raise ConfigError(
+                f"the saved run did its {step} steps in the stages (name, start_training_step) "
+                f"{done}, now they would be {begun}: stages may be added, moved and removed "
+                f"after step {step}, not before"
+            )
+        self.step = step
+        self.records = records
+        if step < last and begun == self._begun(step + 1):
+            self._batches = self._open()  # now, so that another plan is refused at once
+
+    def _begun(self, step: int) -> list[tuple[str, int]]:
+        """(name, start_training_step) of the stages that have begun at a step."""
+        begun = [(stage.name, stage.steps.start) for stage in self.stages]
+        return [(name, start) for name, start in begun if start <= step]
+
+    def _begin(self, stage: Stage) -> None:
+        """Begin a stage at 0, or after the stage it continues, whose plan must not have changed."""
+        self._record_plan()
+        continued = None
+        if stage.before:
+            record = self.records[stage.before.number]
+            continued = open_stage(stage.before, record, record.position)
+            self._check_plan(record, continued.plan)
+        self.records.append(begin_stage(stage, continued))
+        self._batches = self._open()
+
+    def _record_plan(self) -> None:
+        """Keep the plan of the current stage; not earlier, because making it reads the files."""
+        if self._loader is not None and self.records[-1].plan is None:
+            self.records[-1].plan = self._loader.plan
+
+    def _check_plan(self, record: StageRecord, plan: dict[str, Any]) -> None:
+        """Raise PlanMismatch if a stage began with another plan."""
+        try:
+            check_plan(record.plan, plan)
+        except PlanMismatch as error:
+            raise PlanMismatch(f"stage {record.name!r}: {error}") from error
+        record.plan = plan
+
+    def _open(self) -> Iterator[Batch]:
+        """Open the loader of the current stage, from its next position to its last step."""
+        stage = self.stages[len(self.records) - 1]
+        record = self.records[-1]
+        if isinstance(stage.data.dataset, TextSection):
+            loader: Any = stream_loader(self.config, stage.data, self.layout)
+            loader.seek(record.position, record.cursors)
+        else:
+            loader = self._rows_loader(stage, record)
+        if record.plan is not None:
+            self._check_plan(record, loader.plan)
+        self._loader = loader
+        return iter(loader)
+
+    def _rows_loader(self, stage: Stage, record: StageRecord) -> Any:
+        schedule = self.config.schedule(record.position, self.step + 1)
+        layout = self.layout
+        return build_nanoset_dataloader(
+            open_stage(stage, record, schedule.positions(stage.steps[-1]).stop),
+            micro_batch_size=schedule.micro_batch_size,
+            dp_rank=layout.dp_rank,
+            dp_size=layout.dp_size,
+            output_pp_rank=layout.output_pp_rank,
+            current_pp_rank=layout.pp_rank,
+            consumed_train_samples=record.position,
+            num_loading_workers=stage.data.num_loading_workers,
+            read_ahead=stage.data.read_ahead,
+            seed=self.config.general.seed,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+
+def stream_loader(
+    config: Config, data: DataConfig, layout: ParallelLayout
+) -> TokenStreamDataLoader:
+    """Make the endless loader of one rank that tokenizes text as it is read; batches are as
+    DataCollatorForCLM's.
+
+    Pipeline ranks between the first and the last, which need no data, get the batches of the first.
+    The cursor in one rank's state serves all, because every rank reads through the whole text.
+    """
+    section: Any = data.dataset
+    tokenizer: Any = config.tokenizer  # a Config with text has one
+    length = config.tokens.sequence_length
+    stream = TokenStream(
+        section.source(),
+        tokenizer.tokenizer_name_or_path,
+        length,
+        dp_rank=layout.dp_rank,
+        dp_size=layout.dp_size,
+        micro_batch_size=config.tokens.micro_batch_size,
+        repeat=True,
+        seed=data.seed,
+        append_eod=section.append_eod,
+        add_special_tokens=section.add_special_tokens,
+        special_tokens=section.special_tokens,
+        shuffle_buffer=section.shuffle_buffer,
+    )
+    last = layout.output_pp_rank
+    current = last if layout.pp_rank == last else 0
+    return TokenStreamDataLoader(
+        stream,
+        DataCollatorForCLM(length, 0, last, current),
+        num_workers=data.num_loading_workers,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator().manual_seed(config.general.seed),
+    )
