@@ -23,8 +23,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from nanoset_ref.io.buckets import BucketPath, located
 from nanoset_ref.io.files import remove_leftovers
+from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.ranks import JobError, other_ranks, started_helpers, tell

@@ -16,8 +16,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.buckets import BucketIds, BucketPath, identity, located
+from nanoset_ref.io.bucket_ids import BucketIds
 from nanoset_ref.io.files import PathLike, atomic_write, checksum, read_json
+from nanoset_ref.io.paths import BucketPath, identity, located
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
