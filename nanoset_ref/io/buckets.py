@@ -9,8 +9,8 @@ A server that fails, stalls or cuts its answers short is asked again, with growi
 line in the log, for NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last answer
 trickles. obstore finds credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_ENDPOINT_URL
 for a server other than Amazon's, AWS_SKIP_SIGNATURE=true for a public bucket),
-GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A URL
-may hold a password or a signed query; no message shows them.
+GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A
+URL may hold a password or a signed query; no message shows them.
 
 Reading an object as an array of ids: `io.bucket_ids`. Caching pieces of it: `io.pieces`.
 """
@@ -348,8 +348,8 @@ def written_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     2. Delete the old last object, which makes the set valid.
     3. Upload in the order of `targets`, the new last object last.
 
-    A broken upload leaves no object, but perhaps parts, which the bucket's own rules have to remove.
-    The temporaries lie in TMPDIR.
+    A broken upload leaves no object, but perhaps parts, which the bucket's own rules have to
+    remove. The temporaries lie in TMPDIR.
 
     Raises:
         StorageError: no write access, or an upload failed.

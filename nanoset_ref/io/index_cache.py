@@ -1,17 +1,17 @@
 """Cached indexes: built once, mapped by every process, checked before use.
 
 An entry is a few arrays and a description of everything they depend on; its name is the hash of the
-description, so another seed, flag or corpus is another entry. The first process builds under a lock;
-the others wait and map. Without shared locks every process builds its own; the atomic rename keeps
-that safe. No torch.distributed, no pickle.
+description, so another seed, flag or corpus is another entry. The first process builds under a
+lock; the others wait and map. Without shared locks every process builds its own; the atomic rename
+keeps that safe. No torch.distributed, no pickle.
 
     <folder>/<hash>.<array>.npy    the arrays
     <folder>/<hash>.json           the description, and a seal over it and the arrays; written last
 
-Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s per
-GB), because a bit that flips on the disk changes no time stamp. A damaged entry is rebuilt, with a
-warning. Megatron-LM checks nothing and keys on the path, so it reuses the indexes of a corpus that
-was replaced, or of other flags (add_extra_token_to_sequence,
+Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s
+per GB), because a bit that flips on the disk changes no time stamp. A damaged entry is rebuilt,
+with a warning. Megatron-LM checks nothing and keys on the path, so it reuses the indexes of a
+corpus that was replaced, or of other flags (add_extra_token_to_sequence,
 drop_last_partial_validation_sequence).
 """
 

@@ -16,8 +16,8 @@ versions are never used again, and evicted in time.
 The blocks that are read are compared with their checksums: a torn or damaged piece, or one under
 another's name, is fetched again and replaced. Readers need no lock. Any number of processes and
 users share a folder: pieces are as readable as umask and folder allow, and eight concurrent writers
-keep to a limit of 4 GB or more. A piece that may not be read is fetched, one that may not be written
-or removed is left alone, with one warning in the log and no error.
+keep to a limit of 4 GB or more. A piece that may not be read is fetched, one that may not be
+written or removed is left alone, with one warning in the log and no error.
 
 The cache pays from the second visit of a piece on: with random rows, the first visit fetches far
 more than it needs.
