@@ -12,7 +12,8 @@ import pytest
 from bucket_server import BucketServer
 
 from nanoset_ref.io import pieces as cache
-from nanoset_ref.io.buckets import BucketIds, BucketPath, StorageError, identity, pieces
+from nanoset_ref.io.bucket_ids import BucketIds
+from nanoset_ref.io.paths import BucketPath, StorageError, contents, identity
 
 SIZE = 10_000
 
@@ -287,4 +288,4 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
             with pytest.raises(
                 StorageError, match=f"{variable} must be a positive number.* got '{given}'"
             ):
-                b"".join(pieces(path))
+                b"".join(contents(path))

@@ -1,1 +1,1 @@
-"""Files that are complete or absent, alone and in sets; locks, checksums, buckets, kept pieces and cached indexes."""
+"""Files that are complete or absent; paths and URLs, buckets, cached pieces and indexes, kernels."""

@@ -25,8 +25,8 @@ from typing import IO, Any, TypeVar
 
 import xxhash
 
-from nanoset_ref.io.buckets import BucketPath, identity, located, pieces, written_to_bucket
-from nanoset_ref.io.buckets import PathLike as PathLike
+from nanoset_ref.io.paths import BucketPath, contents, identity, located
+from nanoset_ref.io.paths import PathLike as PathLike
 
 MAX_JSON_BYTES = 1 << 26
 Kind = TypeVar("Kind", bound=Any)
@@ -79,10 +79,12 @@ def atomic_write_set(
     Raises:
         FileExistsError: the last of `paths` exists and `overwrite` is False; also if it appeared meanwhile.
         FileNotFoundError: a folder does not exist.
-        StorageError: the targets are in a bucket (see `storage.written_to_bucket`), and it cannot be written.
+        StorageError: the targets are in a bucket (see `buckets.written_to_bucket`), and it cannot be written.
     """
     targets = [located(path) for path in paths]
     if objects := [target for target in targets if isinstance(target, BucketPath)]:
+        from nanoset_ref.io.buckets import written_to_bucket  # loaded only when an object is met
+
         refuse_existing(targets[-1], overwrite)
         with written_to_bucket(objects) as parts:
             yield parts
@@ -266,7 +268,7 @@ def require_regular(path: PathLike) -> int:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: as `storage.identity`.
+        ValueError: as `paths.identity`.
     """
     found = identity(path)
     if found is None:
@@ -278,7 +280,7 @@ def checksum(path: PathLike) -> str:
     """The content of a regular file as "xxh3_128:<32 hexadecimal digits>"."""
     require_regular(path)
     digest = xxhash.xxh3_128()
-    for piece in pieces(path):
+    for piece in contents(path):
         digest.update(piece)
     return f"xxh3_128:{digest.hexdigest()}"
 

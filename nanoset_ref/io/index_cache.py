@@ -1,20 +1,20 @@
-"""Indexes on disk: built once, mapped by everybody, never trusted blindly.
+"""Cached indexes: built once, mapped by every process, checked before use.
 
-An entry is a few arrays and a description of everything they depend on; its name is the hash of that description, so a
-changed seed, flag or corpus is another entry and nothing stale can be found. The first process to come builds, under a
-lock, the others wait and map; where a filesystem has no locks, or nodes share none, each builds its own, which the
-rename makes harmless. No torch.distributed, no pickle.
+An entry is a few arrays and a description of everything they depend on; its name is the hash of the
+description, so another seed, flag or corpus is another entry. The first process builds under a
+lock; the others wait and map. Without shared locks every process builds its own; the atomic rename
+keeps that safe. No torch.distributed, no pickle.
 
     <folder>/<hash>.<array>.npy    the arrays
     <folder>/<hash>.json           the description, and a seal over it and the arrays; written last
 
-Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s per GB): a bit that
-flipped on the disk changes no time stamp. What does not hold is rebuilt, with a warning. Upstream checks nothing and
-keys on the path, so that it reuses the indexes of a corpus that was replaced, or of other flags
-(add_extra_token_to_sequence, drop_last_partial_validation_sequence).
+Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s
+per GB), because a bit that flips on the disk changes no time stamp. A damaged entry is rebuilt,
+with a warning. Megatron-LM checks nothing and keys on the path, so it reuses the indexes of a
+corpus that was replaced, or of other flags (add_extra_token_to_sequence,
+drop_last_partial_validation_sequence).
 """
 
-import contextlib
 import json
 import os
 import stat
@@ -34,7 +34,7 @@ Arrays = Sequence[NDArray[Any]]
 
 
 class IndexCacheWarning(UserWarning):
-    """A cached index was damaged or foreign and is built again."""
+    """A cached index is damaged or foreign, and is built again."""
 
 
 def cached(
@@ -46,8 +46,8 @@ def cached(
     """The arrays of `build`, from the cache if they lie there.
 
     Args:
-        folder: the cache, made if missing; None builds in memory and writes nothing.
-        description: everything the arrays depend on; JSON-serialisable.
+        folder: the cache, created if needed; None builds in memory and writes nothing.
+        description: everything the arrays depend on; JSON-serializable.
         names: of the arrays, in their files.
         build: makes the arrays.
 
@@ -58,77 +58,75 @@ def cached(
         OSError: there is no such entry yet, and the folder cannot be written.
 
     Warns:
-        IndexCacheWarning: an entry was damaged and is built again; or what lies in its place is no file, stays there,
-            and the arrays are built in memory.
+        IndexCacheWarning: the entry is damaged and is built again; or something in its place is no
+            regular file: it stays there, and the arrays are built in memory.
     """
     if folder is None:
         return build()
     text = json.dumps({"format_version": FORMAT_VERSION, **description}, sort_keys=True)
     entry = Path(folder) / f"{xxhash.xxh3_128(text.encode()).hexdigest()}.json"
     paths = [entry.with_suffix(f".{name}.npy") for name in names]
-    foreign = [path for path in (*paths, entry) if _is_foreign(path)]
-    if foreign:
-        _say_foreign(foreign[0])
-        return build()
-
-    def load() -> Arrays | None:
-        """Map the entry; None if there is none, or, with a warning, if it is damaged."""
-        if not entry.exists():
-            return None
-        try:
-            if read_json(entry) != _record(text, paths):
-                raise ValueError("its content is not what was written")
-            return [
-                np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray) for path in paths
-            ]
-        except (OSError, ValueError) as error:
-            warnings.warn(
-                f"the cached index {entry} is built again: {error}", IndexCacheWarning, stacklevel=3
+    for path in (*paths, entry):
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            _warn(
+                f"{path} is no file of an index: it is left unchanged, and the index is built in memory"
             )
-            return None
-
-    if arrays := load():
+            return build()
+    arrays = _loaded(text, paths, entry)
+    if arrays is not None:
         return arrays
-    with contextlib.ExitStack() as stack:
-        try:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            turn = stack.enter_context(_opened_lock(entry.with_name("index.lock")))
-        except OSError as error:
-            raise OSError(
-                f"cannot write the index cache {folder}: name another folder, or none ({error})"
-            ) from error
-        lock(turn, wait=True)
-        if arrays := load():
+    with _lock_file(folder) as file:
+        lock(file, wait=True)
+        arrays = _loaded(text, paths, entry)  # another process may have built it meanwhile
+        if arrays is not None:
             return arrays
         arrays = build()
-        with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
-            for file, array in zip(files, arrays, strict=True):
-                header = np.lib.format.header_data_from_array_1_0(array)
-                np.lib.format.write_array_header_1_0(file, header)
-                file.write(
-                    np.ascontiguousarray(array)
-                )  # not np.save, which does not hear of a disk that is full
-                file.flush()
-            last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
-    return load() or arrays
+        _write(arrays, text, paths, entry)
+    mapped = _loaded(text, paths, entry)
+    return arrays if mapped is None else mapped
 
 
-def _is_foreign(path: Path) -> bool:
-    """Whether something is there that is no regular file, so that nobody here wrote it."""
-    return os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)
+def _loaded(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
+    """Map the entry; None if there is none, or, with a warning, if it is damaged."""
+    if not entry.exists():
+        return None
+    try:
+        if read_json(entry) != _record(text, paths):
+            raise ValueError("its content is not what was written")
+        mapped = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+        return [array.view(np.ndarray) for array in mapped]
+    except (OSError, ValueError) as error:
+        _warn(f"the cached index {entry} is built again: {error}")
+        return None
 
 
-def _say_foreign(path: Path) -> None:
-    left = f"{path} is no file of an index: it is left unchanged, and the index is built in memory"
-    warnings.warn(left, IndexCacheWarning, stacklevel=3)
-
-
-def _opened_lock(path: Path) -> IO[bytes]:
-    if path.exists() and not path.is_file():
-        raise FileExistsError(f"{path} is no regular file")
-    return open(path, "ab")
+def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> None:
+    with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
+        for file, array in zip(files, arrays, strict=True):
+            header = np.lib.format.header_data_from_array_1_0(array)
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(np.ascontiguousarray(array))  # np.save misses the error of a full disk
+            file.flush()
+        last.write(json.dumps(_record(text, [file.name for file in files]), indent=1).encode())
 
 
 def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
-    """What the .json holds of an entry whose arrays lie in these files."""
+    """The content of the .json of an entry whose arrays lie in these files."""
     return {"description": json.loads(text), "seal": seal(text, *files)}
+
+
+def _lock_file(folder: PathLike) -> IO[bytes]:
+    path = Path(folder, "index.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise FileExistsError(f"{path} is no regular file")
+        return open(path, "ab")
+    except OSError as error:
+        raise OSError(
+            f"cannot write the index cache {folder}: name another folder, or none ({error})"
+        ) from error
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, IndexCacheWarning, stacklevel=4)

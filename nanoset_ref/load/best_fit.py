@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.buckets import BucketIds, fetch
+from nanoset_ref.io.bucket_ids import BucketIds, fetch
 from nanoset_ref.io.files import PathLike
 from nanoset_ref.io.index_cache import Arrays, cached
 from nanoset_ref.io.kernels import njit

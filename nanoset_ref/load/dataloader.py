@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.buckets import refuse_forks
 from nanoset_ref.io.files import unknown_key
+from nanoset_ref.io.paths import refuse_forks
 from nanoset_ref.load.blocks import BlockRoad
 from nanoset_ref.load.collator import Collator, DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.documents import DocumentOptions

@@ -44,7 +44,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from nanoset_ref.io.buckets import BucketIds, fetch
+from nanoset_ref.io.bucket_ids import BucketIds, fetch
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.tokens import Tokens
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.buckets import BucketPath
 from nanoset_ref.io.files import PathLike, listed
+from nanoset_ref.io.paths import BucketPath
 from nanoset_ref.load.direct import DirectGatherer, direct_gatherer
 from nanoset_ref.load.documents import Starts, starts_at_boundaries
 from nanoset_ref.load.gather import BucketGatherer, Gatherer

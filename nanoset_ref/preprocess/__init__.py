@@ -1,10 +1,11 @@
-"""Text to token ids with any number of threads, processes or ranks of torchrun, and always the same result.
+"""Text to token ids with any number of threads, processes or ranks of torchrun, always the same.
 
     python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text --tokenizer-name-or-path gpt2
 
 text                 documents out of files, with errors that name file and line
 encode, backends     text -> token ids
-cut                  long documents, cut where no token can join
+special              special tokens in documents: kept, split or refused
+cut                  long documents, cut where no token spans the cut
 jobs, ranks          the same bytes with any number of threads, processes or ranks of torchrun
 token_file           all of it, into one token file
 """

@@ -1,14 +1,14 @@
-"""The libraries that turn texts into ids, in one form: a function from texts to ids back to back and their lengths.
+"""The libraries that encode, in one form: a function from texts to ids back to back and lengths.
 
     hf          the `tokenizers` library behind a transformers tokenizer
-    gigatoken   10-30 times faster, for the BPE tokenizers it can load; optional
+    gigatoken   10-30 times faster, for the BPE tokenizers that it can load; optional
 
-Both work without the interpreter lock, two batches at a time: while the ids of one are put into arrays, the
-other is encoded. Another process makes its own from the JSON of the tokenizer.
+Both release the interpreter lock, so two batches run at a time: while the ids of one are put into
+arrays, the other is encoded. Another process makes its own encoder from the tokenizer's JSON.
 
-A tokenizer with `encode_special_tokens` takes special tokens in a text for text (see `special`). gigatoken always
-recognizes them, so a text in which it found one is encoded once more, by hf. Tokenizers look for special tokens before
-anything else, so where none was found both ways give the same ids.
+A tokenizer with `encode_special_tokens` treats special tokens in a text as plain text (see
+`special`). gigatoken always recognizes them, so hf encodes a text once more if gigatoken finds one.
+Tokenizers look for special tokens first, so where none is found both give the same ids.
 """
 
 import os
@@ -25,49 +25,52 @@ Encode = Callable[[list[str]], Ragged]
 
 
 def threads(processes: int = 1) -> int:
-    """How many threads the tokenizer libraries use in each of so many processes on this machine.
-
-    RAYON_NUM_THREADS, or else the process's share of the cores that this one may run on.
+    """Threads that the tokenizer libraries use in each of `processes` on this machine:
+    RAYON_NUM_THREADS, or the process's share of the cores that this one may run on.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return int(os.environ.get("RAYON_NUM_THREADS") or max(1, cores // processes))
+    given = os.environ.get("RAYON_NUM_THREADS")
+    if given:
+        return int(given)
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    return max(1, cores // processes)
 
 
 def hf(tokenizer: Tokenizer) -> Encode:
-    """What the tokenizer itself gives."""
+    """Encode with the tokenizer itself."""
 
     def encode(texts: list[str]) -> Ragged:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = chain.from_iterable(encoding.ids for encoding in encodings)
-        return np.fromiter(ids, np.int32), np.fromiter(map(len, encodings), np.int64)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
+        lengths = np.fromiter(map(len, encodings), np.int64)
+        return ids, lengths
 
     return encode
 
 
 def gigatoken(tokenizer: Tokenizer) -> Encode:
-    """The gigatoken library, which loads what the other takes."""
+    """Encode with gigatoken; special tokens are split if the tokenizer splits them."""
     import gigatoken
 
     loaded = gigatoken.Tokenizer(tokenizer)
 
     def encode(texts: list[str]) -> Ragged:
-        ragged = loaded.encode_batch(texts, parallel=threads() > 1)
-        offsets = np.asarray(ragged.layout.offsets.data)
-        return np.asarray(ragged.layout.content.data)[offsets[0] : offsets[-1]].astype(
-            np.int32
-        ), np.diff(offsets)
+        layout = loaded.encode_batch(texts, parallel=threads() > 1).layout
+        offsets = np.asarray(layout.offsets.data)
+        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
+        return ids.astype(np.int32), np.diff(offsets)
 
-    return _split_after(encode, tokenizer) if tokenizer.encode_special_tokens else encode
+    if tokenizer.encode_special_tokens:
+        return _split_after(encode, tokenizer)
+    return encode
 
 
 def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
-    """As `keep`, but texts in which it found special tokens are encoded again by a tokenizer that splits them."""
-    plain = hf(tokenizer)
-    special = [
-        number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special
-    ]
+    """As `keep`, but a tokenizer that splits special tokens encodes the texts with some again."""
+    split = hf(tokenizer)
+    added = tokenizer.get_added_tokens_decoder().items()
+    special = [number for number, token in added if token.special]
 
     def encode(texts: list[str]) -> Ragged:
         ids, lengths = keep(texts)
@@ -75,14 +78,18 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
         holders = np.unique(np.searchsorted(np.cumsum(lengths), places, side="right"))
         if not holders.size:
             return ids, lengths
-        again, sizes = plain([texts[holder] for holder in holders])
-        pieces = np.split(ids, np.cumsum(lengths)[:-1])
-        for holder, piece in zip(holders, np.split(again, np.cumsum(sizes)[:-1]), strict=True):
-            pieces[holder] = piece
-        lengths[holders] = sizes
-        return np.concatenate(pieces), lengths
+        documents = _parts(ids, lengths)
+        again = _parts(*split([texts[holder] for holder in holders]))
+        for holder, document in zip(holders, again, strict=True):
+            documents[holder] = document
+            lengths[holder] = len(document)
+        return np.concatenate(documents), lengths
 
     return encode
+
+
+def _parts(ids: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+    return np.split(ids, np.cumsum(lengths)[:-1])
 
 
 LIBRARIES = {"hf": hf, "gigatoken": gigatoken}

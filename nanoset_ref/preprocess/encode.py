@@ -1,19 +1,19 @@
 """Texts to token ids, in batches, with the fastest library that gives the right ids.
 
-The ids are those of hf, the tokenizer itself (see `backends`), whether gigatoken is installed or not:
+The ids are those of hf, the tokenizer itself (see `backends`), whether gigatoken is used or not:
 
-1. "auto" takes gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
-   to 20 files of the corpus, else hf.
-2. As long as gigatoken runs, 8 pieces of 256 characters of every batch (4 million characters) are
-   encoded by both. The first that differs ends the job with an error that names the document. So a
-   corpus that changes its language in the middle is looked at, too. What this guarantees is a
-   sample: a difference that no piece touches is not found. backend="hf" is the way to be sure.
+1. "auto" uses gigatoken if it gives the same ids on special tokens, odd texts, and documents of up
+   to 20 files of the corpus; else hf.
+2. While gigatoken runs, both encode 8 excerpts of 256 characters from every batch (4 million
+   characters). The first difference ends the job with an error that names the document, so a corpus
+   that changes its language halfway is covered. This is a sample: a difference outside of the
+   excerpts is not found. backend="hf" is the way to be sure.
 
-What the tokenizer puts before and after every text is worked out once and set there by us:
-`tokenizer(texts)` builds masks, lists and warnings nobody reads and is a quarter slower.
+The special tokens that the tokenizer puts before and after every text are worked out once and added
+here: `tokenizer(texts)` is a quarter slower, for masks, lists and warnings that nobody reads.
 
-Threads encode a few batches ahead, or let other processes do it, while the caller reads and writes. Long documents are
-encoded in stretches (see `cutting`).
+Threads encode a few batches ahead, or other processes do, while the caller reads and writes. Long
+documents are encoded in stretches (see `cut`).
 """
 
 import logging
@@ -21,7 +21,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -39,6 +38,8 @@ from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22
 BATCH_DOCUMENTS = 1 << 14
+CHECKED_TEXTS = 8  # of every batch
+CHECKED_CHARS = 256  # of each of them
 PROBE = (
     "",
     " ",
@@ -47,53 +48,54 @@ PROBE = (
     "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.",
 )
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
+SPACE = "\u2581"  # a space in SentencePiece
 Backend = Literal["auto", "hf", "gigatoken"]
-CHECKED_PIECES, CHECKED_CHARS = 8, 256  # of every batch
-# documents or stretches of them; for each, whether its document ends with it, and the document's number
+# (stretch of a document, whether it is the last of the document, number of the document)
 Batch = list[tuple[str, bool, int]]
-SPACE = "\u2581"  # how SentencePiece writes a space
 logger = logging.getLogger(__name__)
 
 
 class TokenizerError(ValueError):
-    """The tokenizer cannot be loaded or cannot do what was asked of it."""
+    """The tokenizer cannot be loaded, or cannot do what was asked."""
 
 
 def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for everything that can go wrong in it.
+    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for whatever goes wrong in it.
 
-    A folder with a SentencePiece model (tokenizer.model) and nothing else gives the ids of SentencePiece itself. A file
-    stands for the folder it lies in.
+    A folder with nothing but a SentencePiece model (tokenizer.model) gives the ids of SentencePiece
+    itself. A file stands for its folder.
     """
     from transformers import AutoTokenizer
 
-    if (folder := Path(name_or_path)).is_file():
-        name_or_path = folder = folder.parent
+    folder = Path(name_or_path)
+    if folder.is_file():
+        folder = folder.parent
+        name_or_path = folder
     model = folder / "tokenizer.model"
     problem = "" if folder.is_dir() else hub_problem()
+    rules = None
     try:
-        rules = (
-            normalizer_of(model) if model.is_file() and not list(folder.glob("*.json")) else None
-        )
+        if model.is_file() and not list(folder.glob("*.json")):
+            rules = normalizer_of(model)
         tokenizer = AutoTokenizer.from_pretrained(
             os.fspath(name_or_path), local_files_only=bool(problem)
         )
     except Exception as error:  # transformers, the Hub and the network each raise their own
         reason = problem or " ".join(str(error).split())
-        raise TokenizerError(
-            f"{name_or_path}: no tokenizer to load; give a folder with a tokenizer.json or a name on the Hub ({reason})"
-        ) from error
+        what = "give a folder with a tokenizer.json or a name on the Hub"
+        raise TokenizerError(f"{name_or_path}: no tokenizer to load; {what} ({reason})") from error
     if rules:
         tokenizer.backend_tokenizer.normalizer = rules
     return tokenizer
 
 
 def normalizer_of(model: Path) -> Any:
-    """A SentencePiece model's own rules for spaces, which a tokenizer made of it needs.
+    """A SentencePiece model's own rules for spaces, for the tokenizer that is made of the model.
 
-    transformers has no file that says them, and leaves out the space before a document and the joining of spaces. Two
-    differences stay: where two ways to cut a text score nearly the same in a Unigram model, the libraries may choose
-    differently; and a literal <unk>, <s> or </s> in a text becomes that one token, as with all of transformers.
+    transformers ignores them: it neither adds the space before a document nor joins spaces. Two
+    differences stay: where two segmentations by a Unigram model score nearly the same, the
+    libraries may choose differently; and a literal <unk>, <s> or </s> in a text becomes that token,
+    as always in transformers.
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """
@@ -107,8 +109,8 @@ def normalizer_of(model: Path) -> Any:
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     if rules.remove_extra_whitespaces:
-        ends = normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), "")
-        steps += [ends, normalizers.Replace(Regex(" {2,}"), " ")]
+        steps.append(normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), ""))
+        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
     steps.append(normalizers.Replace(" ", SPACE))
     if rules.add_dummy_prefix:
         steps.append(normalizers.Prepend(SPACE))
@@ -119,25 +121,26 @@ class Encoder:
     """Encodes texts with one tokenizer.
 
     Args:
-        tokenizer: from `load_tokenizer`, or any transformers tokenizer of the fast kind.
+        tokenizer: from `load_tokenizer`, or any fast tokenizer of transformers.
         backend: "auto", "hf" or "gigatoken".
-        add_special_tokens: add what the tokenizer itself puts around a text (such as BOS).
-        append_eod: add the EOS id after each document, unless the special tokens already end with it.
-        bos_text, eos_text: put before and after each document, outside of its special tokens; one token each.
+        add_special_tokens: add the special tokens that the tokenizer puts around a text (BOS, ...).
+        append_eod: add the EOS id after each document, unless the special tokens end with it.
+        bos_text, eos_text: one token each, before and after each document and its special tokens.
         probe: texts of the corpus on which gigatoken must agree with hf; read only if it is tried.
-        special_tokens: "keep", "split" or "refuse", for special tokens that texts hold (see `special`).
+        special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special`).
 
     Attributes:
         vocab_size: every id is below it; len(tokenizer), or more if its ids have gaps.
         dtype: np.dtype of the ids, the one for `vocab_size`.
         eos_token_id: int or None.
-        backend: what runs: "hf" or "gigatoken". encode: its function, which sets no special tokens (see `backends`).
-        prefix, suffix: lists of ids set before and after each document.
-        found: a SpecialTokenCounter of what texts held so far.
+        backend: the library that encodes: "hf" or "gigatoken".
+        encode: its function, which adds no special tokens (see `backends`).
+        prefix, suffix: lists of the ids before and after each document.
+        found: a SpecialTokenCounter of the texts so far.
 
     Raises:
-        TokenizerError: a tokenizer without a fast form; no EOS token to append; a bos_text or eos_text that is not one
-            token; gigatoken missing, unable or wrong where it was asked for.
+        TokenizerError: a tokenizer without a fast form; no EOS token to append; a bos_text or
+            eos_text that is not one token; gigatoken is asked for, but missing, unable or wrong.
     """
 
     def __init__(
@@ -155,14 +158,14 @@ class Encoder:
         if backend not in get_args(Backend):
             raise ValueError(f"backend must be one of {get_args(Backend)}, got {backend!r}")
         if not tokenizer.is_fast:
-            raise TokenizerError(
-                f"{tokenizer.name_or_path} has no fast form; save one with a tokenizer.json"
-            )
-        self.tokenizer, self._adds_special_tokens = tokenizer, add_special_tokens
+            what = "has no fast form; save one with a tokenizer.json"
+            raise TokenizerError(f"{tokenizer.name_or_path} {what}")
+        self.tokenizer = tokenizer
         self.vocab_size = max(len(tokenizer), max(tokenizer.get_vocab().values()) + 1)
         self.dtype = token_dtype_for(self.vocab_size)
         self.eos_token_id: int | None = tokenizer.eos_token_id
-        tokenizer("", add_special_tokens=False)  # lets it forget truncation and padding
+        self._adds_special_tokens = add_special_tokens
+        tokenizer("", add_special_tokens=False)  # resets truncation and padding
         before, after = self._special_ids() if add_special_tokens else ([], [])
         self.prefix = self._one_id("bos_text", bos_text) + before
         self.suffix = after + self._one_id("eos_text", eos_text)
@@ -172,20 +175,64 @@ class Encoder:
             self.suffix.append(self.eos_token_id)
         self.found = SpecialTokenCounter(tokenizer, self.vocab_size, special_tokens)
         split = special_tokens == "split" or tokenizer.split_special_tokens
-        # a copy: whoever encodes a prompt with `tokenizer` and cuts it short must not cut documents short
+        # a copy: truncation that the caller sets for a prompt must not cut documents short
         self._fast = restored(tokenizer.backend_tokenizer.to_str(), split)
         self._cut = StretchCutter(self._fast)
         self._hf = hf(self._fast)
-        self.backend, self.encode = "hf", self._hf
-        if backend != "hf" and (problem := self._take_gigatoken(probe)):
-            if backend == "gigatoken":
+        self._choose(backend, probe)
+
+    def _choose(self, backend: Backend, probe: Iterable[str]) -> None:
+        """Set `backend` and `encode`."""
+        self.backend = "hf"
+        self.encode = self._hf
+        if backend != "hf":
+            problem = self._try_gigatoken(probe)
+            if problem and backend == "gigatoken":
                 raise TokenizerError(f"gigatoken cannot be used: {problem}; use --backend hf")
-            logger.info("gigatoken is not used: %s", problem)
+            if problem:
+                logger.info("gigatoken is not used: %s", problem)
         logger.info("tokenizing with the %s backend", self.backend)
+
+    def _try_gigatoken(self, probe: Iterable[str]) -> str:
+        """Encode with gigatoken if it gives the tokenizer's own ids; else return why not."""
+        texts = [*probe, *PROBE]
+        for token in list(self.tokenizer.get_added_vocab())[:100]:
+            texts += [form.format(token) for form in PROBE_SPECIAL]
+        try:
+            encode = gigatoken(self._fast)
+            same = _same(encode(texts), self._hf(texts))
+        except Exception as error:  # its errors are its own
+            return f"{type(error).__name__}: {error}"
+        if not same:
+            return "it gives other ids than the tokenizer itself on texts of this corpus"
+        self.backend = "gigatoken"
+        self.encode = encode
+        return ""
+
+    def _special_ids(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer puts before and after every text."""
+        found = self.tokenizer.backend_tokenizer.encode("a")
+        begin = found.special_tokens_mask.index(0)
+        end = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+        return found.ids[:begin], found.ids[end:]
+
+    def _one_id(self, name: str, text: str) -> list[int]:
+        """[the id of a separator], or [] for no text."""
+        if not text:
+            return []
+        fast = self.tokenizer.backend_tokenizer
+        ids: list[int] = fast.encode(text, add_special_tokens=False).ids
+        if len(ids) > 1:
+            known = ", ".join(map(repr, self.tokenizer.all_special_tokens)) or "it has none"
+            raise TokenizerError(
+                f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as "
+                f"one; take one of its special tokens: {known}"
+            )
+        return ids
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a `TokenFileWriter` is told about the ids."""
+        """The arguments of a `TokenFileWriter` that describe the ids."""
         return {
             "dtype": self.dtype,
             "vocab_size": self.vocab_size,
@@ -196,35 +243,34 @@ class Encoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the ids of a text, as JSON: a hash of the whole definition of the tokenizer as far as it encodes
-        (model, normalizer, pre-tokenizer, added tokens), and the ids set before and after each document.
+        """Everything that decides the ids of a text, as JSON: a hash of the tokenizer's definition
+        (model, normalizer, pre-tokenizer, added tokens), and the ids before and after each
+        document.
         """
         backend = self.tokenizer.backend_tokenizer
         definition = orjson.loads(backend.to_str())
-        used = {
-            name: definition.get(name)
-            for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")
-        }
+        names = ("model", "normalizer", "pre_tokenizer", "added_tokens")
+        used = {name: definition.get(name) for name in names}
         used["encode_special_tokens"] = getattr(backend, "encode_special_tokens", False)
         digest = xxhash.xxh3_128_hexdigest(orjson.dumps(used, option=orjson.OPT_SORT_KEYS))
         return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """The message from which another process makes its own `encode`."""
+        split = self._fast.encode_special_tokens
+        return {"backend": self.backend, "tokenizer": self._fast.to_str(), "split": split}
+
     def warn_without_separator(self) -> None:
-        """Log a warning if the documents will lie back to back with nothing between them."""
+        """Log a warning if documents will lie back to back with nothing between them."""
         if not self.prefix and not self.suffix:
             logger.warning(
                 "nothing is put between documents, so a model cannot tell where one ends; "
                 "append_eod (--append-eod) puts the EOS token after each"
             )
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """What another process makes its own `encode` from."""
-        split = self._fast.encode_special_tokens
-        return {"backend": self.backend, "tokenizer": self._fast.to_str(), "split": split}
-
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
-        """All of `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [number of texts])."""
+        """Encode `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [texts])."""
         nothing = np.empty(0, self.dtype), np.empty(0, np.int64)
         ids, lengths = zip(nothing, *self.stream(texts), strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
@@ -235,35 +281,40 @@ class Encoder:
         encoders: Sequence[Encode] = (),
         advance: Callable[[int], None] = lambda characters: None,
     ) -> Generator[Ragged]:
-        """Encode batch after batch, a few ahead; yields (ids, lengths) of whole documents in order.
+        """Encode batch after batch, a few ahead; yield (ids, lengths) of whole documents in order.
 
-        1. Gather stretches of documents until a batch is full, and hand it to an encoding thread.
-        2. While that works, put the stretches of the documents of earlier batches together.
-        3. Look for special tokens in them, and set those around them.
+        1. Gather stretches of documents into batches; threads encode them.
+        2. Meanwhile, join the stretches of the documents of earlier batches.
+        3. Look for special tokens in the documents, and add those around them.
 
         Args:
-            texts: any number of texts with a UTF-8 form, or documents, which errors name; read a few batches ahead.
-            encoders: what encodes, each one batch at a time, as this encoder's `encode` does, which is the default.
-            advance: called with the characters of every batch that is done, inside a long document too.
+            texts: texts with a UTF-8 form, or documents, which errors name; prefetched.
+            encoders: encode one batch at a time each; default: this encoder's `encode`, twice.
+            advance: called with the characters of every finished batch, also inside a document.
         """
-        begun: list[
-            NDArray[Any]
-        ] = []  # the ids so far of a document that goes on in the next batch
-        trail, done = Trail(), 0
-        for batch, (ids, lengths) in self._encoded(
-            texts, encoders or [self.encode, self.encode], trail
-        ):
+        begun: list[NDArray[Any]] = []  # ids of a document that continues in the next batch
+        trail = Trail()
+        done = 0
+
+        def where(index: int) -> str:
+            return trail.where(done + index)
+
+        # 1.
+        for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode] * 2, trail):
+            # 2.
             ends = np.cumsum(lengths)[[last for _, last, _ in batch]]
             if ends.size:
                 before = sum(map(len, begun))
                 whole = np.concatenate([*begun, ids[: ends[-1]]])
-                trail.forget(done)
-                self._check_ids(whole)
                 sizes = np.diff(ends, prepend=-before)
-                self.found.look(whole, sizes, partial(_name, trail, done))
+                trail.forget(done)
+                # 3.
+                self._check_ids(whole)
+                self.found.look(whole, sizes, where)
                 done += len(ends)
                 yield self._finished(whole, sizes)
-                begun, ids = [], ids[ends[-1] :]
+                begun = []
+                ids = ids[ends[-1] :]
             begun.append(ids)
             advance(sum(len(stretch) for stretch, *_ in batch))
 
@@ -288,32 +339,15 @@ class Encoder:
                 if len(coming) > 2 * len(encoders):
                     done, future = coming.popleft()
                     yield done, future.result()
-            yield from ((batch, future.result()) for batch, future in coming)
+            for batch, future in coming:
+                yield batch, future.result()
         finally:
-            for _, future in coming:  # an interrupt waits for the batches under way only
+            for _, future in coming:  # an interrupt waits only for the batches that run
                 future.cancel()
-            pool.shutdown()  # its own way to cancel fails where a program ends with the generator half read
-
-    def _check(self, batch: Batch, trail: Trail) -> None:
-        """Raise a TokenizerError if gigatoken and the tokenizer itself differ on pieces of a batch.
-
-        The pieces are the middles of `CHECKED_PIECES` texts, evenly spaced.
-        """
-        if self.backend == "hf":
-            return
-        number = min(CHECKED_PIECES, len(batch))
-        chosen = [batch[k * len(batch) // number] for k in range(number)]
-        pieces = [_middle(text) for text, *_ in chosen]
-        if _same(self.encode(pieces), self._hf(pieces)):
-            return
-        differs = [not _same(self.encode([piece]), self._hf([piece])) for piece in pieces]
-        _, _, number = chosen[differs.index(True) if True in differs else 0]
-        what = "gigatoken gives other ids than the tokenizer itself"
-        raise TokenizerError(
-            f"{trail.where(number)}: {what}; begin again with backend hf (--backend hf)"
-        )
+            pool.shutdown()  # cancel_futures fails at the end of a program with an open generator
 
     def _batches(self, texts: Iterable[Text], trail: Trail) -> Iterator[Batch]:
+        """Stretches of documents, up to BATCH_CHARS characters or BATCH_DOCUMENTS stretches."""
         batch: Batch = []
         size = 0
         for number, document in enumerate(texts):
@@ -322,74 +356,54 @@ class Encoder:
                 size += len(stretch)
                 if size >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:
                     yield batch
-                    batch, size = [], 0
+                    batch = []
+                    size = 0
         if batch:
             yield batch
 
+    def _check(self, batch: Batch, trail: Trail) -> None:
+        """TokenizerError if gigatoken and the tokenizer itself differ on excerpts of a batch: the
+        middles of CHECKED_TEXTS evenly spaced texts.
+        """
+        if self.backend == "hf":
+            return
+        number = min(CHECKED_TEXTS, len(batch))
+        chosen = [batch[k * len(batch) // number] for k in range(number)]
+        excerpts = [_middle(text) for text, *_ in chosen]
+        if _same(self.encode(excerpts), self._hf(excerpts)):
+            return
+        _, _, wrong = chosen[0]
+        for (_, _, document), excerpt in zip(chosen, excerpts, strict=True):
+            if not _same(self.encode([excerpt]), self._hf([excerpt])):
+                wrong = document
+                break
+        what = "gigatoken gives other ids than the tokenizer itself"
+        raise TokenizerError(
+            f"{trail.where(wrong)}: {what}; begin again with backend hf (--backend hf)"
+        )
+
     def _check_ids(self, ids: NDArray[Any]) -> None:
-        if ids.size and ids.max() >= self.vocab_size:
+        largest = ids.max(initial=0)
+        if largest >= self.vocab_size:
             raise TokenizerError(
-                f"token id {ids.max()} is not below {self.vocab_size}, the size of the vocabulary"
+                f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
             )
 
     def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
-        """Set prefix and suffix."""
+        """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
         ids = ids.astype(self.dtype)
-        if self.prefix or self.suffix:
-            ends = np.cumsum(lengths)
-            places = np.stack(
-                [ends - lengths] * len(self.prefix) + [ends] * len(self.suffix), axis=1
-            )
-            ids = np.insert(ids, places.ravel(), np.tile(self.prefix + self.suffix, len(ends)))
-            lengths = lengths + places.shape[1]
-        return ids, lengths
-
-    def _special_ids(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and after every text."""
-        found = self.tokenizer.backend_tokenizer.encode("a")
-        begin = found.special_tokens_mask.index(0)
-        end = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-        return found.ids[:begin], found.ids[end:]
-
-    def _one_id(self, name: str, text: str) -> list[int]:
-        """The id of a separator; none for no text."""
-        ids: list[int] = (
-            self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
-            if text
-            else []
-        )
-        if len(ids) > 1:
-            raise TokenizerError(
-                f"{name} {text!r} is {len(ids)} tokens of this tokenizer and would not be seen as one; take one of its "
-                f"special tokens: {', '.join(map(repr, self.tokenizer.all_special_tokens)) or 'it has none'}"
-            )
-        return ids
-
-    def _take_gigatoken(self, probe: Iterable[str]) -> str:
-        """Encode with gigatoken, if it gives the ids that the tokenizer itself gives; why not, otherwise."""
-        special = list(self.tokenizer.get_added_vocab())[:100]
-        texts = [
-            *probe,
-            *PROBE,
-            *(form.format(token) for token in special for form in PROBE_SPECIAL),
-        ]
-        try:
-            found = gigatoken(self._fast)
-            same = _same(found(texts), self._hf(texts))
-        except Exception as error:  # its errors are its own
-            return f"{type(error).__name__}: {error}"
-        if not same:
-            return "it gives other ids than the tokenizer itself on texts of this corpus"
-        self.backend, self.encode = "gigatoken", found
-        return ""
-
-
-def _name(trail: Trail, done: int, index: int) -> str:
-    return trail.where(done + index)
+        around = self.prefix + self.suffix
+        if not around:
+            return ids, lengths
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        places = np.stack([begins] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
+        ids = np.insert(ids, places.ravel(), np.tile(around, len(ends)))
+        return ids, lengths + len(around)
 
 
 def _middle(text: str) -> str:
-    """At most `CHECKED_CHARS` characters out of the middle of a text."""
+    """At most CHECKED_CHARS characters out of the middle of a text."""
     begin = max(0, (len(text) - CHECKED_CHARS) // 2)
     return text[begin : begin + CHECKED_CHARS]
 

@@ -1,13 +1,15 @@
-"""The engine: text in, token ids out, by any number of processes and always the same result.
+"""Text to token ids by any number of processes, always with the same result.
 
-1. This process (under torchrun: rank 0, see `in_rank_0`) reads the text, gathers documents into batches and has them
-   encoded: by threads, by `num_workers` processes, or by the other ranks.
-2. The ids come back in order, and it writes them into the sink: a token file, a `.bin/.idx` pair, rows of a chunk.
+1. This process (under torchrun: rank 0, see `in_rank_0`) reads the text and gathers documents into
+   batches. Threads encode them, or `num_workers` processes, or the other ranks.
+2. The ids come back in order and are written into the sink: a token file, a `.bin/.idx` pair, rows
+   of a chunk.
 
-Nothing in memory grows with the input. Reading is the limit: reading and parsing JSON lines takes a second of processor
-time for 280 to 320 MB of the embedded corpus (280,000 lines of 1,080 bytes), for 180 to 210 MB of WikiText-2 and
-tinyshakespeare (360,000 lines of 530 bytes). The rejected alternative, a share of the input for each rank, has no such
-limit, but took a second copy of the ids on disk, files that all nodes must see, and a protocol to join them.
+Nothing in memory grows with the input. Reading is the limit: one second of processor time reads and
+parses 280 to 320 MB of the embedded corpus (280,000 JSON lines of 1,080 bytes), or 180 to 210 MB of
+WikiText-2 and tinyshakespeare (360,000 lines of 530 bytes). The rejected alternative, one share of
+the input per rank, has no such limit, but needs a second copy of the ids on disk, files that all
+nodes can see, and a protocol to join them.
 """
 
 import contextlib
@@ -23,8 +25,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from nanoset_ref.io.buckets import BucketPath, located
 from nanoset_ref.io.files import remove_leftovers
+from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.ranks import JobError, other_ranks, started_helpers, tell
@@ -35,16 +37,17 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a job did.
+    """The result of a job.
 
     Args:
-        target: what was written.
-        documents, tokens: how many are in the files that were written.
-        skipped: documents left out, {kind: how many}.
+        target: the file written.
+        documents, tokens: their numbers in the files written.
+        skipped: {kind: number} of the documents left out.
         special_documents: documents that hold special tokens as text, with special_tokens="keep".
-        special_tokens: which, {token: how often}.
-        backend: that encoded.
-        seconds: from the first block of text to the complete files. Before it libraries and the tokenizer are loaded.
+        special_tokens: {token: count} of those.
+        backend: the library that encoded.
+        seconds: from the first block of text to the complete files; loading libraries and tokenizer
+            comes before.
     """
 
     target: str
@@ -58,12 +61,12 @@ class Counts:
 
     @property
     def left_out_many(self) -> bool:
-        """Whether more documents were left out than a run may lose without a word."""
+        """Whether more documents were left out than a run may lose silently."""
         return too_many(sum(self.skipped.values()), self.documents)
 
 
 def too_many(skipped: int, documents: int) -> bool:
-    """Whether `skipped` documents are more than 1 % of those skipped and the `documents` written together."""
+    """Whether more than 1 % of all documents, skipped and written, were skipped."""
     return 100 * skipped > skipped + documents
 
 
@@ -76,40 +79,47 @@ def tokenise(
     num_workers: int = 1,
     progress: bool | None = None,
 ) -> Counts:
-    """Tokenise a source into a sink: in this process, with `num_workers` local ones, or with the ranks of torchrun.
+    """Tokenize a source into a sink: in this process, in `num_workers` local ones, or in the ranks
+    of torchrun.
 
     Args:
-        source, encoder: the text, and what encodes it.
-        sink: a TokenFileWriter, or another whose `write(ids, lengths)` takes documents in order: ids [sum(lengths)]
-            back to back, lengths int64 [documents], in tokens; `num_documents` and `num_tokens` say in the end how
-            many are in what it wrote, and are what is reported. Entered when nobody else writes `target`. An exception
-            leaves it by its `__exit__`, which is to leave no output behind.
-        target: what the sink writes by `files.atomic_write_set`; its folder is made.
-        num_workers: local processes that encode; under torchrun its ranks are the workers and this is left at 1.
+        source: the text.
+        encoder: encodes it.
+        sink: a TokenFileWriter or alike: a context whose `write(ids, lengths)` takes documents in
+            order (ids [sum(lengths)] back to back, lengths int64 [documents], in tokens), and whose
+            `num_documents` and `num_tokens` are reported in the end. It is entered when no other
+            job writes `target`; after an exception its `__exit__` must leave no output.
+        target: the file that the sink writes with `files.atomic_write_set`; its folder is created.
+        num_workers: local processes that encode; must be 1 under torchrun, where the ranks do.
         progress: show a bar over the bytes of the input; None: if standard error is a terminal.
 
     Raises:
-        InputError, DocumentError: as in `text`, and if there is no document at all. TokenizerError: as in `encode`.
-        JobError: another job works on the same target, or a worker died.
+        InputError, DocumentError: as in `text`, and if there is no document at all.
+        TokenizerError: as in `encode`.
+        JobError: another job writes the same target, or a worker died.
     """
     ranks = other_ranks()
     if num_workers < 1 or (num_workers > 1 and ranks):
         raise ValueError(
-            f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}"
+            f"num_workers must be at least 1, and 1 under torchrun, whose ranks work; "
+            f"got {num_workers}"
         )
     encoder.warn_without_separator()
     encoder.found.restart()
-    start, hidden = time.monotonic(), None if progress is None else not progress
+    start = time.monotonic()
+    hidden = None if progress is None else not progress
+    size = {"total": source.num_bytes, "unit": "B", "unit_scale": True}
     with (
         _only_writer(located(target)),
         sink as opened,
-        started_helpers(num_workers if num_workers > 1 else 0) as helpers,
-        tqdm(
-            total=source.num_bytes, unit="B", unit_scale=True, disable=hidden, dynamic_ncols=True
-        ) as bar,
+        started_helpers(num_workers if num_workers > 1 else 0) as workers,
+        tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
-        tell(helpers + ranks, encoder.described)
-        encoders = [helper.encode for helper in helpers + ranks] + [encoder.encode] * bool(ranks)
+        helpers = workers + ranks
+        tell(helpers, encoder.described)
+        encoders: list[Encode] = [helper.encode for helper in helpers]
+        if ranks:
+            encoders.append(encoder.encode)
         skipped = _work(source, encoder, encoders, opened, bar)
     encoder.found.warn()
     _warn_of_skipped(target, skipped, opened.num_documents)
@@ -128,9 +138,11 @@ def tokenise(
 def _work(
     source: TextSource, encoder: Encoder, encoders: list[Encode], sink: Any, bar: Any
 ) -> dict[str, int]:
-    """Read, encode and write all documents; returns how many were skipped, by kind."""
-    start, skipped, done = time.monotonic(), Counter[str](), Counter(documents=0, tokens=0)
+    """Read, encode and write all documents; return {kind: number} of the skipped ones."""
+    start = time.monotonic()
+    skipped = Counter[str]()
     read = Counter(bytes=0, characters=0, encoded=0)
+    done = Counter(documents=0, tokens=0)
 
     def documents() -> Iterator[Document]:
         for block in source.blocks():
@@ -140,18 +152,18 @@ def _work(
                 yield document
             skipped.update(block.skipped)
 
-    def advance(characters: int) -> None:  # inside a long document, too
+    def advance(characters: int) -> None:
         read["encoded"] += characters
-        bar.update(read["bytes"] * read["encoded"] // max(1, read["characters"]) - bar.n)
+        encoded = read["bytes"] * read["encoded"] // max(1, read["characters"])  # bytes
+        bar.update(encoded - bar.n)
 
     with closing(encoder.stream(documents(), encoders, advance)) as batches:
         for ids, lengths in batches:
             sink.write(ids, lengths)
             done.update(documents=len(lengths), tokens=len(ids))
-            rates = (count / (time.monotonic() - start) for count in done.values())
-            bar.set_postfix_str(
-                "{:,.0f} documents/s, {:,.0f} tokens/s".format(*rates), refresh=False
-            )
+            seconds = time.monotonic() - start
+            rates = [f"{count / seconds:,.0f} {unit}/s" for unit, count in done.items()]
+            bar.set_postfix_str(", ".join(rates), refresh=False)
     if not done["documents"]:
         reasons = _reasons(skipped) or "every line is blank"
         raise InputError(f"the input holds no usable document ({reasons})")
@@ -161,7 +173,7 @@ def _work(
 def _warn_of_skipped(
     target: str | os.PathLike[str], skipped: dict[str, int], documents: int
 ) -> None:
-    """Log a warning if more documents were left out than a run may lose without a word."""
+    """Log a warning if more documents were left out than a run may lose silently."""
     number = sum(skipped.values())
     if too_many(number, documents):
         total = number + documents
@@ -175,9 +187,10 @@ def _reasons(skipped: dict[str, int]) -> str:
 
 @contextlib.contextmanager
 def _only_writer(target: Path) -> Iterator[None]:
-    """Refuse a target that a live job writes, make its folder, and let errors of writing name it.
+    """Refuse a target that another job is writing, create its folder, and name it in write errors.
 
-    In a bucket, and of two jobs that start at the same moment, the later to end fails or, with `overwrite`, replaces.
+    In a bucket, or if two jobs start at the same moment, the job that ends last fails, or replaces
+    with `overwrite`.
     """
     if not isinstance(target, BucketPath):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -186,6 +199,6 @@ def _only_writer(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno and not error.filename:  # a plain `write` on a full disk does not know it
+        if error.errno and not error.filename:  # `write` on a full disk names no file
             error.filename = str(target)
         raise

@@ -1,16 +1,19 @@
-"""Other processes that encode for this one: each has a copy of the tokenizer library and answers over a connection.
+"""Other processes that encode for this one: each has a copy of the tokenizer library.
 
-They are started here, or are the other ranks of torchrun: rank 0 decides and does the work, and they encode for it.
-They end when their connection does, so none outlives the killed process that it helps, and a killed helper is noticed
-at once. A `ProcessPoolExecutor` does the same work with named semaphores, which stay in shared memory when the whole
-group is killed, and its processes hold each other's pipes open after their parent has died.
+They are started here, or they are the other ranks of torchrun: rank 0 decides and does the work,
+and they encode for it. They end when their connection does, so none survives a killed rank 0, and a
+killed helper is noticed at once. (A `ProcessPoolExecutor` uses named semaphores, which stay in
+shared memory when the whole group is killed, and its processes keep each other's pipes open after
+their parent has died.)
 
-Ranks find each other through the store of torchrun's agent, over as many nodes as the job has. All end with their
-launcher (see `launcher`): no later job can join this one. A connection opens only to those who know a key out of that
-store.
+Ranks find each other through the store of torchrun's agent, over all nodes of the job, and end with
+their launcher (see `cli.launcher`), so no later job can join this one. A connection requires a key
+from that store.
 
-Messages are JSON, never unpickled: backend, tokenizer and whether it splits special tokens, as an object; lists of
-texts, each answered by its lengths, int64 [texts], and its ids, int32, back to back; null at the end.
+Messages are JSON, never unpickled:
+    an object            backend, tokenizer, and whether it splits special tokens
+    a list of texts      answered by their lengths, int64 [texts], and ids, int32, back to back
+    null                 the end
 """
 
 import os
@@ -34,12 +37,12 @@ from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
 from nanoset_ref.preprocess.special import restored
 
-WHERE = "nanoset_ref/where"
+WHERE = "nanoset_ref/where"  # key in the store of torchrun: port and key of rank 0
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 PROGRAM = """
 import sys
-sys.path[:] = sys.argv[2:]  # not as PYTHONPATH, where a script's neighbours would go before the standard library
+sys.path[:] = sys.argv[2:]  # PYTHONPATH would put a script's folder before the standard library
 from multiprocessing.connection import Connection
 from nanoset_ref.preprocess.ranks import help_along
 help_along(Connection(int(sys.argv[1])))
@@ -47,20 +50,21 @@ help_along(Connection(int(sys.argv[1])))
 
 
 class JobError(RuntimeError):
-    """The job cannot go on: another job is at work on its target, or a helper died."""
+    """The job cannot continue: another job is writing its target, or a helper died."""
 
 
 class Helper(NamedTuple):
-    """Another process, seen from the one that it helps."""
+    """The connection to another process that encodes for this one."""
 
     name: str
     connection: Connection
 
     def encode(self, texts: list[str]) -> Ragged:
-        """As the library's `encode`, in that process. Raises JobError if it has ended."""
+        """Encode in that process; JobError if it has ended."""
         try:
             self.connection.send_bytes(orjson.dumps(texts))
-            lengths, ids = self.connection.recv_bytes(), self.connection.recv_bytes()
+            lengths = self.connection.recv_bytes()
+            ids = self.connection.recv_bytes()
         except (EOFError, OSError):
             what = "died amid its work (was it killed, for want of memory?); nothing was written"
             raise JobError(f"{self.name} {what}") from None
@@ -68,7 +72,7 @@ class Helper(NamedTuple):
 
 
 def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
-    """Send all a message; that one has died is left to be found out by whoever needs it."""
+    """Send a message to all helpers; `Helper.encode` reports the dead ones."""
     for helper in helpers:
         with suppress(OSError):
             helper.connection.send_bytes(orjson.dumps(message))
@@ -76,7 +80,7 @@ def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
 
 @contextmanager
 def started_helpers(count: int) -> Iterator[list[Helper]]:
-    """`count` new processes, which end with this context or this process, and do not see its Ctrl-C."""
+    """Start `count` processes, which end with this context or this process, and ignore its Ctrl-C."""
     with ExitStack() as stack:
         helpers = []
         for number in range(count):
@@ -95,9 +99,9 @@ def started_helpers(count: int) -> Iterator[list[Helper]]:
 
 
 def help_along(connection: Connection) -> None:
-    """Encode the texts that come, by the library that came before them, until None does.
+    """Answer messages until null arrives.
 
-    If the other end is gone this process ends, without a word: whoever ended the other says why.
+    If the other end is gone, this process ends silently: the other has reported the error.
     """
     try:
         while (message := orjson.loads(connection.recv_bytes())) is not None:
@@ -116,10 +120,11 @@ def help_along(connection: Connection) -> None:
 
 
 def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | None]:
-    """A function that runs in rank 0 of torchrun only; the other ranks encode for it until it ends, and return None.
+    """Run a function in rank 0 of torchrun only; the other ranks encode for it and return None.
 
-    Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank 0 alone; the others
-    return then, too, and whoever catches it in rank 0 may call again. Without torchrun it is the function itself.
+    Every rank must call it. If rank 0's process ends, so do the others. An error is raised in rank
+    0 alone, and the others return; rank 0 may catch it and call again together with them. Without
+    torchrun, this is the function itself.
     """
 
     @wraps(function)
@@ -138,16 +143,17 @@ def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 @cache
 def other_ranks() -> list[Helper]:
-    """All that rank 0 is joined with, or rank 0 alone; none without torchrun.
+    """In rank 0 the other ranks, in the others rank 0; [] without torchrun.
 
-    The first call joins them, and shares the cores of a machine out among its ranks.
+    The first call connects them, and shares the cores of a machine among its ranks.
     """
     if not under_torchrun():
         return []
-    from torch.distributed.rendezvous import rendezvous
+    from torch.distributed.rendezvous import rendezvous  # keeps torch away without torchrun
 
     store, rank, size = next(rendezvous("env://", timeout=timedelta(minutes=5)))
-    os.environ["RAYON_NUM_THREADS"] = str(threads(int(os.environ.get("LOCAL_WORLD_SIZE", size))))
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    os.environ["RAYON_NUM_THREADS"] = str(threads(ranks_here))
     if rank == 0:
         key = secrets.token_hex()
         with Listener(("", 0), backlog=size, authkey=key.encode()) as listener:
@@ -157,15 +163,12 @@ def other_ranks() -> list[Helper]:
     while not store.check([WHERE]):
         time.sleep(0.05)
     port, key = store.get(WHERE).decode().split()
-    return [
-        Helper(
-            "rank 0", _tuned(Client((os.environ["MASTER_ADDR"], int(port)), authkey=key.encode()))
-        )
-    ]
+    address = os.environ["MASTER_ADDR"], int(port)
+    return [Helper("rank 0", _tuned(Client(address, authkey=key.encode())))]
 
 
 def _tuned(connection: Any) -> Connection:
-    """Messages leave at once, and a node that is gone is noticed after some minutes."""
+    """Send messages without delay, and notice within minutes that a node is gone."""
     with socket.socket(fileno=os.dup(connection.fileno())) as handle:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -5,13 +5,13 @@
     split     "</s>" is text like any other: no document can write an EOS
     refuse    the first document that holds one is an error
 
-Special are the added tokens that the tokenizer's file calls so (special=True), and its BOS and EOS.
-Other added tokens (SentencePiece's user-defined symbols, tags of tools) are part of the text in all
-three ways. Not counted are those that a tokenizer makes of characters it does not know (<unk>,
-bytes), unless one of them is its BOS or EOS.
+Special tokens are the added tokens with special=True in the tokenizer's file, and its BOS and EOS.
+Other added tokens (SentencePiece's user-defined symbols, tags of tools) are always part of the
+text. Tokens that a tokenizer makes of unknown characters (<unk>, bytes) are not counted, unless one
+of them is its BOS or EOS.
 
-They are found as ids, after encoding and before any BOS or EOS is put around the document. So the
-counts are exact, do not depend on who encodes, and cost two comparisons for each id.
+They are found as ids, after encoding and before a BOS or EOS is added around the document. So the
+counts are exact, do not depend on the backend, and cost two comparisons per id.
 """
 
 import logging
@@ -29,21 +29,23 @@ from nanoset_ref.preprocess.text import Block, Document, InputError
 SpecialTokens = Literal["keep", "split", "refuse"]
 Text = str | Document
 WAYS_OUT = "--special-tokens split takes them as plain text, refuse stops at the first"
-# characters in whose UTF-8 form every byte occurs that can
+# characters whose UTF-8 forms contain every byte that UTF-8 has
 CHARACTERS = [*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x110000, 0x2000)]
 EVERY_BYTE = "".join(map(chr, CHARACTERS))
 logger = logging.getLogger(__name__)
 
 
 def special_tokens_of(tokenizer: Any) -> dict[int, str]:
-    """{id: token} of what counts as a special token when a document holds it.
+    """{id: token} of the tokens that count as special in a document.
 
     Args:
-        tokenizer: transformers' tokenizer, of the fast kind.
+        tokenizer: a fast tokenizer of transformers.
     """
     fast: Tokenizer = tokenizer.backend_tokenizer
-    added = fast.get_added_tokens_decoder().items()
-    special = {number: token.content for number, token in added if token.special}
+    special = {}
+    for number, token in fast.get_added_tokens_decoder().items():
+        if token.special:
+            special[number] = token.content
     for number in fast.encode(EVERY_BYTE, add_special_tokens=False).ids:
         special.pop(number, None)
     for number in (tokenizer.bos_token_id, tokenizer.eos_token_id):
@@ -53,18 +55,19 @@ def special_tokens_of(tokenizer: Any) -> dict[int, str]:
 
 
 class Trail:
-    """Names the texts of a stream by their numbers in it, counted from 0.
+    """Names the texts of a stream by their numbers, counted from 0.
 
-    It keeps one entry for each block of documents under way, and no document: many small objects
-    that live for long make Python's garbage collector slow.
+    It keeps one entry for each block in flight, and no document: many small long-lived objects slow
+    down Python's garbage collector.
     """
 
     def __init__(self) -> None:
-        self._blocks: deque[tuple[int, int, Block]] = deque()  # number of a text, of its row, block
+        # (number of the first text, its row in the block, block)
+        self._blocks: deque[tuple[int, int, Block]] = deque()
         self._count = 0
 
     def text(self, document: Text) -> str:
-        """The text of the next document."""
+        """Note the next document; return its text."""
         number = self._count
         self._count += 1
         if not isinstance(document, Document):
@@ -74,28 +77,28 @@ class Trail:
         return document.text
 
     def forget(self, number: int) -> None:
-        """Texts before `number` are not asked for any more."""
+        """Drop what names texts before `number`."""
         while len(self._blocks) > 1 and self._blocks[1][0] <= number:
             self._blocks.popleft()
 
     def where(self, number: int) -> str:
-        """How errors name a text: by its file and line, where it is a document."""
+        """The name of a text in errors: file and line if it is a document."""
         for first, row, block in reversed(self._blocks):
             if first <= number:
-                rest = (document for document in block.documents() if document.number >= row)
-                return next(islice(rest, number - first, None)).where
+                following = (document for document in block.documents() if document.number >= row)
+                return next(islice(following, number - first, None)).where
         return f"text {number + 1}"
 
 
 def restored(description: str, split: bool) -> Tokenizer:
-    """A tokenizer from its `to_str()`. With `split` it takes special tokens in a text for text."""
+    """A tokenizer from its `to_str()`; with `split`, special tokens in a text are plain text."""
     tokenizer = Tokenizer.from_str(description)
     tokenizer.encode_special_tokens = split
     return tokenizer
 
 
 class SpecialTokenCounter:
-    """Looks at the ids of documents; counts the special tokens in them, or refuses them.
+    """Counts the special tokens in documents, or refuses them.
 
     Args:
         tokenizer: transformers' tokenizer.
@@ -103,8 +106,9 @@ class SpecialTokenCounter:
         special_tokens: "keep", "split" or "refuse".
 
     Attributes:
-        documents: how many documents held some. tokens: {token: how often}.
-        quiet: whether another process gives the warnings.
+        documents: the number of documents with special tokens.
+        tokens: {token: count}.
+        quiet: whether to log no warnings, because another process does.
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, special_tokens: SpecialTokens) -> None:
@@ -128,16 +132,16 @@ class SpecialTokenCounter:
     def look(
         self, ids: NDArray[Any], lengths: NDArray[np.int64], name: Callable[[int], str]
     ) -> None:
-        """Look at documents that were encoded.
+        """Look for special tokens in encoded documents.
 
         Args:
-            ids: integers [sum(lengths)], those of the documents back to back.
+            ids: integers [sum(lengths)], the documents back to back.
             lengths: int64 [documents], in tokens.
-            name: says how errors call the document of an index into `lengths`.
+            name: returns the name of a document in errors, from its index into `lengths`.
 
         Raises:
-            InputError: (refuse) a document holds a special token; (split) the tokenizer makes a
-                special token of plain text, as Unigram vocabularies do, so this one cannot be split.
+            InputError: (refuse) a document holds a special token; (split) the tokenizer makes one
+                of plain text, as Unigram vocabularies do, so it cannot be split.
         """
         places = np.flatnonzero((ids >= self._least) & (ids <= self._largest))
         places = places[self._is_special[ids[places]]]
@@ -146,23 +150,21 @@ class SpecialTokenCounter:
         holders = np.searchsorted(np.cumsum(lengths), places, side="right")
         first = int(holders[0])
         token = self.names[int(ids[places[0]])]
+        held = f"the document holds the special token {token!r}"
         if self.special_tokens == "refuse":
-            what = "remove it, or take --special-tokens keep or split"
             raise InputError(
-                f"{name(first)}: the document holds the special token {token!r}; {what}"
+                f"{name(first)}: {held}; remove it, or take --special-tokens keep or split"
             )
         if self.special_tokens == "split":
             what = "this tokenizer makes it of plain text; take --special-tokens keep or refuse"
             raise InputError(f"{name(first)}: the special token {token!r} cannot be split: {what}")
         if not self.documents and not self.quiet:
-            what = f"the document holds the special token {token!r}, which is kept"
-            logger.warning("%s: %s; %s", name(first), what, WAYS_OUT)
+            logger.warning("%s: %s, which is kept; %s", name(first), held, WAYS_OUT)
         self.documents += len(np.unique(holders))
-        for number, count in zip(*np.unique(ids[places], return_counts=True), strict=True):
-            self.tokens[self.names[int(number)]] += int(count)
+        self.tokens.update(map(self.names.__getitem__, ids[places].tolist()))
 
     def warn(self) -> None:
-        """Log a warning that says how many documents held which special tokens, if any did."""
+        """Log how many documents hold which special tokens, if any do."""
         if self.documents and not self.quiet:
             tokens = ", ".join(f"{count:,} x {token}" for token, count in self.tokens.most_common())
             what = f"documents that hold special tokens: {self.documents:,} ({tokens})"

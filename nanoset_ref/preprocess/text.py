@@ -1,18 +1,19 @@
-"""Documents out of text: JSON lines (plain, gzip, zstd), Parquet, Hub and local datasets, in one fixed order.
+"""Documents out of text: JSON lines (plain, gzip, zstd), Parquet, Hub and local datasets.
 
-A `TextSource` is a list of parts (a file, a dataset), and every part is a sequence of blocks of about a MiB. The order
-of parts, blocks and documents depends on the input alone.
+A `TextSource` is a list of parts (a file, a dataset); each part is a sequence of blocks of about a
+MiB. The order of parts, blocks and documents depends on the input alone.
 
-1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its range: it skips the
-   rest of its predecessor's last line and reads its own last line to the end. Nothing is scanned ahead.
+1. A plain file is cut at fixed byte offsets. A block owns the lines whose *first* byte lies in its
+   range: it skips the rest of its predecessor's last line and reads its own last line to the end.
+   Nothing is scanned ahead.
 2. A compressed file can only be read from its start. Its blocks are groups of whole lines.
 3. A Parquet file is cut at its row groups, a dataset at fixed row numbers.
 
-A line lies in memory whole; nothing else grows with the input. Blank lines are no documents. Line numbers are counted
-only when there is something to say about a line. orjson parses; what it refuses goes to Python's `json`, which also
-takes NaN, Infinity and a byte-order mark, as many writers produce them, and names the place where a line breaks.
-`datasets.load_dataset("json")` reads only what nothing else can: it first writes the corpus a second time as Arrow, and
-reports a broken line without its number.
+A line is held in memory whole; nothing else grows with the input. Blank lines are no documents.
+Lines are counted only when an error or a warning names one. orjson parses; a line that it refuses
+goes to Python's `json`, which also accepts the NaN, Infinity and byte-order marks of many writers,
+and reports where a line breaks. `datasets.load_dataset("json")` would first write the corpus a
+second time, as Arrow, and report a broken line without its number.
 """
 
 from __future__ import annotations
@@ -37,62 +38,66 @@ import orjson
 from nanoset_ref.io.files import listed
 
 BLOCK_BYTES = 1 << 20
-LONGEST_LINE = (
-    1 << 28
-)  # bytes, out of a compressed file: a few kilobytes can unpack to as many gigabytes
+LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (
-    *(kind + packed for kind in (".json", ".jsonl") for packed in ("", *PACKED)),
+    ".json",
+    ".json.gz",
+    ".json.zst",
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
     ".parquet",
 )
-SAVED = (
-    "state.json",
-    "dataset_dict.json",
-)  # one of them lies in a folder that Dataset.save_to_disk has written
-PROBE_DOCUMENTS, PROBE_CHARS = 500, 2000  # of a text on which a tokenizer is tried
-PROBE_PARTS = 20
+SAVED = ("state.json", "dataset_dict.json")  # one of them is in a folder of Dataset.save_to_disk
+PROBE_PARTS = 20  # most parts on which a tokenizer is tried
+PROBE_DOCUMENTS = 500  # about, of all these parts
+PROBE_CHARS = 2000  # of each document
 MAKE_LINES = "a JSON array becomes JSON lines with: jq -c '.[]' in.json > out.jsonl"
 OnError = Literal["raise", "skip"]
 
 
 class InputError(ValueError):
-    """The input as a whole cannot be used: nothing matches, unknown kind of file, missing column, damaged file."""
+    """The input as a whole is unusable: no match, unknown kind, missing column, damaged file."""
 
 
 class DocumentError(InputError):
-    """One document cannot be used. `kind` is what `on_error="skip"` counts it as."""
+    """One document is unusable; `on_error="skip"` counts it under its `kind`."""
 
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """What `open_text` returns: an ordered list of parts, each a sequence of blocks; `column` is as it was given."""
+    """An ordered list of parts, each a sequence of blocks; `open_text` makes one.
+
+    Args:
+        column: as given to `open_text`.
+        parts: the files and datasets.
+    """
 
     column: str | Sequence[str]
     parts: tuple[TextPart, ...]
 
     @property
     def num_bytes(self) -> int:
-        """The size of the input on disk, in bytes: what the `num_bytes` of all blocks add up to, roughly."""
+        """The size of the input on disk, roughly the sum of `num_bytes` over all blocks."""
         return sum(part.num_bytes for part in self.parts)
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks in their order."""
         for part in self.parts:
             yield from part.kind(part)
 
     def documents(self) -> Iterator[Document]:
-        """All documents in their order."""
         for block in self.blocks():
             yield from block.documents()
 
     def beginning(self) -> Iterator[str]:
-        """The beginnings of the first documents of some parts, evenly spaced: a tokenizer is tried on them.
+        """Beginnings of the first documents of evenly spaced parts, on which a tokenizer is tried.
 
-        A document that cannot be read ends its part here; the run that comes to it says what is wrong.
+        An unreadable document ends its part here; reading the whole part will report the error.
         """
         chosen = self.parts[:: math.ceil(len(self.parts) / PROBE_PARTS)]
         number = math.ceil(PROBE_DOCUMENTS / len(chosen))
@@ -114,21 +119,23 @@ def open_text(
     on_error: OnError = "raise",
     config: str | None = None,
 ) -> TextSource:
-    """Find out what `input` is and return its documents as a `TextSource`.
+    """Open the documents of `input`, whatever it is.
 
     Args:
-        input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a folder (all such
-            files below it, sorted by path), a glob, a folder written by `Dataset.save_to_disk`, the name of a Hub
-            dataset, or a list of these, read in the order given.
-        column: the name of the column with the text; or several names: a document has its text in the first of them
-            that it has, whatever other documents have.
-        split: of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has only "train".
-        on_error: "raise" stops at the first document that cannot be used; "skip" leaves it out and counts it.
-        config: the configuration of a Hub dataset, where it has several; files and saved datasets have none.
+        input: a .json/.jsonl file (one JSON object per line; .gz and .zst too), a .parquet file, a
+            folder (all such files below it, sorted by path), a glob, a folder written by
+            `Dataset.save_to_disk`, the name of a Hub dataset, or a list of these, read in the order
+            given.
+        column: the column with the text; or several names: the first one that a document has.
+        split: of a dataset. A folder with a split is read by `datasets.load_dataset`; a file has
+            only "train".
+        on_error: "raise" stops at the first unusable document; "skip" leaves it out and counts it.
+        config: the configuration of a Hub dataset that has several.
 
     Raises:
-        FileNotFoundError: no such file, nothing matches.
-        InputError: wrong kind of file, empty input, unknown split, configuration or missing column, with what exists.
+        FileNotFoundError: no such file, no match.
+        InputError: wrong kind of file, empty input, unknown split or configuration, missing column;
+            the message lists what exists.
     """
     if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
@@ -145,14 +152,22 @@ def open_text(
         if split not in (None, "train"):
             raise InputError(f"{name}: a file has no splits other than 'train', got {split!r}")
         if config is not None:
-            raise InputError(
-                f"{name}: files have no configurations, got {config!r}; leave it out (--dataset-config)"
-            )
+            raise _no_configurations(name, "files have", config)
         parts += [_file(file, columns, on_error) for file in files]
     source = TextSource(column, tuple(parts))
     if not source.num_bytes:
         raise InputError(f"{', '.join(map(str, inputs)) or 'an empty list'}: the input is empty")
     return source
+
+
+def _no_configurations(name: str, who: str, config: str) -> InputError:
+    what = f"{who} no configurations, got {config!r}; leave it out (--dataset-config)"
+    return InputError(f"{name}: {what}")
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether Dataset.save_to_disk wrote a folder."""
+    return any((folder / name).is_file() for name in SAVED)
 
 
 def _files(name: str) -> list[str] | None:
@@ -161,15 +176,13 @@ def _files(name: str) -> list[str] | None:
     if path.is_file():
         return [name]
     if path.is_dir():
-        if any((path / saved).is_file() for saved in SAVED):
+        if _is_saved(path):
             return None
-        files = list(map(str, text_files(path)))
+        files = [str(file) for file in text_files(path)]
     elif path.exists():
-        raise InputError(
-            f"{name} is neither a regular file nor a folder; copy what it holds into a file"
-        )
+        raise InputError(f"{name} is no regular file and no folder; copy its content into a file")
     elif glob.has_magic(name):
-        files = sorted(file for file in glob.glob(name, recursive=True) if os.path.isfile(file))
+        files = sorted(filter(os.path.isfile, glob.glob(name, recursive=True)))
     elif name.endswith(SUFFIXES) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise FileNotFoundError(f"{name}: no such file or folder")
     else:
@@ -180,21 +193,19 @@ def _files(name: str) -> list[str] | None:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files with text below a folder, sorted; not what lies in .ipynb_checkpoints, nor _SUCCESS."""
-    found = (
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.name.endswith(SUFFIXES) and file.is_file()
-    )
-    return [
-        file
-        for file in found
-        if not any(part[0] in "._" for part in file.relative_to(folder).parts)
-    ]
+    """The files with text below a folder, sorted; without .ipynb_checkpoints, _SUCCESS and other
+    names that begin with "." or "_".
+    """
+    found = []
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        if file.name.endswith(SUFFIXES) and not hidden and file.is_file():
+            found.append(file)
+    return found
 
 
 def hub_problem() -> str:
-    """Why the Hub cannot be reached, if so. Asked once, because other libraries ask for a minute before they say so."""
+    """Why the Hub cannot be reached, or "": one request, where other libraries retry for a minute."""
     from huggingface_hub import constants, get_session
 
     try:
@@ -206,24 +217,21 @@ def hub_problem() -> str:
 
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
-    """A dataset, and how errors call it."""
+    """A dataset, and its name in errors."""
     import datasets
 
-    saved = any(Path(name, file).is_file() for file in SAVED)
-    if not Path(name).exists() and (problem := hub_problem()):
+    saved = _is_saved(Path(name))
+    if saved and config is not None:
+        raise _no_configurations(name, "a dataset written by save_to_disk has", config)
+    problem = "" if Path(name).exists() else hub_problem()
+    if problem:
         cached = "HF_HUB_OFFLINE=1 reads what was downloaded before"
         raise InputError(f"{name}: neither a file nor a folder, and {problem}; {cached}")
-    if saved and config is not None:
-        what = "a dataset written by save_to_disk has no configurations"
-        raise InputError(f"{name}: {what}, got {config!r}; leave it out (--dataset-config)")
     try:
         data = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config)
-    except (
-        Exception
-    ) as error:  # the Hub, the network, the cache and the builders each raise their own
-        raise InputError(
-            f"{name}: neither a file, a folder nor a dataset that loads ({error})"
-        ) from error
+    except Exception as error:  # the Hub, the network, the cache and the builders raise their own
+        what = f"neither a file, a folder nor a dataset that loads ({error})"
+        raise InputError(f"{name}: {what}") from error
     splits = data if isinstance(data, dict) else {data.split and str(data.split): data}
     if split is None and len(splits) == 1:
         split = next(iter(splits))
@@ -236,7 +244,7 @@ def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any
 
 
 class Document(NamedTuple):
-    """One text. `where` ("file:line", counted from 1) is worked out only when asked for."""
+    """One text: row `number` of a block, counted from 0."""
 
     text: str
     block: Block
@@ -244,14 +252,20 @@ class Document(NamedTuple):
 
     @property
     def where(self) -> str:
+        """The place as "file:line", counted from 1."""
         return f"{self.block.part.path}:{self.block.first() + self.number}"
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """One file or dataset; `num_bytes` on disk. `kind` cuts it into blocks.
+    """One file or dataset.
 
-    A document has its text in the first of `columns` that it has.
+    Args:
+        path: its name in errors.
+        num_bytes: on disk.
+        columns: a document has its text in the first of them that it has.
+        on_error: "raise" or "skip".
+        kind: cuts the part into blocks.
     """
 
     path: str
@@ -263,12 +277,14 @@ class TextPart:
 
 @dataclass
 class Block:
-    """A run of neighbouring rows of one part. Making one costs nothing; `documents()` reads it.
+    """Consecutive rows of one part. Making a block costs nothing; `documents()` reads it.
 
-    Attributes:
+    Args:
+        part: the file or dataset.
         num_bytes: on disk, roughly (for progress).
-        rows: reads it. first: the number of its first row, from 1.
-        skipped: what `on_error="skip"` has left out so far, counted by kind.
+        rows: reads the rows.
+        first: returns the number of the first row, from 1.
+        skipped: documents that `on_error="skip"` has left out so far, counted by kind.
     """
 
     part: TextPart
@@ -278,42 +294,40 @@ class Block:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def documents(self) -> Iterator[Document]:
-        """The documents in order. Raises DocumentError at the first unusable one unless `on_error` is "skip"."""
+        """The documents in order; DocumentError at an unusable one unless `on_error` is "skip"."""
         for number, row in enumerate(self.rows()):
             try:
                 text = text_of(row, self.part.columns)
             except DocumentError as error:
                 if self.part.on_error == "raise":
-                    raise DocumentError(
-                        error.kind, f"{Document('', self, number).where}: {error}"
-                    ) from None
+                    where = Document("", self, number).where
+                    raise DocumentError(error.kind, f"{where}: {error}") from None
                 self.skipped[error.kind] += 1
-            else:
-                if text is not None:
-                    yield Document(text, self, number)
+                continue
+            if text is not None:
+                yield Document(text, self, number)
 
 
 def _file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
-    """A file by its name."""
     if not path.endswith(SUFFIXES):
         raise InputError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
-    kinds = {".parquet": _parquet} | dict.fromkeys(PACKED, _packed_lines)
-    return TextPart(
-        path, os.path.getsize(path), columns, on_error, kinds.get(Path(path).suffix, _lines)
-    )
+    kind = _lines
+    if path.endswith(".parquet"):
+        kind = _parquet
+    elif path.endswith(tuple(PACKED)):
+        kind = _packed_lines
+    return TextPart(path, os.path.getsize(path), columns, on_error, kind)
 
 
 def _lines(part: TextPart) -> Iterator[Block]:
-    """JSON lines."""
+    """Blocks of a file of JSON lines."""
 
     def rows(begin: int, end: int) -> Iterator[bytes]:
         """The lines whose first byte is in [begin, end)."""
         with open(part.path, "rb", buffering=BLOCK_BYTES) as file:
             if begin:
                 file.seek(begin - 1)
-                file.readline(
-                    end - begin + 1
-                )  # of an earlier line; one that fills the whole range ends it
+                file.readline(end - begin + 1)  # the rest of an earlier line, up to the whole range
             while file.tell() < end and (line := file.readline()):
                 yield line
 
@@ -326,11 +340,12 @@ def _lines(part: TextPart) -> Iterator[Block]:
 
 
 def _packed_lines(part: TextPart) -> Iterator[Block]:
-    """JSON lines, compressed."""
+    """Blocks of a compressed file of JSON lines."""
     import pyarrow
 
     file = pyarrow.OSFile(part.path)
-    first, begin = 1, 0
+    first = 1
+    begin = 0
     with _damage(part.path):
         unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(part.path).suffix])
         stream = io.BufferedReader(unpacked, BLOCK_BYTES)
@@ -342,11 +357,12 @@ def _packed_lines(part: TextPart) -> Iterator[Block]:
                 raise InputError(f"{part.path}:{number}: {what}")
             lines = io.BytesIO(data + rest).readlines()
             yield Block(part, file.tell() - begin, lines.copy, partial(int, first))
-            first, begin = first + len(lines), file.tell()
+            first += len(lines)
+            begin = file.tell()
 
 
 def _parquet(part: TextPart) -> Iterator[Block]:
-    """A column of a Parquet file."""
+    """Blocks of one column of a Parquet file."""
     from pyarrow import parquet
 
     with _damage(part.path):
@@ -363,7 +379,7 @@ def _parquet(part: TextPart) -> Iterator[Block]:
 
 
 def _dataset(dataset: Any, part: TextPart) -> Iterator[Block]:
-    """A column of a Hugging Face dataset."""
+    """Blocks of one column of a Hugging Face dataset."""
     rows = len(dataset)
     step = max(1, BLOCK_BYTES * rows // max(1, part.num_bytes))
     column = _column(part, dataset.column_names)
@@ -376,8 +392,8 @@ def _dataset(dataset: Any, part: TextPart) -> Iterator[Block]:
     return _table(part, [min(step, rows - begin) for begin in range(0, rows, step)], read)
 
 
-def _column(part: TextPart, columns: Sequence[str]) -> str:
-    """The first column of a part that a table with these `columns` has."""
+def _column(part: TextPart, columns: Iterable[str]) -> str:
+    """The first column of a part that is among `columns`."""
     for column in part.columns:
         if column in columns:
             return column
@@ -391,8 +407,9 @@ def _no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
 def _table(
     part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Any]]
 ) -> Iterator[Block]:
-    """Blocks of `sizes` rows, the k-th of which `read(k)` reads; each has its share of the bytes."""
-    first, total = 1, sum(sizes) or 1
+    """Blocks of `sizes` rows; `read(k)` reads the k-th. Each has its share of the bytes."""
+    first = 1
+    total = sum(sizes) or 1
     for k, size in enumerate(sizes):
         yield Block(part, part.num_bytes * size // total, partial(read, k), partial(int, first))
         first += size
@@ -400,7 +417,7 @@ def _table(
 
 @contextlib.contextmanager
 def _damage(where: str) -> Iterator[None]:
-    """Name the file that a library cannot read; its errors say only what it saw there."""
+    """Turn a library's error about the content into an InputError that names the file."""
     try:
         yield
     except InputError:
@@ -409,16 +426,19 @@ def _damage(where: str) -> Iterator[None]:
         raise InputError(f"{where}: damaged: {error}") from None
 
 
-# ---- one line
+# ---- one row
 
 
 def text_of(row: Any, columns: Sequence[str]) -> str | None:
-    """The text of a row, which is the bytes of a JSON line or a dict, in the first of `columns` that it has.
+    """The text of a row, in the first of `columns` that it has; None for a blank line.
 
-    None for a blank line.
+    Args:
+        row: a JSON line in bytes, or a dict.
+        columns: names.
 
-    Raises DocumentError without a place: invalid JSON (or UTF-8), not an object, missing column, not a string,
-    lone surrogate (valid JSON, but no Unicode text: it has no UTF-8 form and no tokenizer accepts it).
+    Raises:
+        DocumentError: (without a place) invalid JSON or UTF-8, not an object, no such column, not a
+            string, or a lone surrogate: valid JSON, but no tokenizer accepts it.
     """
     if isinstance(row, bytes):
         try:
@@ -437,27 +457,25 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
         raise DocumentError("missing column", _no_column(columns, row))
     text = row[column]
     if not isinstance(text, str):
-        raise DocumentError(
-            "not a string", f"column {column!r} must hold a string, got {type(text).__name__}"
-        )
-    try:
-        text.isascii() or text.encode()
-    except UnicodeEncodeError as error:
-        what = (
-            f"lone surrogate {text[error.start]!r} at character {error.start} of column {column!r}"
-        )
-        raise DocumentError("lone surrogate", what) from None
+        what = f"column {column!r} must hold a string, got {type(text).__name__}"
+        raise DocumentError("not a string", what)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            character = f"{text[error.start]!r} at character {error.start}"
+            what = f"lone surrogate {character} of column {column!r}"
+            raise DocumentError("lone surrogate", what) from None
     return text
 
 
 def _parsed_slowly(line: bytes) -> Any:
+    """The value of a line that orjson refused."""
     try:
         return json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
-        reason = (
-            f"{error.msg} at character {error.pos}"
-            if isinstance(error, json.JSONDecodeError)
-            else error
-        )
-        what = f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
-        raise DocumentError("invalid JSON", what) from None
+        reason = str(error)
+    what = f"not JSON ({reason}); every line must be one JSON object; {MAKE_LINES}"
+    raise DocumentError("invalid JSON", what)

@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 16 -m nanoset_ref.preprocess --input HuggingFaceH4/testing_alpaca_small --split train \\
         --column completion --output-prefix datasets/testing_alpaca_small --tokenizer-name-or-path openai-community/gpt2
 
-writes `datasets/testing_alpaca_small_input_ids.npy` with its manifest and document boundaries (see `tokens`), the same
-bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does it in one process that uses all cores.
-The work is done by `tokenise`.
+writes `datasets/testing_alpaca_small_input_ids.npy` with its manifest and document boundaries (see
+`tokens`), the same bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does
+it in one process that uses all cores. `jobs.tokenise` does the work.
 """
 
 import logging
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nanoset_ref.cli.command import run
-from nanoset_ref.io.buckets import located
 from nanoset_ref.io.files import PathLike, refuse_existing
+from nanoset_ref.io.paths import located
 from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
 from nanoset_ref.preprocess.jobs import Counts, tokenise
 from nanoset_ref.preprocess.ranks import in_rank_0
@@ -44,44 +44,50 @@ def preprocess(
     num_workers: int = 1,
     progress: bool | None = None,
 ) -> Counts:
-    """Tokenise text into <output-prefix>_input_ids.npy: raw token ids, with a manifest and the document boundaries.
+    """Tokenize text into <output-prefix>_input_ids.npy: raw ids, a manifest, document boundaries.
 
     Start it with torchrun to share the work among processes; the result is the same, byte for byte.
 
     Args:
-        input: a .json or .jsonl file with one JSON object per line (.gz and .zst too), a .parquet file, a folder or a
-            glob of such files, a folder written by Dataset.save_to_disk, or the name of a dataset on the Hub.
-        output_prefix: where to write: datasets/a gives datasets/a_input_ids.npy; the folder is created if need be.
-        tokenizer_name_or_path: a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained takes it.
+        input: a .json or .jsonl file with one JSON object per line (.gz and .zst too), a .parquet
+            file, a folder or a glob of such files, a folder written by Dataset.save_to_disk, or the
+            name of a dataset on the Hub.
+        output_prefix: where to write: datasets/a gives datasets/a_input_ids.npy; the folder is
+            created if needed.
+        tokenizer_name_or_path: a tokenizer on the Hub or a folder, as AutoTokenizer.from_pretrained
+            takes it.
         column: the column that holds the text.
-        split: the split of a dataset, such as train; needed where there is more than one. Files have only train.
-        dataset_config: the configuration of a Hub dataset, where it has several; an error with files.
-        add_special_tokens: put what the tokenizer itself adds around a text (such as BOS) around each document.
-        append_eod: put the EOS token after each document. Off by default on every road, because Nanotron's and
-            Megatron-LM's own tools append none unasked; a warning says so where nothing else parts the documents.
-        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
-            in Nanotron's own tool, and a warning counts them; split: it is encoded as plain text; refuse: stop at the
-            first.
-        backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load; auto: gigatoken, if it
-            gives the same ids on documents from all over this input, else hf. gigatoken is compared with hf all the
-            time, and a difference stops the job: the ids are those of hf.
-        on_error: raise: stop at the first line that cannot be used, naming file and line; skip: leave such lines out
-            and count them. More than 1 % left out is a warning, and exit code 3; the files are complete all the same.
+        split: the split of a dataset, such as train; needed if there is more than one. Files have
+            only train.
+        dataset_config: the configuration of a Hub dataset that has several; an error with files.
+        add_special_tokens: put the special tokens that the tokenizer adds to a text (such as BOS)
+            around each document.
+        append_eod: put the EOS token after each document. Off by default, as in Nanotron's and
+            Megatron-LM's own tools; a warning is logged if nothing else separates the documents.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it
+            becomes that token, as in Nanotron's own tool, and a warning counts them; split: it is
+            encoded as plain text; refuse: stop at the first.
+        backend: hf: the tokenizers library; gigatoken: much faster, for tokenizers it can load;
+            auto: gigatoken, if it gives the same ids on documents from all over this input, else
+            hf. gigatoken is compared with hf all the time, and a difference stops the job: the ids
+            are those of hf.
+        on_error: raise: stop at the first unusable line, naming file and line; skip: leave such
+            lines out and count them. More than 1 % left out is a warning, and exit code 3; the
+            files are complete all the same.
         overwrite: replace an existing output.
-        num_workers: processes that encode, each on its share of the cores (1 uses all of them, too); torchrun's ranks
-            take their place. The output does not depend on their number.
+        num_workers: processes that encode, each on its share of the cores (1 uses all of them,
+            too); torchrun's ranks take their place. The output does not depend on their number.
         progress: show a progress bar (default: if standard error is a terminal).
 
     Returns:
         Counts; None in the ranks of torchrun other than 0.
 
     Raises:
-        FileNotFoundError, FileExistsError, and what `tokenise` raises. Nothing is left under the output's name then.
+        FileNotFoundError, FileExistsError, and the errors of `tokenise`. Nothing is left under the
+            output's name then.
     """
-    path, tokenizer = (
-        located(f"{os.fspath(output_prefix)}_input_ids.npy"),
-        os.fspath(tokenizer_name_or_path),
-    )
+    path = located(f"{os.fspath(output_prefix)}_input_ids.npy")
+    tokenizer = os.fspath(tokenizer_name_or_path)
     refuse_existing(path, overwrite)
     source = open_text(input, column=column, split=split, on_error=on_error, config=dataset_config)
     encoder = Encoder(
@@ -101,11 +107,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.prepro
 
 
 def report(counts: Counts | None, **options: Any) -> int:
-    """Print what was done, nothing in ranks that have no counts; returns the exit code."""
+    """Print the counts, nothing in ranks without; return the exit code."""
     if counts is None:
         return 0
-    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s after the start-up"
-    print(f"{counts.target}: {what} ({counts.backend} backend)")
+    what = f"{counts.documents:,} documents, {counts.tokens:,} tokens in {counts.seconds:.1f} s"
+    print(f"{counts.target}: {what} after the start-up ({counts.backend} backend)")
     for kind, number in counts.skipped.items():
         print(f"skipped {number:,}: {kind}")
     return LEFT_OUT_MANY if counts.left_out_many else 0

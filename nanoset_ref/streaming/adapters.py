@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.buckets import identity
 from nanoset_ref.io.files import PathLike, require_regular
+from nanoset_ref.io.paths import identity
 
 PIECE_BYTES = 1 << 24
 

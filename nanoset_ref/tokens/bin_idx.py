@@ -1,17 +1,19 @@
-"""The .bin/.idx pair of Megatron: token ids of many sequences back to back, and an index that says where each begins.
+"""The .bin/.idx pair of Megatron: token ids of many sequences back to back, and an index of them.
 
     <prefix>.bin   the ids, little endian, nothing else
-    <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code, u64 S sequences, u64 D document entries,
+    <prefix>.idx   "MMIDIDX\\0\\0", u64 version = 1, u8 dtype code,
+                   u64 S sequences, u64 D document entries,
                    int32 [S] lengths in tokens, int64 [S] byte offsets in .bin,
-                   int64 [D] running sequence counts at the document ends, the first 0 (if that is the only one, as in
-                             Pythia's index, each sequence is read as a document),
+                   int64 [D] running sequence counts at the document ends, the first 0 (if that is
+                             the only one, as in Pythia's index, each sequence is a document),
                    int8 [S] modes, if multimodal
-    <prefix>.seal  where this package wrote the pair: a checksum of both as a JSON string, which upstream ignores
+    <prefix>.seal  in pairs of this package: a checksum of both as a JSON string; upstream ignores it
 
-A reader maps the index and costs no memory. The ids are mapped too, or read with pread where a mapping is unwanted
-(network filesystems). Opening reads the index once: the sequences must lie end to end and fill .bin exactly, and
-documents must not decrease, so that no damaged index can name wrong tokens (upstream believes it, and reads beyond the
-file). One pass over 12 bytes per sequence; benchmarks/megatron.py has its time.
+A reader maps the index and needs no memory. The ids are mapped too, or read with pread where a
+mapping is unwanted (network filesystems). Opening reads the index once: the sequences must lie end
+to end and fill .bin exactly, and documents must not decrease, so a damaged index cannot name wrong
+tokens (upstream trusts it, and reads beyond the file). This pass reads 12 bytes per sequence;
+benchmarks/megatron.py measures it.
 
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
 """
@@ -37,16 +39,15 @@ from nanoset_ref.tokens.manifest import TokenFileError
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, sequences, document entries
-DTYPES = [
-    np.dtype(name) for name in "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
-]  # of codes 1, 2, ...
-PIECE = 1 << 16  # ids
-_said: list[Path] = []  # the pair that was named as one without a seal
+NAMES = "<u1 <i1 <i2 <i4 <i8 <f8 <f4 <u2".split()
+DTYPES = [np.dtype(name) for name in NAMES]  # of codes 1, 2, ...
+EXCERPT = 1 << 16  # ids
+_warned: list[Path] = []  # the pair whose missing seal was logged
 logger = logging.getLogger(__name__)
 
 
 def require(holds: Any, message: str) -> None:
-    """TokenFileError with this message unless `holds`."""
+    """Raise a TokenFileError unless `holds`."""
     if not holds:
         raise TokenFileError(message)
 
@@ -63,83 +64,85 @@ class MMapIndexedDataset(Tokens):
         path_prefix: the path without .bin and .idx.
         mmap: map .bin (True), or read each item with pread (False).
 
-    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list of them; negative
-    indexes count from the end.
+    `[i]` is the ids of sequence i, a 1-d array of `dtype` (read-only if mapped); a slice is a list
+    of them; negative indexes count from the end.
 
     Attributes:
-        sequence_lengths: int32 [S], in tokens. sequence_pointers: int64 [S], in bytes.
+        sequence_lengths: int32 [S], in tokens.
+        sequence_pointers: int64 [S], in bytes.
         document_indices: int64 [D], the first sequence of each document, and the end.
         sequence_modes: int8 [S] if the corpus is multimodal, else None.
         path, dtype, tokens, num_tokens, document_offsets: see `Tokens`.
 
     Raises:
         FileNotFoundError: one of the two files is missing.
-        TokenFileError: another format, version or dtype code; a file truncated, damaged or of another pair; in a
-            worker process, other files than the dataset was opened with.
+        TokenFileError: another format, version or dtype code; a file truncated, damaged or of
+            another pair; in a worker process, other files than the dataset was opened with.
     """
 
     def __init__(self, path_prefix: PathLike, mmap: bool = True) -> None:
-        self.path_prefix, self.mmap = os.fspath(path_prefix), mmap
-        self.path, self.idx_path = Path(f"{self.path_prefix}.bin"), Path(f"{self.path_prefix}.idx")
+        self.path_prefix = os.fspath(path_prefix)
+        self.mmap = mmap
+        self.path = Path(f"{self.path_prefix}.bin")
+        self.idx_path = Path(f"{self.path_prefix}.idx")
         if not (self.path.is_file() and self.idx_path.is_file()):
             raise FileNotFoundError(
                 f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}"
             )
         super().__init__(self.path, self.idx_path)
         self._read_index()
+        self._check_index()
         if not seal_path(self.path).exists():
-            _say_unsealed(self.path)
+            _warn_unsealed(self.path)
         if not mmap:
             self._descriptor = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
 
     def _read_index(self) -> None:
-        # 1. the header, and the size that follows from it
-        name, size = self.idx_path, self.idx_path.stat().st_size
+        """Read the header, and map the arrays."""
+        name = self.idx_path
+        size = name.stat().st_size
         head = np.fromfile(name, np.uint8, HEADER.size).tobytes()
         magic, version, code, sequences, entries = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         known = (magic, version) == (MAGIC, 1) and code in range(1, 9)
-        require(
-            known,
-            f"{name} begins with {head!r}, not with {MAGIC!r}, version 1 and a dtype code of 1 to 8",
-        )
+        wanted = f"{MAGIC!r}, version 1 and a dtype code of 1 to 8"
+        require(known, f"{name} begins with {head!r}, not with {wanted}")
         expected = HEADER.size + 12 * sequences + 8 * entries
         require(
             size in (expected, expected + sequences),
-            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries take {expected} "
-            f"({expected + sequences} with modes): it is truncated or damaged; copy it again",
+            f"{name} has {size} bytes, but {sequences} sequences and {entries} document entries "
+            f"take {expected} ({expected + sequences} with modes): it is truncated or damaged; "
+            "copy it again",
         )
-        # 2. the arrays
         raw = np.memmap(name, mode="r").view(np.ndarray)[HEADER.size :]
         parts = np.split(raw, np.cumsum([4 * sequences, 8 * sequences, 8 * entries]))
-        lengths, pointers, ends, modes = map(np.ndarray.view, parts, ["<i4", "<i8", "<i8", "<i1"])
-        if (
-            entries == 1 and ends[0] == 0
-        ):  # GPT-NeoX closed no document in Pythia's index: each sequence is one
-            ends = np.arange(sequences + 1)
         self.dtype = DTYPES[code - 1]
-        self.sequence_lengths, self.sequence_pointers, self.document_indices = (
-            lengths,
-            pointers,
-            ends,
-        )
-        self.sequence_modes = modes if size > expected else None
-        # 3. what they must satisfy
-        total, found = (
-            _end_to_end(lengths, pointers, ends, self.dtype.itemsize),
-            self.path.stat().st_size,
-        )
+        self.sequence_lengths = parts[0].view("<i4")
+        self.sequence_pointers = parts[1].view("<i8")
+        self.document_indices = parts[2].view("<i8")
+        self.sequence_modes = parts[3].view("<i1") if size > expected else None
+        if entries == 1 and self.document_indices[0] == 0:
+            # GPT-NeoX closed no document in Pythia's index: each sequence is one
+            self.document_indices = np.arange(sequences + 1)
+
+    def _check_index(self) -> None:
+        """Sequences lie end to end and fill .bin, documents do not decrease; set `num_tokens`."""
+        ends = self.document_indices
+        itemsize = self.dtype.itemsize
+        total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
+        found = self.path.stat().st_size
+        name = self.idx_path.name
         require(
-            entries > 0 and ends[0] == 0 and ends[-1] == sequences and total >= 0,
-            f"{name} is damaged: its document entries must run from 0 to {sequences}, its sequences must lie end to "
-            "end; copy it again",
+            len(ends) > 0 and ends[0] == 0 and ends[-1] == len(self) and total >= 0,
+            f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, its "
+            "sequences must lie end to end; copy it again",
         )
         require(
             found == total,
-            f"{self.path} has {found} bytes, its index {name.name} speaks of {total}: it is truncated or belongs to "
-            "another index; copy or write both again",
+            f"{self.path} has {found} bytes, its index {name} requires {total}: it is truncated or "
+            "belongs to another index; copy or write both again",
         )
-        self.num_tokens = total // self.dtype.itemsize
+        self.num_tokens = total // itemsize
 
     @property
     def num_documents(self) -> int:
@@ -152,12 +155,12 @@ class MMapIndexedDataset(Tokens):
 
     @functools.cached_property
     def idx_checksum(self) -> str:
-        """The content of .idx."""
+        """The checksum of .idx."""
         return checksum(self.idx_path)
 
     @property
     def seal_path(self) -> Path:
-        """As `Tokens.seal_path`; the writer of pairs leaves a seal there, too."""
+        """As `Tokens.seal_path`; `MMapIndexedDatasetBuilder` writes a seal there, too."""
         return seal_path(self.path)
 
     def content_checksum(self) -> str:
@@ -166,13 +169,14 @@ class MMapIndexedDataset(Tokens):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: all of .idx, and of .bin 256 evenly spread pieces of 64 Ki ids (up to 16 Mi, all).
-
-        The path is not in it.
+        """32 hexadecimal digits: a hash of .idx, and of 256 evenly spaced excerpts of 64 Ki ids of
+        .bin (of all ids up to 16 Mi); not of the path.
         """
         digest = xxhash.xxh3_128(self.idx_checksum.encode())
-        for begin in np.linspace(0, max(0, self.num_tokens - PIECE), 256, dtype=np.int64).tolist():
-            digest.update(self.read(begin, min(begin + PIECE, self.num_tokens)).data)
+        for begin in np.linspace(
+            0, max(0, self.num_tokens - EXCERPT), 256, dtype=np.int64
+        ).tolist():
+            digest.update(self.read(begin, min(begin + EXCERPT, self.num_tokens)).data)
         return digest.hexdigest()
 
     def check_content(self) -> bool:
@@ -180,9 +184,11 @@ class MMapIndexedDataset(Tokens):
         sealed = self.seal_path
         if not sealed.exists():
             return False
-        found = self.content_checksum()
-        changed = f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, or remove"
-        require(read_json(sealed) == found, f"{changed} {sealed} if another tool wrote them")
+        require(
+            read_json(sealed) == self.content_checksum(),
+            f"{self.path} or {self.idx_path.name} has changed since it was sealed: copy all again, "
+            f"or remove {sealed} if another tool wrote them",
+        )
         return True
 
     def __len__(self) -> int:
@@ -194,18 +200,16 @@ class MMapIndexedDataset(Tokens):
         return self.get(index)
 
     def get(self, index: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
-        """`length` ids (None: all that follow) of sequence `index` from token `offset` on.
+        """`length` ids (None: the rest) of sequence `index` from token `offset` on.
 
         Raises:
             IndexError: no such sequence.
-            ValueError: the range leaves the sequence (upstream then returns its neighbours' ids).
+            ValueError: the range leaves the sequence (upstream then returns its neighbors' ids).
         """
         available = int(self.sequence_lengths[index])
         stop = available if length is None else offset + length
-        require(
-            0 <= offset <= stop <= available,
-            f"tokens {offset}:{stop} are outside sequence {index} of {available}",
-        )
+        inside = 0 <= offset <= stop <= available
+        require(inside, f"tokens {offset}:{stop} are outside sequence {index} of {available}")
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
         return self.read(first + offset, first + stop)
 
@@ -213,48 +217,59 @@ class MMapIndexedDataset(Tokens):
         """Ids begin:end of .bin, mapped or with pread; safe in threads and after a fork."""
         if self.mmap:
             return self.tokens[begin:end]
-        size, start = (end - begin) * self.dtype.itemsize, begin * self.dtype.itemsize
-        ids = os.pread(self._descriptor, size, start)
-        require(
-            len(ids) == size,
-            f"{self.path} ends before byte {start + size}: it was truncated meanwhile",
-        )
+        start = begin * self.dtype.itemsize
+        stop = end * self.dtype.itemsize
+        ids = os.pread(self._descriptor, stop - start, start)
+        whole = len(ids) == stop - start
+        require(whole, f"{self.path} ends before byte {stop}: it was truncated meanwhile")
         return np.frombuffer(ids, self.dtype)
 
     def __repr__(self) -> str:
-        counts = f"{len(self):,} sequences in {self.num_documents:,} documents, {self.num_tokens:,} tokens"
+        documents = f"{len(self):,} sequences in {self.num_documents:,} documents"
+        counts = f"{documents}, {self.num_tokens:,} tokens"
         return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process opens the files again, but need not read them for their checksums."""
-        read = {
-            name: value
-            for name, value in self.__dict__.items()
-            if name in ("idx_checksum", "fingerprint")
-        }
-        known = {**read, "opened": self.opened}
-        return MMapIndexedDataset, (self.path_prefix, self.mmap), known
+        """A worker process opens the files again, without reading them for their checksums."""
+        state: dict[str, Any] = {"opened": self.opened}
+        for name in ("idx_checksum", "fingerprint"):
+            if name in self.__dict__:
+                state[name] = self.__dict__[name]
+        return MMapIndexedDataset, (self.path_prefix, self.mmap), state
 
 
-def _say_unsealed(path: Path) -> None:
-    """Say of the first pair that it has no seal: once in a run, not in its workers and not by each of its ranks."""
-    if not _said and is_main_rank() and multiprocessing.parent_process() is None:
-        _said.append(path)
+def _warn_unsealed(path: Path) -> None:
+    """Log that the first pair without a seal has none: once per run, not in workers or other ranks."""
+    if not _warned and is_main_rank() and multiprocessing.parent_process() is None:
+        _warned.append(path)
         logger.warning(
-            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they were damaged since "
-            "they were written; nanoset-ref verify --seal keeps a checksum of them as they are",
+            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they "
+            "were damaged since they were written; nanoset-ref verify --seal keeps a checksum of them "
+            "as they are",
             path,
         )
 
 
 @njit(cache=True, nogil=True)
 def _end_to_end(lengths, pointers, ends, itemsize):
-    """Bytes of sequences that lie one behind the other from byte 0 on; -1 if they do not, or if `ends` decrease."""
-    wrong, total = False, 0
+    """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `ends`
+    decreases.
+
+    Args:
+        lengths: int32 [S], tokens of each sequence. pointers: int64 [S], byte offsets.
+        ends: int64 [D], sequence counts at the document ends.
+        itemsize: bytes per token.
+
+    Bounds: reads all of the three arrays, and nothing of .bin.
+    """
+    wrong = False
     for i in range(1, len(ends)):
         wrong |= ends[i] < ends[i - 1]
+    total = 0
     for i in range(len(lengths)):  # a running sum would take twice the time
         total = pointers[i] + np.int64(lengths[i]) * itemsize
         after = pointers[i + 1] if i + 1 < len(lengths) else total
         wrong |= (lengths[i] < 0) | (after != total)
-    return -1 if wrong or (len(lengths) and pointers[0] != 0) else total
+    if wrong or (len(lengths) and pointers[0] != 0):
+        return -1
+    return total

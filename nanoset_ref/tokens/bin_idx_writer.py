@@ -1,16 +1,18 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
-The ids stream into a hidden temporary beside the target; of the index only 5 bytes per sequence and 8 per document stay
-in memory. A pair exists when its index does, which is renamed last. Merging copies bytes and adds up counts. Three
-things differ from upstream on purpose: ids that do not fit the dtype raise (upstream wraps them silently), an existing
-pair is not replaced unless asked, and a third file, <prefix>.seal, holds a checksum of the pair.
+The ids stream into a hidden temporary beside the target; memory holds only 5 bytes per sequence and
+8 per document of the index. A pair exists when its index does, which is renamed last. Merging
+copies bytes and adds up counts. Three things differ from upstream on purpose: ids that do not fit
+the dtype raise (upstream wraps them silently), an existing pair is not replaced unless asked, and a
+third file, <prefix>.seal, holds a checksum of the pair.
 """
 
+import contextlib
 import json
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -21,13 +23,14 @@ from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC, MMapIndexedDataset
 
 
 class MMapIndexedDatasetBuilder:
-    """Write one .bin/.idx pair; a context manager, which calls `finalize` unless there was an error.
+    """Write one .bin/.idx pair; a context manager that calls `finalize` unless there is an error.
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
         dtype: of the ids: int32, uint16 or another that the format knows.
         multimodal: whether every sequence has a mode, an int8.
-        overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished, and always may.
+        overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished,
+            and always may.
 
     Raises:
         FileExistsError: the index exists and `overwrite` is False.
@@ -43,25 +46,26 @@ class MMapIndexedDatasetBuilder:
         overwrite: bool = False,
     ) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        require(
-            self.dtype in DTYPES, f"the format knows the dtypes {DTYPES}, got {self.dtype.name}"
-        )
-        self.bin_path, self.idx_path = Path(bin_path), Path(bin_path).with_suffix(".idx")
+        known = self.dtype in DTYPES
+        require(known, f"the format knows the dtypes {DTYPES}, got {self.dtype.name}")
+        self.bin_path = Path(bin_path)
+        self.idx_path = self.bin_path.with_suffix(".idx")
         self.multimodal = multimodal
-        self._lengths, self._documents, self._modes = array("i"), array("q", [0]), array("b")
-        parts = [self.bin_path, seal_path(bin_path), self.idx_path]
-        self._pair = atomic_write_set(parts, overwrite=overwrite)
-        self._bin, self._seal, self._idx = self._pair.__enter__()
+        self._lengths = array("i")
+        self._documents = array("q", [0])
+        self._modes = array("b")
         self._digest = xxhash.xxh3_128()
+        self._set = contextlib.ExitStack()
+        parts = [self.bin_path, seal_path(bin_path), self.idx_path]
+        files = self._set.enter_context(atomic_write_set(parts, overwrite=overwrite))
+        self._bin, self._seal, self._idx = files
 
     @property
     def num_sequences(self) -> int:
         return len(self._lengths)
 
     def add_item(self, tensor: ArrayLike, mode: int = 0) -> None:
-        """Append one sequence: integers [n] (a torch tensor too). `end_document` closes the document that it belongs
-        to.
-        """
+        """Append one sequence to the open document: integers [n], also as a torch tensor."""
         ids = np.asarray(tensor)
         self._append(ids, [ids.size], (), [mode])
 
@@ -72,15 +76,15 @@ class MMapIndexedDatasetBuilder:
     def add_document(
         self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None
     ) -> None:
-        """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of each, and their modes
-        (0 if left out).
+        """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of
+        each, and their modes (default 0).
         """
         self._append(tensor, lengths, [np.size(lengths)], modes)
 
     def write(self, ids: ArrayLike, lengths: ArrayLike) -> None:
-        """Append many documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
+        """Append documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
 
-        As upstream's preprocessing has it, a document without tokens is one without sequences.
+        As in upstream's preprocessing, a document without tokens has no sequences.
         """
         full = np.asarray(lengths) != 0
         self._append(ids, np.compress(full, lengths), np.cumsum(full))
@@ -92,14 +96,15 @@ class MMapIndexedDatasetBuilder:
             TokenFileError: another dtype, modes on one side only, or a damaged pair.
         """
         part = MMapIndexedDataset(path_prefix)
-        theirs, ours, modes = part.dtype.name, self.dtype.name, part.sequence_modes
+        theirs = part.dtype.name
+        ours = self.dtype.name
+        fits = theirs == ours
+        require(fits, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}")
+        modes = part.sequence_modes
         require(
-            theirs == ours, f"cannot merge {path_prefix} of {theirs} ids into a corpus of {ours}"
-        )
-        alike = self.multimodal == (modes is not None)
-        require(
-            alike,
-            f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or none",
+            self.multimodal == (modes is not None),
+            f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or "
+            "none",
         )
         self._append(part.tokens, part.sequence_lengths, part.document_indices[1:], modes)
 
@@ -120,45 +125,45 @@ class MMapIndexedDatasetBuilder:
         )
         lengths = np.asarray(self._lengths)
         pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * self.dtype.itemsize
-        header = HEADER.pack(
-            MAGIC, 1, DTYPES.index(self.dtype) + 1, len(lengths), len(self._documents)
-        )
+        code = DTYPES.index(self.dtype) + 1
+        header = HEADER.pack(MAGIC, 1, code, len(lengths), len(self._documents))
         for part in (header, self._lengths, pointers.data, self._documents, self._modes):
             self._idx.write(part)
         self._idx.flush()
-        self._seal.write(
-            json.dumps(seal(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)).encode()
-        )
-        self._pair.__exit__(None, None, None)
+        sealed = seal(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)
+        self._seal.write(json.dumps(sealed).encode())
+        self._set.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type | None, *error: object) -> None:
-        """After an error, what was written disappears."""
-        try:
-            if kind is None and not self._bin.closed:
+    def __exit__(self, *error: Any) -> None:
+        """`finalize`, if that was not called yet; after an error, remove what was written."""
+        if error[0] is not None:
+            self._set.__exit__(*error)
+        elif not self._bin.closed:
+            with self._set:
                 self.finalize(self.idx_path)
-        finally:
-            self._pair.__exit__(GeneratorExit, GeneratorExit(), None)
 
     def _append(
         self, tensor: ArrayLike, lengths: ArrayLike, ends: ArrayLike, modes: ArrayLike | None = None
     ) -> None:
-        """Append sequences; `ends` [documents] counts those of each document and all before it."""
-        ids, sizes = np.asarray(tensor).reshape(-1), np.asarray(lengths, dtype=np.int64)
-        stored = np.ascontiguousarray(ids, dtype=self.dtype)
-        exact = self.dtype.kind == "f" or ids.dtype == self.dtype
-        wrong = () if exact else ids[stored != ids]
+        """Append sequences; `ends` [documents] counts the sequences up to the end of each document."""
+        ids = np.asarray(tensor).reshape(-1)
+        sizes = np.asarray(lengths, dtype=np.int64)
         require(
             sizes.sum() == ids.size and ((sizes >= 0) & (sizes < 2**31)).all(),
-            f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, got {sizes.sum()}",
+            f"the sequence lengths must lie in [0, 2**31) and add up to the {ids.size} ids given, "
+            f"got {sizes.sum()}",
         )
-        require(
-            not len(wrong),
-            f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider dtype, int32 for "
-            "vocabularies above 65,536",
-        )
+        stored = np.ascontiguousarray(ids, dtype=self.dtype)
+        if self.dtype.kind != "f" and ids.dtype != self.dtype:
+            wrong = ids[stored != ids]
+            require(
+                not len(wrong),
+                f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider "
+                "dtype, int32 for vocabularies above 65,536",
+            )
         if self.multimodal:
             labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
             require(
@@ -168,7 +173,8 @@ class MMapIndexedDatasetBuilder:
             self._modes.frombytes(labels.tobytes())
         self._digest.update(stored.data)
         self._bin.write(stored.data)
-        self._documents.frombytes((self.num_sequences + np.asarray(ends, dtype=np.int64)).tobytes())
+        counts = self.num_sequences + np.asarray(ends, dtype=np.int64)
+        self._documents.frombytes(counts.tobytes())
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
 
@@ -193,9 +199,8 @@ def merge_corpora(
     require(prefixes, "there is nothing to merge: give at least one prefix")
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None
-    with MMapIndexedDatasetBuilder(
-        f"{output_prefix}.bin", first.dtype, modes, overwrite=overwrite
-    ) as merged:
+    target = f"{output_prefix}.bin"
+    with MMapIndexedDatasetBuilder(target, first.dtype, modes, overwrite=overwrite) as merged:
         for prefix in prefixes:
             merged.add_index(prefix)
     return MMapIndexedDataset(output_prefix)

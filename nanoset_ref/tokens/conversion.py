@@ -1,7 +1,6 @@
-"""Copy documents from any format to any other, all or chosen ones, and prove that the copy holds them."""
+"""Copy documents from any format to any other, all or chosen ones, and verify the copy."""
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.buckets import BucketPath, located
 from nanoset_ref.io.files import PathLike, written_together
+from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.ds import DatatroveWriter
 from nanoset_ref.tokens.interface import Block, Tokens, content_hash
@@ -24,22 +23,23 @@ Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of d
 def convert(
     sources: Sequence[Tokens], target: PathLike, *, chosen: Chosen = None, **options: Any
 ) -> Tokens:
-    """Write documents, from one source or several one after another, into a .npy, .bin or .ds file, and prove it.
+    """Copy the documents of one or several sources into a .npy, .bin or .ds file, and verify it.
 
     Args:
-        sources: what is copied, in this order.
-        target: the file to write; its suffix says the format (.bin writes .idx too).
-        chosen: for each source, the numbers of the documents to copy, int64, ascending; default: all.
+        sources: the files to copy, in this order.
+        target: the file to write; its suffix decides the format (.bin writes .idx too).
+        chosen: for each source, the documents to copy, int64, ascending; default: all.
         dtype: of the ids in the target; default: of the first source.
         overwrite: whether an existing target may be replaced.
-        facts: what is known about the ids (see `Tokens.facts`) where the sources do not say it.
+        facts: `Tokens.facts` for what the sources leave open.
 
     Returns:
         The target, opened.
 
     Raises:
-        ValueError: no source, an unknown suffix, a target that is a source, ids that do not fit the dtype, sources of
-            different vocabularies or windows, nothing to write, a source whose content has changed.
+        ValueError: no source, an unknown suffix, a target that is a source, ids that do not fit the
+            dtype, sources of different vocabularies or windows, nothing to write, a source whose
+            content has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
     return convert_parts(sources, {target: chosen}, **options)[0]
@@ -53,7 +53,7 @@ def convert_parts(
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> list[Tokens]:
-    """As `convert`, into several targets, {target: chosen}: they appear, or are replaced, as one set."""
+    """As `convert`, into several targets {target: chosen} that appear or are replaced as one set."""
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
     width = np.dtype(dtype or sources[0].dtype)
@@ -65,22 +65,21 @@ def convert_parts(
     targets = [located(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
+    options = description | {"dtype": width, "overwrite": overwrite}
+    hashes = []
     with written_together(), contextlib.ExitStack() as stack:
-        options = description | {"dtype": width, "overwrite": overwrite}
-        writers = [
-            stack.enter_context(WRITERS[target.suffix](target, **options)) for target in targets
-        ]
-        written = [
-            content_hash(_copied(sources, *it)) for it in zip(parts.values(), writers, strict=True)
-        ]
+        writers = [WRITERS[target.suffix](target, **options) for target in targets]
+        sinks = [stack.enter_context(writer) for writer in writers]
+        for sink, chosen in zip(sinks, parts.values(), strict=True):
+            hashes.append(content_hash(_copied(sources, chosen, sink)))
     try:
         copies = [open_tokens(target) for target in targets]
-        if [copy.content_hash() for copy in copies] != written:
+        if [copy.content_hash() for copy in copies] != hashes:
             raise TokenFileError(
                 f"{targets} do not hold what was written: the disk or the memory is faulty"
             )
     except Exception:
-        for target in targets:  # without its ids, what is left of a set is unfinished
+        for target in targets:  # without its last file, a set is unfinished and may be replaced
             target.unlink(missing_ok=True)
             if target.suffix == ".bin":
                 target.with_suffix(".idx").unlink(missing_ok=True)
@@ -91,38 +90,36 @@ def convert_parts(
 def _refuse(
     target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None
 ) -> None:
+    """ValueError for a target that cannot be written."""
     if isinstance(target, BucketPath):
-        raise ValueError(
-            f"{target}: only preprocess writes into a bucket; write a file here and upload it"
-        )
+        what = "only preprocess writes into a bucket; write a file here and upload it"
+        raise ValueError(f"{target}: {what}")
     if target.suffix not in WRITERS:
-        raise ValueError(
-            f"the target's suffix must be one of {sorted(WRITERS)}, got {target.name!r}"
-        )
+        known = sorted(WRITERS)
+        raise ValueError(f"the target's suffix must be one of {known}, got {target.name!r}")
     if target.exists() and any(target.samefile(source.path) for source in sources):
+        what = "is read and cannot be written at the same time; give the target another name"
+        raise ValueError(f"{target} {what}")
+    if chosen is None or not row_length:
+        return
+    if any(np.any(source.known_documents() % row_length) for source in sources):
+        what = "choose among the texts"
         raise ValueError(
-            f"{target} is read and cannot be written at the same time; give the target another name"
-        )
-    if (
-        chosen is not None
-        and row_length
-        and any(np.any(it.known_documents() % row_length) for it in sources)
-    ):
-        raise ValueError(
-            f"a choice of documents would tear rows of {row_length} tokens apart: choose among the texts"
+            f"a choice of documents would tear rows of {row_length} tokens apart: {what}"
         )
 
 
-def _copied(sources: Sequence[Tokens], chosen: Chosen, sink: Any) -> Iterator[Block]:
-    """Write the documents, and hand on what was written."""
-    for source, documents in zip(sources, chosen or itertools.repeat(None), strict=False):
+def _copied(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
+    """Write the documents, and yield them."""
+    every: Sequence[NDArray[np.int64] | None] = chosen or [None] * len(sources)
+    for source, documents in zip(sources, every, strict=True):
         for ids, lengths in source.blocks(documents):
-            sink.write(ids, lengths)
+            writer.write(ids, lengths)
             yield ids, lengths
 
 
 def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
-    """What the sources say about their ids, checksums aside; None and silence agree with everything.
+    """The facts of all sources, without checksums; None or a missing fact agrees with everything.
 
     Raises:
         ValueError: two sources contradict each other.
@@ -149,33 +146,34 @@ def split(
         seed: of the choice (numpy's PCG64).
 
     Returns:
-        (rest, held out): numbers of documents, ascending, int64; `convert(..., chosen=[...])` writes them.
+        (rest, held out): numbers of documents, ascending, int64; `convert(..., chosen=[...])`
+        writes them.
 
     Raises:
         ValueError: one of the two would be empty.
     """
     documents = len(source.known_documents()) - 1
-    if isinstance(held_out, float) and not 0 < held_out < 1:
-        raise ValueError(
-            f"a share held out lies between 0 and 1, got {held_out}; or give a whole number"
-        )
-    count = round(held_out * documents) if isinstance(held_out, float) else held_out
+    if not isinstance(held_out, float):
+        count = held_out
+    elif 0 < held_out < 1:
+        count = round(held_out * documents)
+    else:
+        what = f"got {held_out}; or give a whole number"
+        raise ValueError(f"a share held out lies between 0 and 1, {what}")
     if not 0 < count < documents:
         raise ValueError(
-            f"of {documents} documents, 1 to {documents - 1} can be held out; {held_out} asks for {count}"
+            f"of {documents} documents, 1 to {documents - 1} can be held out; "
+            f"{held_out} asks for {count}"
         )
     chosen = np.zeros(documents, dtype=np.bool_)
     chosen[np.random.default_rng(seed).choice(documents, count, replace=False)] = True
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
-# ---- one writer per format: a context whose `write` takes documents
-
-
-def _megatron(
-    path: Path, *, dtype: np.dtype[Any], overwrite: bool, **facts: Any
-) -> MMapIndexedDatasetBuilder:
+def _pair_writer(path: Path, *, dtype: Any, overwrite: bool, **facts: Any) -> Any:
+    """A .bin/.idx pair keeps no facts about its ids."""
     return MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite)
 
 
-WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _megatron, ".ds": DatatroveWriter}
+# one writer per format: a context whose `write(ids, lengths)` takes documents
+WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _pair_writer, ".ds": DatatroveWriter}

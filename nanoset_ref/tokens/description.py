@@ -1,7 +1,8 @@
-"""What is in a file of tokenised documents: counts, document lengths, end-of-document ids, duplicates.
+"""Statistics of a file of tokenized documents, and checks of it.
 
-`describe` makes one pass over the ids. Documents are compared by a 128-bit hash of their ids, 16 bytes per document:
-the one figure here that grows with the corpus. `verify` compares a file with what is recorded beside it.
+`describe` makes one pass over the ids. It compares documents by a 128-bit hash of their ids, which
+takes 16 bytes per document: the only memory that grows with the corpus. `verify` compares a file
+with the facts recorded beside it.
 """
 
 from typing import Any
@@ -15,12 +16,12 @@ from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
-MAX_ID = 1 << 24  # a count per id is kept up to the largest
-FEWEST = 8  # documents from which on an id that occurs once for each is no coincidence
+MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
+FEWEST = 8  # documents; an id that occurs once for each of as many is no coincidence
 
 
 def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
-    """Statistics of the documents in a file; `eos_token_id` defaults to what the file says.
+    """Statistics of the documents in a file; `eos_token_id` defaults to the file's own.
 
     Returns:
         A dict of
@@ -28,32 +29,26 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         path: the file. dtype: of its ids. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
         shortest, median, mean, longest: tokens per document.
-        length_histogram: [(first length, last length, documents), ...], each range twice as long as the one before.
-        distinct_ids: different ids that occur. largest_id: the largest one.
-        eos_token_id: as the file says or as asked; None: not known.
+        length_histogram: [(first length, last length, documents), ...]; each range is twice as long
+            as the one before.
+        distinct_ids: number of different ids. largest_id: the largest one.
+        eos_token_id: of the file or as given; None: unknown.
         eos_share: EOS ids per token; None without an EOS id.
         documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
-        duplicate_documents: documents that are equal to an earlier one, empty ones aside.
+        duplicate_documents: documents equal to an earlier one, without empty ones.
         duplicate_tokens: the tokens in those.
 
     Raises:
-        TokenFileError: document boundaries that are not known, or values that are no token ids.
+        TokenFileError: unknown document boundaries, or values that are no token ids.
     """
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
-    offsets = file.known_documents()
-    lengths = np.diff(offsets)
-    counts, closed = np.zeros(0, dtype=np.int64), 0
+    lengths = np.diff(file.known_documents())
+    counts = np.zeros(0, dtype=np.int64)
+    closed = 0
     seen: set[bytes] = set()
     repeated = []
     for ids, sizes in file.blocks():
-        lowest, largest = int(ids.min(initial=0)), int(ids.max(initial=0))
-        if lowest < 0 or largest >= MAX_ID:
-            raise TokenFileError(
-                f"{file.path} holds values {lowest} to {largest}, which are no token ids: another dtype?"
-            )
-        counts = np.bincount(ids, minlength=len(counts)) + np.pad(
-            counts, (0, max(largest + 1 - len(counts), 0))
-        )
+        counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
         closed += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
         for document in np.split(ids, ends[:-1]):
@@ -61,7 +56,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
             if len(document) and key in seen:
                 repeated.append(len(document))
             seen.add(key)
-    return {
+    found = {
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
@@ -75,11 +70,27 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
         "eos_token_id": eos,
-        "eos_share": None if eos is None else int(counts[eos : eos + 1].sum()) / file.num_tokens,
-        "documents_ending_in_eos": None if eos is None else closed,
+        "eos_share": None,
+        "documents_ending_in_eos": None,
         "duplicate_documents": len(repeated),
         "duplicate_tokens": sum(repeated),
     }
+    if eos is not None:
+        found["eos_share"] = int(counts[eos : eos + 1].sum()) / file.num_tokens
+        found["documents_ending_in_eos"] = closed
+    return found
+
+
+def _add_counts(counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens) -> NDArray[np.int64]:
+    """Add the count of each id, int64 [largest id + 1]."""
+    lowest = int(ids.min(initial=0))
+    largest = int(ids.max(initial=0))
+    if lowest < 0 or largest >= MAX_ID:
+        what = f"values {lowest} to {largest}, which are no token ids: another dtype?"
+        raise TokenFileError(f"{file.path} holds {what}")
+    added = np.bincount(ids, minlength=len(counts))
+    added[: len(counts)] += counts
+    return added
 
 
 FIGURES = """\
@@ -93,7 +104,7 @@ EOS_FIGURES = """
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """What `describe` found, for people to read."""
+    """The statistics of `describe`, for people."""
     eos = "" if found["eos_share"] is None else EOS_FIGURES.format(**found)
     lines = [FIGURES.format(**found, eos=eos)]
     most = max(count for _, _, count in found["length_histogram"])
@@ -113,30 +124,30 @@ def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
 def verify(
     file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id: int | None = None
 ) -> str:
-    """Read a whole file, by its path or already opened, and check all that is known about it.
+    """Read a whole file, by its path or already opened, and check every fact known about it.
 
     1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
-    2. Its set has the checksums that it holds. A .bin/.idx pair that another tool wrote holds none.
-    3. Every id lies in [0, vocab_size), as given or as the manifest says.
-    4. Every document ends with the EOS id, if the manifest says so or `eos_token_id` is given, or if the ids show it:
-       as many of them as there are documents, the last id among them, are this id.
+    2. Its files have the recorded checksums. A .bin/.idx pair of another tool has none.
+    3. Every id lies in [0, vocab_size), as given or as the manifest has it.
+    4. Every document ends with the EOS id, if the manifest says so, `eos_token_id` is given, or the
+       ids suggest it: the last id of the file occurs once per document.
 
     Returns:
-        What was found, in one line.
+        The result in one line.
 
     Raises:
-        FileNotFoundError, TokenFileError: what does not hold.
+        FileNotFoundError, TokenFileError: a check failed.
     """
+    # 1.
     if not isinstance(file, Tokens):
         file = open_tokens(file)
+    # 2.
     checksum = ", checksum as in the manifest" if file.check_content() else ""
+    # 3.
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
-    ids_said = (
-        f"ids below {limit:,}"
-        if limit
-        else "ids not negative (no vocabulary size known: give --vocab-size)"
-    )
-    of_last_id, first, ends = 0, 0, [file.tokens[:0]]
+    of_last_id = 0
+    first = 0
+    ends = [file.tokens[:0]]
     for ids, sizes in file.blocks():
         wrong = np.flatnonzero((ids < 0) | (ids >= (limit or 2**63)))
         if len(wrong):
@@ -145,7 +156,9 @@ def verify(
         of_last_id += int(np.count_nonzero(ids == file.tokens[-1:]))
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
-    offsets, lasts = file.known_documents(), np.concatenate(ends)
+    # 4.
+    offsets = file.known_documents()
+    lasts = np.concatenate(ends)
     if "appended_eod" in file.facts:
         eos_token_id = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
     elif eos_token_id is None and of_last_id == len(lasts) >= FEWEST:
@@ -154,4 +167,7 @@ def verify(
         wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
         no_eos = f"the document that ends at {wrong[0]} has no EOS id {eos_token_id} there"
         raise TokenFileError(f"{file.path}: {no_eos}: a boundary or an id has changed")
-    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {ids_said}{checksum}"
+    checked = "ids not negative (no vocabulary size known: give --vocab-size)"
+    if limit:
+        checked = f"ids below {limit:,}"
+    return f"{file.num_tokens:,} tokens in {len(offsets) - 1:,} documents, {checked}{checksum}"

@@ -2,12 +2,15 @@
 
     00000.ds            raw token ids, uint16 or uint32, little endian
     00000.ds.index      uint64 [documents], where each document ends, in tokens
-    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for people to read;
-                        in files of this package also a seal, the checksum of these lines and of the other two files
+    00000.ds.metadata   text: "<tokenizer>|<bytes per id>", the number of tokens, and the same for
+                        people;
+                        in files of this package also a seal, the checksum of these lines and of
+                        the other two files
 
-A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`) directly, one dataset per
-file: its samples are those of datatrove's DatatroveFolderDataset. Nothing is converted or copied; datatrove itself is
-not needed for reading. Cost: 8 bytes per document where positions are asked for.
+A `DatatroveFile` is `Tokens`, so a Nanoset takes the files of a folder (`datatrove_files`)
+directly, one dataset per file: its samples are those of datatrove's DatatroveFolderDataset. Nothing
+is converted or copied, and reading does not need datatrove. Cost: 8 bytes per document if
+boundaries are used.
 
 Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
 """
@@ -20,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.buckets import identity
 from nanoset_ref.io.files import PathLike, seal
+from nanoset_ref.io.paths import identity
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -31,7 +34,8 @@ class DatatroveFile(Tokens):
     """One .ds file.
 
     Args:
-        path: the file; its .index is needed for `document_offsets` only, its .metadata for the size of an id.
+        path: the file; its .index is needed for `document_offsets` only, its .metadata for the size
+            of an id.
         windows: "disjoint" (datatrove's) or "overlapping".
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
@@ -50,18 +54,19 @@ class DatatroveFile(Tokens):
         self.index, self.metadata = index_and_metadata(path)
         super().__init__(path, self.index, self.metadata)
         self.windows = windows
-        found = self.opened[self.metadata] is not None
-        self._said = (
-            self.metadata.read_bytes().decode(errors="replace") if found else f"|{token_size or 2}"
-        )
-        tokenizer, _, size = self._said.partition("\n")[0].rpartition("|")
+        self._metadata_text = f"|{token_size or 2}"
+        if self.opened[self.metadata] is not None:
+            self._metadata_text = self.metadata.read_bytes().decode(errors="replace")
+        first_line = self._metadata_text.partition("\n")[0]
+        tokenizer, _, size = first_line.rpartition("|")
         if size not in ("2", "4") or token_size not in (None, int(size)):
-            begins = f"{self.metadata} must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
-            raise TokenFileError(f"{begins}, where token_size={token_size}")
+            begin = f"must begin with <tokenizer>|<2 or 4, bytes of an id>, got {size!r}"
+            raise TokenFileError(f"{self.metadata} {begin}, where token_size={token_size}")
         self._tokenizer = "" if tokenizer.lower() in ("unknown", "unknown tokenizer") else tokenizer
         self.dtype = np.dtype("<i4" if size == "4" else "<u2")
-        # datatrove itself writes empty files, and counts no samples in them
-        self.num_tokens = self.count_ids() if self.path.stat().st_size else 0
+        self.num_tokens = 0
+        if self.path.stat().st_size:  # datatrove itself writes empty files
+            self.num_tokens = self.count_ids()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -74,22 +79,19 @@ class DatatroveFile(Tokens):
             return None
         self.check_unchanged()
         offsets = np.append(0, np.fromfile(self.index, dtype="<i8"))
-        if (
-            self.index.stat().st_size % 8
-            or offsets[-1] != self.num_tokens
-            or (np.diff(offsets) < 0).any()
-        ):
+        is_whole = self.index.stat().st_size % 8 == 0
+        if not is_whole or offsets[-1] != self.num_tokens or (np.diff(offsets) < 0).any():
             raise TokenFileError(
                 f"{self.index} does not end with the {self.num_tokens} tokens of its file"
             )
         return offsets
 
     def check_content(self) -> bool:
-        """Compare the set with the seal that `convert` adds to its .metadata, behind what datatrove writes there."""
+        """Compare the files with the seal that `convert` adds to .metadata."""
         if not self._is_sealed:
             return super().check_content()
         self.known_documents()
-        text, _, found = self._said.rpartition("\n")
+        text, _, found = self._metadata_text.rpartition("\n")
         if found != seal(text, self.path, self.index):
             raise TokenFileError(
                 f"{self.path}, its index or its metadata has changed since they were written"
@@ -99,29 +101,28 @@ class DatatroveFile(Tokens):
     @property
     def _is_sealed(self) -> bool:
         """Whether `convert` wrote the .metadata."""
-        return self._said.count("\n") >= 3 or "xxh3_128:" in self._said
+        return self._metadata_text.count("\n") >= 3 or "xxh3_128:" in self._metadata_text
 
     @property
     def checksum(self) -> str | None:
-        """As `Tokens.checksum`; the seal in .metadata speaks for all three files."""
-        return self._said.rpartition("\n")[2] if self._is_sealed else super().checksum
+        """As `Tokens.checksum`; the seal in .metadata covers all three files."""
+        if self._is_sealed:
+            return self._metadata_text.rpartition("\n")[2]
+        return super().checksum
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Samples of sequence_length + 1 tokens; 0 for a file shorter than one (a folder may have such a file)."""
-        return (
-            0
-            if self.num_tokens <= sequence_length
-            else super().num_samples(sequence_length, disjoint)
-        )
+        """Samples of sequence_length + 1 tokens; 0 in a file that is shorter, as a folder may have."""
+        if self.num_tokens <= sequence_length:
+            return 0
+        return super().num_samples(sequence_length, disjoint)
 
 
 class DatatroveWriter(TokenFileWriter):
-    """Write a .ds file with its index and metadata, as TokenFileWriter writes a token file; ids of 2 or 4 bytes."""
+    """As TokenFileWriter, for a .ds file with its index and metadata; ids of 2 or 4 bytes."""
 
     def __init__(self, path: PathLike, *, dtype: DTypeLike, **options: Any) -> None:
-        dtype = (
-            "int32" if np.dtype(dtype) == np.uint32 else dtype
-        )  # the same bytes, as ids lie below 2**31
+        if np.dtype(dtype) == np.uint32:
+            dtype = "int32"  # the same bytes: ids lie below 2**31
         super().__init__(path, dtype=dtype, **options)
 
     def _beside(self) -> Sequence[Path]:
@@ -142,11 +143,12 @@ def short(count: float) -> str:
     """2338 -> "2.34 kT": three significant digits, as datatrove writes them."""
     thousands = (len(str(int(count))) - 1) // 3
     count /= 1000**thousands
-    return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {' kMGT'[thousands].strip()}T"
+    decimals = 3 - len(str(int(count)))
+    return f"{count:.{decimals}f} {' kMGT'[thousands].strip()}T"
 
 
 def index_and_metadata(path: PathLike) -> tuple[Path, Path]:
-    """What belongs to a .ds file: a.ds.index and a.ds.metadata."""
+    """The companions of a .ds file: a.ds.index and a.ds.metadata."""
     return Path(f"{path}.index"), Path(f"{path}.metadata")
 
 
@@ -166,5 +168,6 @@ def datatrove_files(
     paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
         raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
-    order = np.random.default_rng(seed).permutation(len(paths)) if shuffle else range(len(paths))
-    return [DatatroveFile(paths[i], windows) for i in order]
+    if shuffle:
+        paths = [paths[i] for i in np.random.default_rng(seed).permutation(len(paths))]
+    return [DatatroveFile(path, windows) for path in paths]

@@ -1,8 +1,9 @@
-"""One file of token ids, whatever its format: the ids, where its documents begin, and what is known about them.
+"""One file of token ids in any format: the ids, the document boundaries, and facts about them.
 
-`TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx) and `DatatroveFile` (.ds) are Tokens,
-so Nanosets, conversions and provenance read any of them. Tokens know the files they opened: if one was replaced or
-changed since, whoever maps it or receives the object in another process gets an error, not other ids.
+`TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx) and `DatatroveFile` (.ds) are
+Tokens, so Nanosets, conversions and provenance read any of them. Tokens remember the files that
+they opened: if one is replaced or changed later, mapping it or unpickling the object in another
+process raises instead of reading different ids.
 """
 
 import functools
@@ -16,14 +17,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.buckets import BucketIds, BucketPath, identity, located
+from nanoset_ref.io.bucket_ids import BucketIds
 from nanoset_ref.io.files import PathLike, atomic_write, checksum, read_json
+from nanoset_ref.io.paths import BucketPath, identity, located
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
-Block = tuple[
-    NDArray[Any], NDArray[np.int64]
-]  # ids of documents back to back, and the tokens of each
+Block = tuple[NDArray[Any], NDArray[np.int64]]  # ids of documents back to back, tokens of each
 
 
 class Tokens(ABC):
@@ -34,11 +34,14 @@ class Tokens(ABC):
         *beside: the other files of its set, which may be missing.
 
     Attributes:
-        path: as given. opened: the `storage.identity` of each file of the set.
-        dtype: of an id. num_tokens: ids in the file.
+        path: as given.
+        opened: the `paths.identity` of each file of the set.
+        dtype: of an id.
+        num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
-        facts: what is known about the ids: those fields of a token file's manifest that survive a conversion
-            (tokenizer, vocab_size, eos_token_id, ...), and "checksum" of the file's bytes where one is recorded.
+        facts: the fields of a manifest that survive a conversion (tokenizer, vocab_size,
+            eos_token_id, ...), as far as they are known, and "checksum" of the file's bytes if one
+            is recorded.
     """
 
     dtype: np.dtype[Any]
@@ -50,7 +53,7 @@ class Tokens(ABC):
         self.opened = {part: identity(part) for part in (self.path, *map(located, beside))}
 
     def check_unchanged(self) -> None:
-        """TokenFileError if a file of the set is another one than when it was opened, or has changed."""
+        """TokenFileError if a file of the set was replaced or has changed since it was opened."""
         for part, before in self.opened.items():
             if identity(part) != before:
                 raise TokenFileError(
@@ -58,8 +61,11 @@ class Tokens(ABC):
                 )
 
     def check_length(self) -> None:
-        """TokenFileError if the ids are fewer than when they were opened: reading beyond them ends the process."""
-        found, before = identity(self.path), self.opened[self.path]
+        """TokenFileError if the file is shorter than when it was opened: reading beyond the end of
+        a mapping kills the process.
+        """
+        found = identity(self.path)
+        before = self.opened[self.path]
         if found is not None and before is not None and found[0] < before[0]:
             raise TokenFileError(
                 f"{self.path} was cut short after it was opened; build the dataset again"
@@ -71,23 +77,23 @@ class Tokens(ABC):
 
     @property
     def seal_path(self) -> Path:
-        """Where `keep_seal` keeps the checksum of a file that another tool wrote."""
+        """The file in which `keep_seal` keeps the checksum of a file of another tool."""
         return located(f"{self.path}.seal")
 
     @property
     def checksum(self) -> str | None:
-        """The checksum of the content that lies beside the file, in its set or as a seal; None: none does."""
+        """The checksum recorded for the content, in the file's set or as a seal; None: none is."""
         recorded: str | None = self.facts.get("checksum")
         if recorded is None and self.seal_path.is_file():
             recorded = str(read_json(self.seal_path))
         return recorded
 
     def content_checksum(self) -> str:
-        """What `checksum` must be: of the whole content, as it is now."""
+        """The checksum of the present content."""
         return checksum(self.path)
 
     def keep_seal(self) -> bool:
-        """Write the checksum of the content beside the file, unless one lies there; whether one was written."""
+        """Write the checksum of the content beside the file unless one is recorded; return whether."""
         if self.checksum is not None:
             return False
         with atomic_write(self.seal_path, "w") as file:
@@ -96,17 +102,17 @@ class Tokens(ABC):
 
     @functools.cached_property
     def documents_checksum(self) -> str | None:
-        """Of `document_offsets`, whatever the format of the file; None where boundaries are not known."""
+        """A checksum of `document_offsets`, the same in every format; None: boundaries unknown."""
         offsets = self.document_offsets
-        return (
-            None
-            if offsets is None
-            else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(offsets, dtype="<i8").data)
-        )
+        if offsets is None:
+            return None
+        return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(offsets, dtype="<i8").data)
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
-        """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
+        """The ids, [num_tokens], read-only; mapped at the first access, never copied. In a bucket:
+        `BucketIds`.
+        """
         if isinstance(self.path, BucketPath):
             version: Any = self.opened[self.path]
             ids: Any = BucketIds(self.path, version, self.dtype)
@@ -119,10 +125,12 @@ class Tokens(ABC):
     @property
     @abstractmethod
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]]. None: not known."""
+        """int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]]. None: unknown
+        boundaries.
+        """
 
     def known_documents(self) -> NDArray[np.int64]:
-        """`document_offsets`, or a TokenFileError where they are not known."""
+        """`document_offsets`; TokenFileError if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:
             raise TokenFileError(
@@ -131,23 +139,26 @@ class Tokens(ABC):
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
-        """The label that says where a document is from, in files made of chunks; None: not known."""
+        """The label of a document's source, in files made of chunks; None: unknown."""
         return None
 
     def count_ids(self) -> int:
-        """Ids of `dtype` in the file; a TokenFileError if it is empty or not a whole number of ids."""
-        size, rest = divmod((self.opened[self.path] or (0,))[0], self.dtype.itemsize)
-        if rest or not size:
+        """Ids of `dtype` in the file; TokenFileError if it is empty or not a whole number of ids."""
+        opened = self.opened[self.path]
+        num_bytes = opened[0] if opened else 0
+        count, rest = divmod(num_bytes, self.dtype.itemsize)
+        if rest or not count:
             raise TokenFileError(
                 f"{self.path} is empty, truncated, or of another dtype than {self.dtype.name}"
             )
-        return size
+        return count
 
     def stride(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Tokens from the start of one sample to the next: S for overlapping windows, S + 1 for disjoint ones.
+        """Tokens from the start of one sample to the next: S in overlapping windows, S + 1 in
+        disjoint ones.
 
         Args:
-            disjoint: take disjoint windows, whatever the file says.
+            disjoint: use disjoint windows, whatever `windows` is.
 
         Raises:
             TokenFileError: the file was cut into rows of another length.
@@ -160,21 +171,23 @@ class Tokens(ABC):
         return sequence_length + (disjoint or self.windows != "overlapping")
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Samples of S + 1 tokens in the file: (num_tokens - 1) // S for overlapping windows; with `disjoint`,
-        num_tokens // (S + 1), which may be 0.
+        """Samples of S + 1 tokens in the file: (num_tokens - 1) // S overlapping ones; with
+        `disjoint` num_tokens // (S + 1), which may be 0.
 
         Raises:
             TokenFileError: as `stride`; the file is too short for a single sample.
         """
         if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
-                f"{self.path} holds {self.num_tokens} tokens; one sample of sequence_length={sequence_length} needs "
-                f"{sequence_length + 1}: take a shorter sequence_length or leave the file out"
+                f"{self.path} holds {self.num_tokens} tokens; one sample of "
+                f"sequence_length={sequence_length} needs {sequence_length + 1}: take a shorter "
+                "sequence_length or leave the file out"
             )
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
 
     def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
-        """The documents in order, about 4 million ids at a time: ids back to back, and the tokens of each document.
+        """Yield the documents in order, about 4 million ids at a time: ids back to back, and the
+        tokens of each document.
 
         Args:
             chosen: int64, ascending, the documents wanted; None: all.
@@ -182,42 +195,44 @@ class Tokens(ABC):
         offsets = self.known_documents()
         lengths = np.diff(offsets)
         documents = np.arange(len(lengths)) if chosen is None else chosen
-        blocks = (
-            np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS
-        )  # lengths 2 1 3 1, 3 at once: 0 0 1 2
-        for part in (
-            np.split(documents, np.flatnonzero(np.diff(blocks)) + 1) if len(documents) else ()
-        ):
-            if part[-1] - part[0] == len(part) - 1:
-                ids = self.tokens[offsets[part[0]] : offsets[part[-1] + 1]]
+        if not len(documents):
+            return
+        # lengths 2 1 3 1, 3 ids at once: blocks 0 0 1 2
+        blocks = np.maximum(np.cumsum(lengths[documents]) - 1, 0) // BLOCK_IDS
+        for part in np.split(documents, np.flatnonzero(np.diff(blocks)) + 1):
+            first = part[0]
+            last = part[-1]
+            if last - first == len(part) - 1:
+                ids = self.tokens[offsets[first] : offsets[last + 1]]
             else:
                 ids = np.concatenate([self.tokens[offsets[d] : offsets[d + 1]] for d in part])
             yield ids, lengths[part]
 
     def check_content(self) -> bool:
-        """Compare the files of the set with the checksums they hold; whether they hold any.
+        """Compare the files of the set with the recorded checksums; return whether there are any.
 
         Raises:
             TokenFileError: they differ.
         """
         recorded = self.checksum
-        if recorded is not None and recorded != self.content_checksum():
+        if recorded is None:
+            return False
+        if recorded != self.content_checksum():
             raise TokenFileError(
                 f"{self.path}: the content has changed since its manifest was written; copy it again"
             )
-        return recorded is not None
+        return True
 
     def content_hash(self) -> str:
-        """As `content_hash` of all documents."""
+        """`content_hash` of all documents."""
         return content_hash(self.blocks())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process maps the files again: a mapping itself must not travel, it would be copied."""
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name not in ("tokens", "document_offsets")
-        }
+        """Leave the mappings out: pickling would copy them; another process maps the files again."""
+        state = self.__dict__.copy()
+        state.pop("tokens", None)
+        state.pop("document_offsets", None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -225,8 +240,11 @@ class Tokens(ABC):
 
 
 def content_hash(blocks: Iterable[Block]) -> str:
-    """xxh3_128 of ids as int64 and of the document boundaries: equal for equal documents in any format and dtype."""
-    digest, lengths = xxhash.xxh3_128(), [np.zeros(1, dtype=np.int64)]
+    """xxh3_128 of the ids as int64 and of the document boundaries: equal for equal documents in any
+    format and dtype.
+    """
+    digest = xxhash.xxh3_128()
+    lengths = [np.zeros(1, dtype=np.int64)]
     for ids, sizes in blocks:
         lengths.append(sizes)
         for start in range(0, len(ids), BLOCK_IDS):

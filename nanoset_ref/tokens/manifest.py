@@ -1,4 +1,4 @@
-"""What stands beside a token file, and under which names."""
+"""The manifest of a token file, and the names of its companions."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ import numpy as np
 from nanoset_ref.io.files import PathLike, read_json, seal
 
 FORMAT_VERSION = 1
-MANIFEST, DOCUMENTS, SOURCES = (
-    ".json",
-    ".documents.npy",
-    ".sources.npz",
-)  # where a token file's name has .npy
+# suffixes of the companions, in place of .npy
+MANIFEST = ".json"
+DOCUMENTS = ".documents.npy"
+SOURCES = ".sources.npz"
 TOKEN_DTYPES = ("uint16", "int32")
-# "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbours share one token, so every token is a label once.
-# "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)); rows that were cut to S + 1 tokens when the file was made.
-# "padded": disjoint, and rows may end in padding, every token of which is a document by itself: no loss counts it.
+# "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbors share a token, so every token is
+#     a label once.
+# "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)): the file was cut into rows of S + 1.
+# "padded": disjoint, and rows may end in padding; each padding token is a document of its own, so no
+#     loss counts it.
 Windows = Literal["overlapping", "disjoint", "padded"]
 
 
 class TokenFileError(ValueError):
-    """A token file, its manifest or what was asked of them does not hold together."""
+    """A token file or its manifest is damaged, or does not fit the request."""
 
 
 def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
-    """The smallest dtype that Nanotron's readers know and that holds every id below `vocab_size`: uint16 up to 65,536
-    ids, else int32.
+    """The smaller of the dtypes of Nanotron's readers that holds every id below `vocab_size`:
+    uint16 up to 65,536 ids, else int32.
     """
     if not 1 <= vocab_size <= 2**31:
         raise ValueError(f"vocab_size must be in [1, 2**31], got {vocab_size}")
@@ -39,7 +40,7 @@ def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What stands beside a token file.
+    """The description of a token file, as JSON beside it.
 
     Args:
         dtype: "uint16" or "int32", little endian.
@@ -51,11 +52,14 @@ class Manifest:
         eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
         appended_eod: whether an EOS id was written after each document.
         added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.
-        windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this module).
-        row_length: for the last two, the tokens per row (sequence_length + 1) the file was cut to; else None.
+        windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this
+            module).
+        row_length: for the last two, the tokens per row (sequence_length + 1) the file was cut to;
+            else None.
         format_version: 1.
         sources: checksum of the file of labels (`<stem>.sources.npz`), None without one.
-        seal: checksum of the other fields and of the file of document boundaries, None in manifests of older files.
+        seal: checksum of the other fields and of the file of document boundaries, None in manifests
+            of older files.
     """
 
     dtype: str
@@ -80,19 +84,17 @@ class Manifest:
             "windows": get_args(Windows),
         }
         for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
+            name = field.name
+            value = getattr(self, name)
             if name in allowed and value not in allowed[name]:
                 raise TokenFileError(f"{name} must be one of {allowed[name]}, got {value!r}")
-            if (
-                "int" in field.type
-                and value != field.default
-                and not (isinstance(value, int) and value >= 0)
-            ):
+            if "int" not in field.type or value == field.default:
+                continue
+            if not isinstance(value, int) or value < 0:
                 raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
         if (self.windows == "overlapping") != (self.row_length is None):
-            raise TokenFileError(
-                f"row_length goes with disjoint or padded windows, got {self.windows}, {self.row_length}"
-            )
+            given = f"got {self.windows}, {self.row_length}"
+            raise TokenFileError(f"row_length goes with disjoint or padded windows, {given}")
 
     def sealed(self, documents: PathLike) -> bytes:
         """The manifest as JSON, sealed together with the file of document boundaries."""

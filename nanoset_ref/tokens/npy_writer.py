@@ -1,4 +1,4 @@
-"""A token file, its manifest and its document boundaries, written so that all three are there or none."""
+"""Write a token file with its manifest and document boundaries: all three appear, or none."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,39 +9,42 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.io.buckets import located
 from nanoset_ref.io.files import PathLike, atomic_write, atomic_write_set, checksum
+from nanoset_ref.io.paths import located
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
 
 
 class TokenFileWriter:
     """Write a token file with its manifest and document boundaries; a context manager.
 
-    Nothing appears under the final names before a clean exit; whoever sees the ids sees boundaries and manifest too
-    (`files.atomic_write_set`). An exception or a kill leaves no token file.
+    Nothing appears under the final names before a clean exit; the ids appear last, after boundaries
+    and manifest (`files.atomic_write_set`). An exception or a kill leaves no token file.
 
     Args:
         path: the token file to write, `<prefix>_input_ids.npy` by convention.
         dtype: "uint16" or "int32"; see `token_dtype_for`.
         overwrite: whether an existing file may be replaced.
-        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`, `appended_eod`,
-            `added_special_tokens`, `windows`, `row_length`.
+        **description: the manifest's fields `tokenizer`, `vocab_size`, `eos_token_id`,
+            `appended_eod`, `added_special_tokens`, `windows`, `row_length`.
 
     Raises:
-        FileExistsError: the file exists and `overwrite` is False, or what stands where its manifest belongs is none.
-        TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do not add up.
+        FileExistsError: the file exists and `overwrite` is False, or another JSON file has the name
+            of its manifest.
+        TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do
+            not add up.
     """
 
     def __init__(
         self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any
     ) -> None:
-        self.path, self.dtype = located(path), np.dtype(dtype).newbyteorder("<")
-        self.num_tokens = self.num_documents = 0
-        self._description, self._overwrite = description, overwrite
+        self.path = located(path)
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.num_tokens = 0
+        self.num_documents = 0
+        self._description = description
+        self._overwrite = overwrite
         self._digest = xxhash.xxh3_128()
-        vocab_size = (
-            self._manifest().vocab_size
-        )  # a wrong description is an error now, not after hours
+        vocab_size = self._manifest().vocab_size  # a wrong description fails now, not after hours
         limit = np.iinfo(self.dtype).max + 1
         self._limit = min(limit, vocab_size or limit)
 
@@ -65,14 +68,15 @@ class TokenFileWriter:
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
         paths = [*self._beside(), self.path]
-        with atomic_write_set(paths, overwrite=self._overwrite) as (self._offsets, said, self._ids):
+        with atomic_write_set(paths, overwrite=self._overwrite) as files:
+            self._offsets, manifest, self._ids = files
             self._begin()
             yield
             if self.num_tokens == 0:
                 raise TokenFileError(
                     f"nothing was written to {self.path}: a token file holds at least one id"
                 )
-            said.write(self._end())
+            manifest.write(self._end())
 
     # ---- what a format decides
 
@@ -88,13 +92,13 @@ class TokenFileWriter:
         return self.path.with_suffix(DOCUMENTS), beside
 
     def _begin(self) -> None:
-        """A .npy header, which NumPy pads so that the final number of documents takes the same room, and a 0."""
+        """Write a .npy header, padded by NumPy so that any number of documents fits, and a 0."""
         header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
         np.lib.format.write_array_header_1_0(self._offsets, header)
         self._offsets.write(bytes(8))
 
     def _end(self) -> bytes:
-        """The description of what was written."""
+        """Complete the boundaries; return the content of the manifest."""
         self._offsets.seek(0)
         self._begin()
         self._offsets.flush()
@@ -108,8 +112,9 @@ class TokenFileWriter:
         self.write(ids, [ids.size])
 
     def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
-        """Append several documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
-        ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
+        """Append n documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
+        ids = np.asarray(ids)
+        lengths = np.asarray(lengths, dtype=np.int64)
         if ids.size == 0:
             ids = ids.astype(self.dtype)
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -120,11 +125,13 @@ class TokenFileWriter:
             raise TokenFileError(
                 f"the document lengths add up to {lengths.sum()}, but there are {ids.size} ids"
             )
-        low, high = int(ids.min(initial=0)), int(ids.max(initial=0))
+        low = int(ids.min(initial=0))
+        high = int(ids.max(initial=0))
         if low < 0 or high >= self._limit:
-            wrong = f"{self.path}, documents from {self.num_documents} on: token id {low if low < 0 else high}"
+            wrong = low if low < 0 else high
             raise TokenFileError(
-                f"{wrong} is outside [0, {self._limit}), the vocabulary and {self.dtype.name}"
+                f"{self.path}, documents from {self.num_documents} on: token id {wrong} is outside "
+                f"[0, {self._limit}), the vocabulary and {self.dtype.name}"
             )
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self._digest.update(data)
@@ -134,15 +141,11 @@ class TokenFileWriter:
         self.num_documents += len(lengths)
 
     def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
-        """Keep labels beside the file, and for each document the number of its label: after the last document, and
-        inside `files.written_together`, which makes them part of the set.
+        """Write labels beside the file, and for each document the number of its label. Call it
+        after the last document, inside `files.written_together`, which makes them part of the set.
         """
+        content = np.array(self._manifest().checksum)
         with atomic_write(self.path.with_suffix(SOURCES)) as file:
-            np.savez(
-                file,
-                labels=np.array(labels),
-                numbers=numbers,
-                checksum=np.array(self._manifest().checksum),
-            )
+            np.savez(file, labels=np.array(labels), numbers=numbers, checksum=content)
             file.flush()
             self._description["sources"] = checksum(file.name)

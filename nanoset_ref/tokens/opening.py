@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.buckets import BucketPath, located
 from nanoset_ref.io.files import PathLike
+from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.ds import DatatroveFile
 from nanoset_ref.tokens.interface import Tokens

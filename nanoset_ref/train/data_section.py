@@ -23,8 +23,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from nanoset_ref import load, megatron, tokens
-from nanoset_ref.io.buckets import absolute
 from nanoset_ref.io.files import listed
+from nanoset_ref.io.paths import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError
 

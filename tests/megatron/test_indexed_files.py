@@ -159,7 +159,7 @@ def test_what_a_merge_refuses(write_corpus, tmp_path):
     merge_corpora([one, one], one, overwrite=True)
     assert lists(MMapIndexedDataset(one)) == [[0, 1]] * 2
     Path(f"{two}.bin").write_bytes(b"1234567")
-    with pytest.raises(TokenFileError, match=r"two.bin has 7 bytes, its index two.idx speaks of 8"):
+    with pytest.raises(TokenFileError, match=r"two.bin has 7 bytes, its index two.idx requires 8"):
         merge_corpora([two], tmp_path / "m")
     assert not list(tmp_path.glob("m.*"))
 
@@ -203,7 +203,7 @@ def spoil(prefix, suffix, start, content):
         (
             34 + 3 * 4,
             struct.pack("<i", 2),
-            "corpus.bin has 20 bytes, its index corpus.idx speaks of 22",
+            "corpus.bin has 20 bytes, its index corpus.idx requires 22",
         ),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_fingerprint_knows_the_content_and_not_the_path(write_corpus):
 def test_a_pair_without_a_seal_is_named_once_and_verify_makes_one_that_finds_damage(
     write_corpus, monkeypatch, caplog, capsys
 ):
-    monkeypatch.setattr(bin_idx, "_said", [])
+    monkeypatch.setattr(bin_idx, "_warned", [])
     prefix = write_corpus([[1, 2, 3], [4, 5]])
     path = Path(f"{prefix}.bin")
     MMapIndexedDataset(prefix)

@@ -1,0 +1,223 @@
+"""The ids of an object in a bucket as an array, read by ranges.
+
+    1. The ranges of a whole block of rows are sorted, and close neighbors become one request.
+    2. LANES threads send the requests, up to RANGES each at a time: some 500 are in flight.
+    3. Every request is for the version that was opened; what comes back is cut into the ranges.
+
+A server that refused a wrong ETag once is trusted to refuse a replaced object as well, so one call
+of the library asks it for many ranges. For any other server each range is a request of its own,
+whose answer is compared with the opened version.
+
+Nothing is kept in memory or on disk, unless NANOSET_REF_CACHE names a folder: then pieces of the
+objects are cached there, up to NANOSET_REF_CACHE_GB (default 10), see `io.pieces`. Cached pieces of
+the opened version are used as long as they are there, also after the object was replaced.
+"""
+
+import bisect
+import functools
+import hashlib
+import os
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io import buckets
+from nanoset_ref.io.paths import BucketPath
+from nanoset_ref.io.pieces import PIECE, read_kept
+
+LANES = 64  # threads
+RANGES = 8  # most ranges that one call of the library asks for
+LONE_LANES = 256  # threads where each range is a request of its own
+GAP = 1 << 12  # bytes; ranges no further apart become one request
+OWN_CLIENTS = 64  # most objects with connections of their own, on which every request has If-Match
+
+_lock = threading.Lock()
+_connected: weakref.WeakSet[Any] = weakref.WeakSet()  # BucketIds with connections of their own
+
+
+class BucketIds:
+    """The ids of an object as an array [count], read when indexed, by the rules of NumPy: by a
+    slice, a number, or an array of numbers or booleans.
+
+    Args:
+        path: the object.
+        opened: its `Version` when it was opened.
+        dtype: of the ids.
+
+    Attributes:
+        size: of the object, in bytes.
+        key: 24 hexadecimal digits that name this version of the object.
+
+    Raises (on every read):
+        IndexError: as NumPy.
+        StorageError: the object cannot be read, or was replaced since it was opened.
+    """
+
+    def __init__(self, path: BucketPath, opened: buckets.Version, dtype: np.dtype[Any]) -> None:
+        self.path = path
+        self.opened = opened
+        self.dtype = dtype
+        self.size = opened.size
+        host = path.bucket.rpartition("@")[2]
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        text = f"{path.scheme}://{host}/{path.key} {endpoint} {opened}"
+        self.key = hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def __len__(self) -> int:
+        return self.size // self.dtype.itemsize
+
+    def __getitem__(self, index: Any) -> Any:
+        size = self.dtype.itemsize
+        if isinstance(index, slice):
+            first, last, step = index.indices(len(self))
+            if step == 1:
+                return self._run(first * size, last * size)
+            index = np.arange(first, last, step)
+        places = _checked_places(index, len(self))
+        starts = (places.ravel() * size).tolist()
+        content = fetch([(self, begin, begin + size) for begin in starts])
+        return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
+
+    def _run(self, first: int, end: int) -> Any:
+        """The ids in the bytes first:end."""
+        extents = []
+        for begin in range(first, end, PIECE):
+            extents.append((self, begin, min(begin + PIECE, end)))
+        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
+
+    @functools.cached_property
+    def connections(self) -> Any:
+        """Connections of its own, on which every request has If-Match; None unless the server
+        refuses other versions, and for more than OWN_CLIENTS objects.
+        """
+        if not self.opened.is_strong or self.path.scheme == "az":
+            return None
+        with _lock:
+            if len(_connected) >= OWN_CLIENTS:
+                return None
+            _connected.add(self)
+        if not buckets.refuses_other_versions(self.path):
+            return None
+        e_tag = str(self.opened.e_tag)
+        return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)
+
+    def read(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
+        """The bytes of each span [begin, end) of the opened version."""
+        if self.connections is not None:
+            found, _ = buckets.attempt(self.path, self._read_at_once, spans)
+            lengths = [len(content) for content in found or ()]
+            if lengths == [end - begin for begin, end in spans]:
+                return found
+        # one by one, which retries, and finds out what is wrong
+        return [buckets.read_range(self.path, *span, self.opened) for span in spans]
+
+    def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
+        begins, ends = zip(*spans, strict=True)
+        get_ranges = buckets.obstore_function("get_ranges")
+        return get_ranges(self.connections, self.path.key, starts=begins, ends=ends, coalesce=0)
+
+
+def bytes_of(path: BucketPath) -> BucketIds:
+    """The current version of an object as an array of its bytes."""
+    return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
+
+
+def _checked_places(index: Any, count: int) -> NDArray[np.int64]:
+    """The places that an index other than a slice selects, int64, in the shape of the index.
+
+    Raises:
+        IndexError: a place outside of the `count` ids, or an index of another type.
+    """
+    given = np.asarray(index)
+    if given.dtype == np.bool_ and given.shape == (count,):
+        return np.flatnonzero(given)
+    if given.size == 0 and isinstance(index, list):
+        return np.zeros(given.shape, dtype=np.int64)
+    if given.dtype.kind not in "iu":
+        raise IndexError(f"ids are indexed by slices, numbers and arrays of numbers; got {index!r}")
+    outside = (given < -count) | (given >= count)
+    if outside.any():
+        raise IndexError(f"index {given[outside].flat[0]} is outside of the {count} ids")
+    places = given.astype(np.int64)
+    return np.where(places < 0, places + count, places)
+
+
+Extent = tuple[BucketIds, int, int]  # the bytes [begin, end) of an object
+
+
+def fetch(extents: Sequence[Extent]) -> list[Any]:
+    """The bytes of each extent, from the cache if there is one, as buffers."""
+    folder = os.environ.get("NANOSET_REF_CACHE")
+    if folder and all(source.opened.is_known for source, _, _ in extents):
+        limit = buckets.positive("NANOSET_REF_CACHE_GB", 10) * 1e9
+        return read_kept(Path(folder), limit, extents, _fetch)
+    return _fetch(extents)
+
+
+@functools.cache
+def _lanes(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="nanoset_ref-bucket")
+
+
+def _fetch(extents: Sequence[Extent]) -> list[Any]:
+    buckets.refuse_forked()
+    numbers: dict[BucketIds, list[int]] = defaultdict(list)
+    for number, (source, _, _) in enumerate(extents):
+        numbers[source].append(number)
+    connected = list(_lanes(LANES).map(lambda source: source.connections, numbers))
+    # 1.
+    most = max(1, min(RANGES, len(extents) // LANES))
+    jobs: list[list[int]] = []
+    for connections, chosen in zip(connected, numbers.values(), strict=True):
+        chosen.sort(key=lambda number: extents[number][1])
+        step = 1 if connections is None else most
+        jobs += [chosen[first : first + step] for first in range(0, len(chosen), step)]
+    # 2. and 3.
+    found: list[Any] = [None] * len(extents)
+
+    def work(chosen: list[int]) -> None:
+        source = extents[chosen[0]][0]
+        ranges = [extents[number][1:] for number in chosen]
+        for number, content in zip(chosen, _read_ranges(source, ranges), strict=True):
+            found[number] = content
+
+    lanes = _lanes(LONE_LANES if None in connected else LANES)
+    list(lanes.map(work, jobs))
+    return found
+
+
+def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+    """The bytes of each range; the ranges ascend."""
+    spans = _merged(ranges)
+    contents = source.read(spans)
+    if len(spans) == len(ranges):
+        return contents
+    firsts = [first for first, _ in spans]
+    found = []
+    for begin, end in ranges:
+        place = bisect.bisect_right(firsts, begin) - 1
+        first = firsts[place]
+        found.append(memoryview(contents[place])[begin - first : end - first])
+    return found
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge ascending ranges that are no further apart than GAP.
+
+    (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
+    """
+    spans = [ranges[0]]
+    for begin, end in ranges[1:]:
+        first, last = spans[-1]
+        if begin <= last + GAP:
+            spans[-1] = first, max(last, end)
+        else:
+            spans.append((begin, end))
+    return spans
