@@ -57,7 +57,7 @@ def buffers(lengths: Sequence[int], size: Size, seed: int) -> dict[str, Arm]:
             [begin + shuffled([length], seed) for begin, length in zip(first, lengths, strict=True)]
         ),
         "blended, each in file order": numbers_of(
-            plain.greedy_blend(plain.normalise(lengths), count, np.array(lengths)), lengths
+            plain.greedy_blend(plain.normalize(lengths), count, np.array(lengths)), lengths
         ),
     }
     useful = [size for size in BUFFERS if size < count]

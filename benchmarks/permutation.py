@@ -35,7 +35,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.record import command, save
-from nanoset_ref.orders.permutation import derive, permute_each, sides
+from nanoset_ref.orders.permutation import derive, permute_each
 
 SIZES = (2, 3, 4, 5, 6, 8, 13, 20, 31, 48, 64, 65, 100, 128, 256, 500, 1000, 1024, 2047, 4096)
 DISTANCES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64)
@@ -58,9 +58,8 @@ def ours(n: int, keys: int, seed: int) -> Iterator[Permutations]:
     for first in range(0, keys, size):
         count = min(size, keys - first)
         drawn = keys_of(family, first, count)
-        shapes = np.repeat(np.array(sides(n), dtype=np.uint64)[:, None], count * n, axis=1)
         xs = np.tile(np.arange(n), count)
-        places = permute_each(xs, np.full(count * n, n), shapes, np.repeat(drawn, n))
+        places = permute_each(xs, np.full(count * n, n), np.repeat(drawn, n))
         yield places.reshape(count, n)
 
 

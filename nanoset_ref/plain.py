@@ -1,22 +1,28 @@
-"""The whole pipeline on one page: slow, obvious and complete, with NumPy and the standard library alone.
+"""The whole pipeline on one page: slow, obvious and complete, with NumPy and the standard library.
 
-A run is a sequence of positions. An order names the sample at each position, rows read it, a schedule says which rank
-reads it when, and a collator dresses it for the model. Each of these is a few short functions below, with a worked
-example. The rest of the package does the same things fast and safely, and its tests compare it with this page.
+A run is a sequence of positions. An order names the sample at each position, rows are read from
+the token files, a schedule assigns positions to ranks, and a collator turns rows into model inputs.
+Each of these is a few short functions below, with a worked example. The rest of the package does
+the same things fast and safely, and its tests compare it with this page.
 
-    1. files       token ids on disk
-    2. orders      position k -> (dataset, sample)
+    1. files       token ids on disk, and the samples in them
+    2. order       position k -> (dataset, sample)
     3. rows        (dataset, sample) -> S + 1 token ids
-    4. schedule    which positions a rank reads, and where a stopped run goes on
+    4. schedule    the positions of each rank, and where a stopped run continues
     5. collator    rows -> inputs, labels, masks
-    6. Megatron    steps 1 to 3 as Megatron-LM takes them
-    7. streams     lines that are tokenised while the model trains
-    8. chunks      documents packed into rows, and rows dealt out to files
 
-S is `sequence_length`, in tokens. Here is the whole journey, for rank 1 of 2 and its second micro-batch of two rows:
+That is the default pipeline. The other chapters can be read in any order, or not at all:
+
+    6. Megatron    steps 1 to 3 as Megatron-LM does them
+    7. streams     lines that are tokenized while the model trains
+    8. chunks      documents packed into rows, and rows distributed over files
+    9. no index    orders that compute the sample at a position instead of storing it
+
+S is `sequence_length`, in tokens. Here is the whole pipeline, for rank 1 of 2 and its second
+micro-batch of two rows:
 
 >>> files = [np.arange(33), np.arange(100, 117)]                    # two token files
->>> lengths = [count_samples(len(tokens), 4) for tokens in files]   # of 8 and 4 samples, S = 4
+>>> lengths = [count_samples(len(tokens), 4) for tokens in files]   # S = 4: 8 and 4 samples
 >>> epoch = nanotron_order(lengths, None, seed=1234)
 >>> positions = rank_positions(positions_left(12, 0, 2, 2), 1, 2, 2)[1]
 >>> positions
@@ -40,36 +46,59 @@ import math
 
 import numpy as np
 
-# ---- 1. files: token ids on disk
+# ---- 1. files: token ids on disk, and the samples in them
 
 
 def write_tokens(path, documents, dtype="<u2"):
-    """Write documents one after another as raw ids, without a header; return where each begins, and the end.
+    """Write documents one after another as raw ids, without a header.
+
+    Returns the offset of each document, and the end of the last one, in tokens.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     offsets = write_tokens(f"{folder}/tiny_input_ids.npy", [[5, 6, 7], [8, 9]])
-    ...     ids = read_tokens(f"{folder}/tiny_input_ids.npy").tolist()
-    ...     raw = np.fromfile(f"{folder}/tiny_input_ids.npy", "u1").tobytes()
+    ...     path = f"{folder}/tiny_input_ids.npy"
+    ...     offsets = write_tokens(path, [[5, 6, 7], [8, 9]])
+    ...     ids = read_tokens(path).tolist()
+    ...     raw = np.fromfile(path, "u1").tobytes()
     >>> offsets, ids, raw.hex(" ", 2)
     (array([0, 3, 5]), [5, 6, 7, 8, 9], '0500 0600 0700 0800 0900')
     """
-    np.concatenate(documents).astype(dtype).tofile(path)
-    return np.cumsum([0, *map(len, documents)])
+    ids = np.concatenate(documents)
+    ids.astype(dtype).tofile(path)
+    lengths = [len(document) for document in documents]
+    return np.cumsum([0, *lengths])
 
 
 def read_tokens(path, dtype="<u2"):
-    """Map the ids of a file into memory; the system reads a page of them when somebody looks at it."""
+    """Map the ids of a file into memory; the system reads a page of them when it is accessed."""
     return np.memmap(path, dtype, mode="r")
 
 
-# ---- 2. orders: position k -> (dataset, sample)
+def count_samples(num_tokens, sequence_length, disjoint=False):
+    """Samples of S + 1 tokens in a file.
+
+    Neighboring samples overlap by one token: the last label of one is the first input of the next.
+    Disjoint samples do not. 9 tokens and S = 4 make the samples 01234 and 45678; disjoint, 01234
+    and a rest.
+
+    >>> count_samples(9, 4), count_samples(9, 4, disjoint=True)
+    (2, 1)
+    """
+    stride = sequence_length
+    overlap = 1
+    if disjoint:
+        stride = sequence_length + 1
+        overlap = 0
+    return (num_tokens - overlap) // stride
 
 
-def normalise(weights):
+# ---- 2. order: position k -> (dataset, sample)
+
+
+def normalize(weights):
     """Divide by the sum, in float64.
 
-    >>> normalise([10, 50, 30, 10])
+    >>> normalize([10, 50, 30, 10])
     array([0.1, 0.5, 0.3, 0.1])
     """
     weights = np.array(weights, dtype=np.float64)
@@ -77,21 +106,22 @@ def normalise(weights):
 
 
 def greedy_blend(weights, size, limits=np.inf):
-    """At each position the dataset that lags most behind its share gives its next sample; the first one wins a tie.
+    """At each position, take the next sample of the dataset that lags most behind its share.
 
-    A dataset that has given `limits` samples gives no more. Returns `size` pairs (dataset, sample).
+    The first dataset wins a tie. A dataset from which `limits` samples were taken is exhausted.
+    Returns `size` pairs (dataset, sample).
 
-    >>> greedy_blend(normalise([5, 3, 2]), 6).T
+    >>> greedy_blend(normalize([5, 3, 2]), 6).T
     array([[0, 1, 2, 0, 1, 0],
            [0, 0, 0, 1, 1, 2]])
     """
     taken = np.zeros(len(weights), dtype=np.int64)
     order = np.zeros((size, 2), dtype=np.int64)
-    for t in range(size):
-        behind = weights * max(t, 1.0) - taken
-        behind[taken >= limits] = -np.inf
-        dataset = np.argmax(behind)
-        order[t] = dataset, taken[dataset]
+    for k in range(size):
+        lag = weights * max(k, 1) - taken
+        lag[taken >= limits] = -np.inf
+        dataset = np.argmax(lag)
+        order[k] = dataset, taken[dataset]
         taken[dataset] += 1
     return order
 
@@ -99,18 +129,20 @@ def greedy_blend(weights, size, limits=np.inf):
 def nanotron_order(lengths, weights, seed):
     """One epoch of Nanotron's order: sum(lengths) pairs (dataset, sample).
 
-    1. Weights (None: the lengths) are normalised, and the datasets blended greedily.
-    2. A dataset that is asked for more samples than it has begins again.
-    3. The epoch is shuffled.
+    1. Normalize the weights (None: the lengths), and blend the datasets greedily.
+    2. A dataset with too few samples starts over.
+    3. Shuffle the epoch.
 
-    Lengths 3 and 2 give 00 10 01 11 02 before the shuffle, and then:
+    Lengths 3 and 2 give 00 10 01 11 02 before the shuffle, and after it:
 
     >>> nanotron_order([3, 2], None, seed=0).T
     array([[0, 0, 1, 1, 0],
            [1, 0, 0, 1, 2]])
     """
     lengths = np.array(lengths)
-    order = greedy_blend(normalise(lengths if weights is None else weights), lengths.sum())
+    if weights is None:
+        weights = lengths
+    order = greedy_blend(normalize(weights), lengths.sum())
     order[:, 1] %= lengths[order[:, 0]]
     np.random.RandomState(seed).shuffle(order)
     return order
@@ -122,207 +154,27 @@ def nanotron_at(k, epoch):
     >>> nanotron_at(6, nanotron_order([3, 2], None, seed=0))
     (0, 0)
     """
-    return tuple(epoch[k % len(epoch)].tolist())
-
-
-def instance(number, lengths):
-    """The pair of an instance of a published run, which numbers its samples file by file.
-
-    Pythia's step t reads instances 1024 t, 1024 t + 1, ...; OLMo's reads those that its `global_indices.npy` names
-    there.
-
-    >>> [instance(number, [2, 0, 3]) for number in range(5)]
-    [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
-    """
-    instances = [
-        (dataset, sample) for dataset, length in enumerate(lengths) for sample in range(length)
-    ]
-    return instances[number]
-
-
-# The stateless order has no index: arithmetic leads from a position to its sample, and back.
-#
-#     windows    An epoch is cut into windows of 64 positions. A tree of shares says how many of them each dataset gets,
-#                so that its total is right to a sample or two after every window.
-#     turns      Coins shuffle the window. They decide whose turn it is at each position.
-#     readings   The n-th turn of a dataset is its n-th reading: place n mod length in pass n // length. Every pass is a
-#                keyed permutation of the dataset.
-#
-# Without weights an epoch reads every sample once. With weights there is one endless epoch.
-
-
-def derive(key, *numbers):
-    """A fresh 64-bit key for each list of numbers; SplitMix64 mixes them in, one after another.
-
-    >>> hex(derive(1234, 0)), hex(derive(1234, 1))
-    ('0xbb0cf61b2f181cdb', '0x97c7a1364df06524')
-    """
-    for number in numbers:
-        z = (key + (number + 1) * 0x9E3779B97F4A7C15) % 2**64
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
-        key = z ^ z >> 31
-    return key
-
-
-def permute(x, n, key, back=False):
-    """Where a keyed permutation of range(n) puts x; or, going back, what it put at place x.
-
-    1. Lay range(n) out row by row on a board, nearly square and of at least 7 x 8 cells; x has a row and a column.
-    2. In twelve rounds, the row moves by a hash of the column, and the column by a hash of the row, in turns.
-    3. A cell beyond n goes through the rounds again.
-
-    >>> [permute(x, 10, key=7) for x in range(10)]
-    [1, 6, 9, 4, 8, 5, 3, 7, 0, 2]
-    >>> [permute(place, 10, key=7, back=True) for place in range(10)]
-    [8, 0, 9, 6, 3, 5, 1, 7, 4, 2]
-    """
-    columns = 2 ** max((n - 1).bit_length() // 2, 3)
-    sides = max(-(-n // columns), 7), columns
-    while True:
-        cell = list(divmod(x, columns))
-        for number in reversed(range(12)) if back else range(12):
-            half = number % 2  # 0 moves the row, 1 the column
-            step = slide_by(cell[1 - half], number, key, sides[half])
-            cell[half] = (cell[half] + (-step if back else step)) % sides[half]
-        x = cell[0] * columns + cell[1]
-        if x < n:
-            return x
-
-
-def slide_by(line, number, key, side):
-    """How many cells a column or row slides in round `number`: a hash of its own number, scaled to range(side).
-
-    >>> [slide_by(line, 0, 7, side=100) for line in range(8)]
-    [6, 90, 17, 44, 87, 75, 51, 31]
-    """
-    z = (line * 0xBF58476D1CE4E5B9 + key + number * 0x9E3779B97F4A7C15) % 2**64
-    z = (z ^ z >> 32) * 0x94D049BB133111EB % 2**64
-    return (z >> 32) * side >> 32
-
-
-def share_tree(lengths, weights):
-    """Huffman's tree over the parts of the whole that each dataset gets.
-
-    A tree is a dataset, or (left tree, right tree, parts of the left one, parts of both).
-
-    >>> share_tree([5, 2, 1], None)
-    ((2, 1, 1, 3), 0, 3, 8)
-    """
-    parts = lengths
-    if weights is not None:
-        parts = [max(round(share * 2**46), share > 0) for share in normalise(weights)]
-    heap: list = [(int(part), dataset, dataset) for dataset, part in enumerate(parts) if part > 0]
-    heapq.heapify(heap)
-    for number in range(
-        len(parts), len(parts) + len(heap) - 1
-    ):  # of equal parts, the older tree comes first
-        (part, _, left), (other, _, right) = heapq.heappop(heap), heapq.heappop(heap)
-        heapq.heappush(heap, (part + other, number, (left, right, part, part + other)))
-    return heap[0][2]
-
-
-def share_out(items, tree):
-    """How many of the first `items` each dataset gets: where l of d parts are on the left, items * l / d, rounded.
-
-    >>> share_out(8, share_tree([5, 2, 1], None)), share_out(64, share_tree([5, 2, 1], None))
-    ({2: 1, 1: 2, 0: 5}, {2: 8, 1: 16, 0: 40})
-    """
-    if isinstance(tree, int):
-        return {tree: items}
-    left, right, l, d = tree
-    to_left = (items * l + d // 2) // d
-    return share_out(to_left, left) | share_out(items - to_left, right)
-
-
-def window_of(position, lengths, weights, seed):
-    """The window of a position: (its first position, readings of each dataset before it, dataset at each position).
-
-    1. The window is shared out, and the datasets are laid side by side on its places: 2 2 1 1 1 0 0 0 ...
-    2. A position walks to a place in twelve stages, of strides 1, 2, 4, 8, 16, 32 and the same again. In a stage, each
-       pair of places p and p + stride flips a coin: the two change places, or they stay.
-    3. The last window of an epoch may be short. Positions that walk beyond its end are left out.
-
-    >>> window_of(70, [50, 20, 10], None, seed=1234)
-    (64, {2: 8, 1: 16, 0: 40}, [1, 0, 0, 2, 0, 2, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0])
-    """
-    epoch = sum(lengths) if weights is None else 2**48
-    first = position - position % epoch % 64
-    size = min(64, epoch - first % epoch)
-    tree = share_tree(lengths, weights)
-    before, after = share_out(first, tree), share_out(first + size, tree)
-    row = [dataset for dataset in before for _ in range(after[dataset] - before[dataset])]
-    datasets = []
-    for place in range(64):
-        for stage in range(12):
-            stride = 1 << stage % 6
-            coin = derive(seed, 0, first, stage) >> (place & ~stride) & 1
-            place ^= coin * stride
-        if place < size:
-            datasets.append(row[place])
-    return first, before, datasets
-
-
-def stateless_at(k, lengths, weights, seed):
-    """The pair (dataset, sample) at position k.
-
-    >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(10)]
-    [(0, 2), (0, 0), (1, 1), (1, 0), (0, 1), (0, 2), (1, 1), (1, 0), (0, 0), (0, 1)]
-    """
-    first, before, datasets = window_of(k, lengths, weights, seed)
-    dataset = datasets[k - first]
-    reading = before[dataset] + datasets[: k - first].count(dataset)
-    turn, place = divmod(reading, lengths[dataset])
-    return dataset, permute(place, lengths[dataset], derive(seed, 1, dataset, turn))
-
-
-def stateless_positions(dataset, sample, lengths, weights, seed, until):
-    """The way back: every position below `until` that reads a sample, one for each pass.
-
-    1. The pass has the sample at one place, and so at one reading.
-    2. Search the window in which the dataset gets this reading.
-    3. In that window, it is turn number (reading - readings before) of the dataset.
-
-    >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
-    [3, 7, 14, 15]
-    """
-    tree = share_tree(lengths, weights)
-    found: list = []
-    for turn in itertools.count():
-        place = permute(sample, lengths[dataset], derive(seed, 1, dataset, turn), back=True)
-        reading = turn * lengths[dataset] + place
-        items = bisect.bisect(
-            range(until + 64), reading, key=lambda items: share_out(items, tree).get(dataset, 0)
-        )
-        first, before, datasets = window_of(items - 1, lengths, weights, seed)
-        if first >= until:
-            return [position for position in found if position < until]
-        turns = [k for k, other in enumerate(datasets, first) if other == dataset]
-        found.append(turns[reading - before[dataset]])
+    pair = epoch[k % len(epoch)]
+    return tuple(pair.tolist())
 
 
 # ---- 3. rows: (dataset, sample) -> S + 1 token ids
 
 
-def count_samples(num_tokens, sequence_length, disjoint=False):
-    """Samples of S + 1 tokens in a file. They overlap by one token, unless the file was cut into disjoint rows before.
-
-    9 tokens and S = 4 make the samples 01234 and 45678; disjoint, 01234 and a rest.
-
-    >>> count_samples(9, 4), count_samples(9, 4, disjoint=True)
-    (2, 1)
-    """
-    return (num_tokens - 1 + disjoint) // (sequence_length + disjoint)
-
-
 def read_sample(tokens, sample, sequence_length, disjoint=False):
     """S + 1 ids: the first S will be the inputs, the last S the labels.
 
-    >>> read_sample(np.arange(10, 30), 1, 4), read_sample(np.arange(10, 30), 1, 4, disjoint=True)
-    (array([14, 15, 16, 17, 18], dtype=int32), array([15, 16, 17, 18, 19], dtype=int32))
+    >>> read_sample(np.arange(10, 30), 1, 4)
+    array([14, 15, 16, 17, 18], dtype=int32)
+    >>> read_sample(np.arange(10, 30), 1, 4, disjoint=True)
+    array([15, 16, 17, 18, 19], dtype=int32)
     """
-    start = sample * (sequence_length + disjoint)
-    return tokens[start : start + sequence_length + 1].astype(np.int32)
+    stride = sequence_length
+    if disjoint:
+        stride = sequence_length + 1
+    start = sample * stride
+    end = start + sequence_length + 1
+    return tokens[start:end].astype(np.int32)
 
 
 def read_rows(files, pairs, sequence_length):
@@ -331,59 +183,77 @@ def read_rows(files, pairs, sequence_length):
     >>> read_rows([np.arange(9), np.arange(50, 59)], [(1, 0), (0, 1)], 4).tolist()
     [[50, 51, 52, 53, 54], [4, 5, 6, 7, 8]]
     """
-    return np.stack(
-        [read_sample(files[dataset], sample, sequence_length) for dataset, sample in pairs]
-    )
+    rows = []
+    for dataset, sample in pairs:
+        row = read_sample(files[dataset], sample, sequence_length)
+        rows.append(row)
+    return np.stack(rows)
 
 
-# ---- 4. schedule: which positions a rank reads, and where a stopped run goes on
+# ---- 4. schedule: the positions of each rank, and where a stopped run continues
 
 
 def positions_left(num_samples, consumed, dp_size, micro_batch_size, tail="drop"):
-    """The positions of an epoch that are still to be read when all ranks together have had `consumed` samples.
+    """The positions of an epoch that are still unread when all ranks together consumed `consumed`.
 
-    That number is all a resume needs, even if the number of ranks changes. What does not fill a batch on every rank is
-    dropped, or filled up from the beginning of the epoch: to a multiple of dp_size ("pad"), or to full batches
-    ("loop").
+    That number is all a resume needs, even if the number of ranks changes. An incomplete last
+    batch is dropped, or filled from the beginning of the epoch: to a multiple of dp_size ("pad"),
+    or to a full batch ("loop").
 
-    >>> positions_left(11, 6, 2, 2), positions_left(11, 6, 2, 2, "pad"), positions_left(11, 6, 2, 2, "loop")
-    ([6, 7, 8, 9], [6, 7, 8, 9, 10, 0], [6, 7, 8, 9, 10, 0, 1, 2])
+    >>> positions_left(11, 6, 2, 2)
+    [6, 7, 8, 9]
+    >>> positions_left(11, 6, 2, 2, "pad")
+    [6, 7, 8, 9, 10, 0]
+    >>> positions_left(11, 6, 2, 2, "loop")
+    [6, 7, 8, 9, 10, 0, 1, 2]
     """
     left = list(range(consumed % num_samples, num_samples))
     batch_size = dp_size * micro_batch_size
     if tail == "drop":
-        return left[: len(left) - len(left) % batch_size]
+        full = len(left) - len(left) % batch_size
+        return left[:full]
     multiple = dp_size if tail == "pad" else batch_size
-    return left + [k % num_samples for k in range(-len(left) % multiple)]
+    missing = -len(left) % multiple
+    for k in range(missing):
+        left.append(k % num_samples)
+    return left
 
 
 def rank_positions(positions, dp_rank, dp_size, micro_batch_size, layout="strided"):
-    """The micro-batches of one data-parallel rank. `accumulation` of them, one after another, make an optimizer step.
+    """The micro-batches of one data-parallel rank.
+
+    `accumulation` micro-batches, one after another, make an optimizer step.
 
     >>> rank_positions(range(8), 0, 2, 2), rank_positions(range(8), 1, 2, 2)
     ([[0, 2], [4, 6]], [[1, 3], [5, 7]])
-    >>> rank_positions(range(8), 0, 2, 2, "contiguous"), rank_positions(range(8), 1, 2, 2, "contiguous")
-    ([[0, 1], [4, 5]], [[2, 3], [6, 7]])
+    >>> rank_positions(range(8), 0, 2, 2, "contiguous")
+    [[0, 1], [4, 5]]
+    >>> rank_positions(range(8), 1, 2, 2, "contiguous")
+    [[2, 3], [6, 7]]
     """
     batch_size = dp_size * micro_batch_size
-    mine = []
+    micro_batches = []
     for start in range(0, len(positions), batch_size):
         batch = list(positions[start : start + batch_size])
-        share = len(batch) // dp_size
         if layout == "strided":
-            mine.append(batch[dp_rank::dp_size])
+            micro_batch = batch[dp_rank::dp_size]
         else:
-            mine.append(batch[dp_rank * share :][:share])
-    return mine
+            size = len(batch) // dp_size
+            first = dp_rank * size
+            micro_batch = batch[first : first + size]
+        micro_batches.append(micro_batch)
+    return micro_batches
 
 
 def find_position(position, dp_size, micro_batch_size, accumulation=1, layout="strided"):
-    """The way back: which (optimizer step, micro-batch within it, rank, row) reads a position, all counted from 0.
+    """The inverse: the (optimizer step, micro-batch within it, rank, row) that reads a position.
 
-    Positions are counted from where this layout began.
+    All of them count from 0, and positions count from the first one of this layout.
 
-    >>> find_position(7, 2, 2, accumulation=2), find_position(7, 2, 2, accumulation=2, layout="contiguous")
-    ((0, 1, 1, 1), (0, 1, 1, 1))
+    >>> find_position(7, 2, 2, accumulation=2)
+    (0, 1, 1, 1)
+    >>> find_position(7, 2, 2, accumulation=2, layout="contiguous")
+    (0, 1, 1, 1)
     >>> find_position(9, 2, 2), find_position(9, 2, 2, layout="contiguous")
     ((2, 0, 1, 0), (2, 0, 0, 1))
     """
@@ -400,40 +270,50 @@ def find_position(position, dp_size, micro_batch_size, accumulation=1, layout="s
 
 
 def collate(rows, pp_rank=0, input_pp_rank=0, output_pp_rank=0):
-    """What one pipeline rank gets of a batch; ("pointer", r) stands for what rank r has.
+    """The batch of one pipeline rank; ("pointer", r) stands for a field that only rank r holds.
 
-    >>> for name, value in collate(np.array([[7, 8, 9]]), 0, 0, 3).items(): print(name, value)
+    >>> batch = collate(np.array([[7, 8, 9]]), pp_rank=0, input_pp_rank=0, output_pp_rank=3)
+    >>> for name, value in batch.items(): print(name, value)
     input_ids [[7 8]]
     input_mask [[ True  True]]
     label_ids ('pointer', 3)
     label_mask ('pointer', 3)
     """
-    mask = np.ones((len(rows), rows.shape[1] - 1), dtype=bool)
-    owned = {
-        "input_ids": (input_pp_rank, rows[:, :-1]),
+    inputs = rows[:, :-1]
+    labels = rows[:, 1:]
+    mask = np.ones(inputs.shape, dtype=bool)
+    fields = {
+        "input_ids": (input_pp_rank, inputs),
         "input_mask": (input_pp_rank, mask),
-        "label_ids": (output_pp_rank, rows[:, 1:]),
+        "label_ids": (output_pp_rank, labels),
         "label_mask": (output_pp_rank, mask),
     }
-    return {
-        name: value if owner == pp_rank else ("pointer", owner)
-        for name, (owner, value) in owned.items()
-    }
+    batch = {}
+    for name, (owner, value) in fields.items():
+        if owner == pp_rank:
+            batch[name] = value
+        else:
+            batch[name] = ("pointer", owner)
+    return batch
 
 
 def document_starts(row, eos):
-    """Where documents begin in a row, when each ends with the id `eos`. A row begins a document in any case.
+    """True where a document begins in a row, when every document ends with the id `eos`.
+
+    The first token of a row always counts as a start.
 
     >>> document_starts(np.array([7, 8, 2, 5, 6]), eos=2).astype(int)
     array([1, 0, 0, 1, 0])
     """
-    return np.append(True, row[:-1] == eos)
+    is_eos = row[:-1] == eos
+    return np.append(True, is_eos)
 
 
 def documents_of(starts):
-    """What a model may want to know about the documents of one row, from where they begin.
+    """Position ids, masks and sequence offsets of the documents in one row, from their starts.
 
-    >>> for name, value in documents_of(np.array([1, 0, 0, 1, 0])).items(): print(name, value.astype(int))
+    >>> fields = documents_of(np.array([1, 0, 0, 1, 0]))
+    >>> for name, value in fields.items(): print(name, value.astype(int))
     position_ids [0 1 2 0 1]
     label_mask [1 1 0 1]
     attention_mask [[0 1 1 1 1]
@@ -445,16 +325,19 @@ def documents_of(starts):
     """
     places = np.arange(len(starts))
     document = np.cumsum(starts)  # 1 1 1 2 2
+    first_place = np.maximum.accumulate(places * starts)  # 0 0 0 3 3
+    is_other_document = document[:, None] != document
+    is_later = places[:, None] < places
+    offsets = np.flatnonzero(starts)
     return {
-        "position_ids": places - np.maximum.accumulate(places * starts),  # 0 1 2 3 4 - 0 0 0 3 3
-        "label_mask": document[1:] == document[:-1],  # False where a label begins another document
-        "attention_mask": (document[:, None] != document)
-        | (places[:, None] < places),  # True: must not look
-        "cu_seqlens": np.append(np.flatnonzero(starts), len(starts)),
+        "position_ids": places - first_place,
+        "label_mask": document[1:] == document[:-1],  # False: the label begins another document
+        "attention_mask": is_other_document | is_later,  # True: masked
+        "cu_seqlens": np.append(offsets, len(starts)),
     }
 
 
-# ---- 6. Megatron: steps 1 to 3 as Megatron-LM takes them
+# ---- 6. Megatron: steps 1 to 3 as Megatron-LM does them
 
 
 def read_megatron(prefix):
@@ -465,43 +348,55 @@ def read_megatron(prefix):
          0  "MMIDIDX", two zero bytes and the version, 1, in 8 bytes
         17  the code of the dtype, 1 byte: 8 is uint16
         18  N, the number of sequences, 8 bytes; then the number of document ends, 8 bytes
-        34  N lengths in tokens, 4 bytes each; the rest says where sequences and documents begin
+        34  N lengths in tokens, 4 bytes each; then the offsets of sequences and documents
     """
     with open(f"{prefix}.idx", "rb") as file:
         index = file.read()
-    dtype = "u1 i1 i2 i4 i8 f8 f4 u2".split()[index[17] - 1]
-    lengths = np.frombuffer(index, "<i4", int.from_bytes(index[18:26], "little"), 34)
-    return np.split(np.fromfile(f"{prefix}.bin", dtype), np.cumsum(lengths)[:-1])
+    dtypes = "u1 i1 i2 i4 i8 f8 f4 u2".split()
+    dtype = dtypes[index[17] - 1]
+    num_sequences = int.from_bytes(index[18:26], "little")
+    lengths = np.frombuffer(index, "<i4", num_sequences, offset=34)
+    ends = np.cumsum(lengths)
+    ids = np.fromfile(f"{prefix}.bin", dtype)
+    return np.split(ids, ends[:-1])
 
 
 def split_corpus(split, num_sequences):
-    """First and last (exclusive) sequence of train, valid and test.
+    """The first and the last (exclusive) sequence of train, valid and test.
 
     >>> split_corpus("90,8,2", 62)
     [(0, 56), (56, 61), (61, 62)]
     """
-    ends = np.cumsum([0, *normalise([float(size) for size in split.split(",")])])
-    return list(itertools.pairwise(round(end * num_sequences) for end in ends.tolist()))
+    sizes = [float(size) for size in split.split(",")]
+    shares = normalize(sizes)
+    ends = np.cumsum([0, *shares])
+    bounds = [round(end * num_sequences) for end in ends.tolist()]
+    return list(itertools.pairwise(bounds))
 
 
 def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_partial=False):
-    """(epochs, samples in all of them, how many of these are shuffled before the rest).
+    """(epochs, samples in all of them, the number of samples that are shuffled before the rest).
 
-    The fewest epochs that give `num_samples` are read; None asks for one. If less than 80% of the last one is needed,
-    it is shuffled apart from the others, so that a run of `num_samples` reads the others completely.
+    Takes the fewest epochs that hold `num_samples` (None: one epoch). If less than 80% of the last
+    epoch is needed, its samples are shuffled separately, so that a run of `num_samples` reads the
+    earlier epochs completely.
 
-    1,001 tokens make 100 samples of S = 10. Two epochs are shuffled together to give 180, and apart to give 179:
+    1,001 tokens make 100 samples of S = 10. Two epochs are shuffled together to give 180 samples,
+    and separately to give 179:
 
     >>> megatron_epochs(1001, 180, 10), megatron_epochs(1001, 179, 10)
     ((2, 200, 200), (2, 200, 100))
     """
     epochs = 1
-    while num_samples is not None and epochs * num_tokens < num_samples * sequence_length + extra:
-        epochs += 1
+    if num_samples is not None:
+        needed = num_samples * sequence_length + extra
+        while epochs * num_tokens < needed:
+            epochs += 1
     usable = max(0, epochs * num_tokens - extra)  # a sample needs the token after it
     samples = usable // sequence_length
     if keep_partial:  # a shorter last sample; upstream divides in float32
-        samples = math.ceil(np.float32(usable) / np.float32(sequence_length))
+        exact = np.float32(usable) / np.float32(sequence_length)
+        samples = math.ceil(exact)
     if epochs > 1:
         before = (usable - num_tokens) // sequence_length
         per_epoch = (num_tokens - extra) // sequence_length
@@ -513,61 +408,67 @@ def megatron_epochs(num_tokens, num_samples, sequence_length, extra=1, keep_part
 def megatron_sample_index(lengths, documents, num_samples, sequence_length, extra=1):
     """Cut the documents, read one after another, every S tokens: where does sample j begin?
 
-    Row j is (place in `documents`, token in that document). Row j + 1 also says where sample j ends: with that token,
-    which both samples read.
+    Row j is (place in `documents`, token in that document). Row j + 1 also marks the end of sample
+    j: its token is the last one of sample j and the first one of sample j + 1.
 
-    >>> megatron_sample_index([5, 2, 4], [2, 0, 1], 3, 3)     # 4 | 5 | 2 tokens:  a b c d | e f g h i | j k
+    The documents here are 4, 5 and 2 tokens long:  a b c d | e f g h i | j k
+
+    >>> megatron_sample_index([5, 2, 4], [2, 0, 1], 3, 3)
     [(0, 0), (0, 3), (1, 2), (2, 0)]
     """
-    stream = [
-        (place, token)
-        for place, document in enumerate(documents)
-        for token in range(lengths[document])
-    ]
+    stream = []
+    for place, document in enumerate(documents):
+        for token in range(lengths[document]):
+            stream.append((place, token))
     index = [(0, 0)]
     for j in range(1, num_samples + 1):
-        place, token = stream[
-            min(j * sequence_length + extra, len(stream)) - 1
-        ]  # the last token of sample j - 1
+        end = min(j * sequence_length + extra, len(stream))
+        place, token = stream[end - 1]  # the last token of sample j - 1
         index.append((place, token + 1 - extra))
     return index
 
 
 def megatron_indexes(lengths, split, plan, sequence_length, seed, extra=1):
-    """Megatron's three indexes of a split (first, stop), from the plan that `megatron_epochs` made.
+    """Megatron's three indexes of a split (first, stop), from the plan of `megatron_epochs`.
 
-    >>> documents, samples, order = megatron_indexes([5, 2, 4], (0, 3), (1, 3, 3), 3, seed=2)
-    >>> documents, samples, order
+    >>> megatron_indexes([5, 2, 4], (0, 3), (1, 3, 3), 3, seed=2)
     (array([2, 1, 0]), [(0, 0), (0, 3), (2, 0), (2, 3)], array([2, 0, 1]))
     """
-    epochs, num_samples, before = plan
-    shuffle = np.random.RandomState(seed).shuffle  # four times, in this order
+    epochs, num_samples, samples_before = plan
     documents = np.tile(np.arange(*split), epochs)
-    cut = len(documents) if before == num_samples else len(documents) * (epochs - 1) // epochs
-    shuffle(documents[:cut])
-    shuffle(documents[cut:])
+    documents_before = len(documents)
+    if samples_before != num_samples:
+        documents_before = len(documents) * (epochs - 1) // epochs
     order = np.arange(num_samples)
-    shuffle(order[:before])
-    shuffle(order[before:])
-    return (
-        documents,
-        megatron_sample_index(lengths, documents, num_samples, sequence_length, extra),
-        order,
-    )
+    rng = np.random.RandomState(seed)
+    rng.shuffle(documents[:documents_before])
+    rng.shuffle(documents[documents_before:])
+    rng.shuffle(order[:samples_before])
+    rng.shuffle(order[samples_before:])
+    samples = megatron_sample_index(lengths, documents, num_samples, sequence_length, extra)
+    return documents, samples, order
 
 
 def megatron_spans(k, lengths, indexes, extra=1):
-    """What position k reads: (sequence, first token, end) for each part.
+    """The parts of the sample at position k: (sequence, first token, end) for each.
 
-    >>> megatron_spans(0, [5, 2, 4], ([2, 0, 1], [(0, 0), (0, 3), (1, 2), (2, 0)], [1, 2, 0]))     # d | e f g
+    The sample here is  d | e f g
+
+    >>> indexes = [2, 0, 1], [(0, 0), (0, 3), (1, 2), (2, 0)], [1, 2, 0]
+    >>> megatron_spans(0, [5, 2, 4], indexes)
     [(2, 3, 4), (0, 0, 3)]
     """
     documents, samples, order = indexes
-    (first, begin), (last, end) = samples[order[k]], samples[order[k] + 1]
-    spans = [[documents[place], 0, lengths[documents[place]]] for place in range(first, last + 1)]
-    spans[0][1] = begin
-    spans[-1][2] = end + extra
-    return [tuple(span) for span in spans]
+    sample = order[k]
+    first, begin = samples[sample]
+    last, end = samples[sample + 1]
+    spans = []
+    for place in range(first, last + 1):
+        sequence = documents[place]
+        start = begin if place == first else 0
+        stop = end + extra if place == last else lengths[sequence]
+        spans.append((sequence, start, stop))
+    return spans
 
 
 def read_spans(sequences, spans):
@@ -576,75 +477,89 @@ def read_spans(sequences, spans):
     >>> read_spans([[5, 6, 7, 8, 9], [], [1, 2, 3, 4]], [(2, 3, 4), (0, 0, 3)])
     array([4, 5, 6, 7])
     """
-    return np.concatenate([sequences[sequence][begin:end] for sequence, begin, end in spans])
+    parts = []
+    for sequence, start, stop in spans:
+        ids = sequences[sequence]
+        parts.append(ids[start:stop])
+    return np.concatenate(parts)
 
 
 def blend_targets(weights, size, surplus=0.005):
-    """How many samples a blend by weight takes of each corpus, and how many are built, with a reserve for rounding.
+    """Samples that a weighted blend takes of each corpus, and that are built, with a reserve.
 
-    The blend is `greedy_blend(normalise(weights), sum(taken))`.
+    The reserve covers the rounding. The blend is `greedy_blend(normalize(weights), sum(taken))`.
 
     >>> blend_targets([3, 7], 1001)
     ([301, 701], [303, 705])
     """
-    taken = [math.ceil(size * share) for share in normalise(weights)]
-    return taken, [math.ceil(count * (1 + surplus)) for count in taken]
+    taken = [math.ceil(size * share) for share in normalize(weights)]
+    built = [math.ceil(count * (1 + surplus)) for count in taken]
+    return taken, built
 
 
 def blend_everything(sizes):
-    """The blend without weights: every sample of every corpus once, in proportion.
+    """The blend without weights: every sample of every corpus once, in proportion to the sizes.
 
     >>> blend_everything([4, 2]).T
     array([[0, 1, 0, 0, 1, 0],
            [0, 0, 1, 2, 1, 3]])
     """
-    return greedy_blend(normalise(sizes), sum(sizes), limits=sizes)
+    return greedy_blend(normalize(sizes), sum(sizes), limits=sizes)
 
 
-# ---- 7. streams: lines that are tokenised while the model trains
+# ---- 7. streams: lines that are tokenized while the model trains
 
 
 def stripe(lines, rank, world_size, worker=0, num_workers=1):
-    """The lines of one DataLoader worker of one rank. The last few are dropped, so that every rank has the same number.
+    """The lines of one DataLoader worker of one rank.
 
-    >>> [[stripe(range(11), rank, 2, worker, 2) for worker in range(2)] for rank in range(2)]
-    [[[0, 4, 8], [2, 6]], [[1, 5, 9], [3, 7]]]
+    The last few lines are dropped, so that all ranks get the same number.
+
+    >>> [stripe(range(11), 0, 2, worker, 2) for worker in range(2)]
+    [[0, 4, 8], [2, 6]]
+    >>> [stripe(range(11), 1, 2, worker, 2) for worker in range(2)]
+    [[1, 5, 9], [3, 7]]
     """
     lines = list(lines)
-    return lines[: len(lines) - len(lines) % world_size][rank::world_size][worker::num_workers]
+    even = len(lines) - len(lines) % world_size
+    of_rank = lines[:even][rank::world_size]
+    return of_rank[worker::num_workers]
 
 
-def take_turns(streams, size):
-    """What a DataLoader delivers: a batch of `size` from each worker in turn.
+def interleave(streams, size):
+    """The batches of a DataLoader: `size` elements from each worker's stream, round robin.
 
-    >>> take_turns([[0, 4, 8], [2, 6]], 2)
+    >>> interleave([[0, 4, 8], [2, 6]], 2)
     [[0, 4], [2, 6], [8]]
 
-    After T batches, a resumed run delivers this list from T on, beginning with worker T mod N. Skipping lines and
-    striping the rest anew would repeat some and lose others.
+    After T batches, a resumed run delivers this list from T on, beginning with worker T mod N.
+    Skipping lines and striping the rest again would repeat some and lose others.
     """
-    starts = range(0, max(map(len, streams)), size)
-    return [
-        stream[start : start + size]
-        for start in starts
-        for stream in streams
-        if start < len(stream)
-    ]
+    longest = max(len(stream) for stream in streams)
+    batches = []
+    for start in range(0, longest, size):
+        for stream in streams:
+            if start < len(stream):
+                batches.append(stream[start : start + size])
+    return batches
 
 
-# ---- 8. chunks: documents packed into rows, and rows dealt out to files
+# ---- 8. chunks: documents packed into rows, and rows distributed over files
 
 
 def concatenate(documents, row_length, wrap=True):
-    """Rows of exactly `row_length` tokens, and the tail that fills none.
+    """Rows of exactly `row_length` tokens, and the tail that is too short for a row.
 
-    With wrap, a document continues in the next row. Without, its rest is cut away when a row is full.
+    With wrap, a document continues in the next row. Without, its rest is dropped when a row is
+    full.
 
-    >>> concatenate([[1, 2, 3, 4, 5], [6, 7, 8]], 3), concatenate([[1, 2, 3, 4, 5], [6, 7, 8]], 3, wrap=False)
-    (([[1, 2, 3], [4, 5, 6]], [7, 8]), ([[1, 2, 3], [6, 7, 8]], []))
+    >>> concatenate([[1, 2, 3, 4, 5], [6, 7, 8]], 3)
+    ([[1, 2, 3], [4, 5, 6]], [7, 8])
+    >>> concatenate([[1, 2, 3, 4, 5], [6, 7, 8]], 3, wrap=False)
+    ([[1, 2, 3], [6, 7, 8]], [])
     """
-    tail: list = []
     rows = []
+    tail: list = []
     for document in documents:
         tail = tail + list(document)
         while len(tail) >= row_length:
@@ -656,43 +571,283 @@ def concatenate(documents, row_length, wrap=True):
 def best_fit(lengths, row_length):
     """Rows of whole documents: each row a list of pieces (document, first token, end).
 
-    Documents longer than a row are cut into full rows and a rest. Pieces are placed longest first, each into the row
-    with the least room that still takes it (of several, the one that came to this room last), or else into a new row.
+    1. Cut documents that are longer than a row into full rows and a rest.
+    2. Place the pieces, longest first, each into the row with the least free space that still
+       holds it; of several such rows, into the one that reached this space last.
+    3. A piece that fits nowhere starts a new row.
 
     >>> best_fit([14, 7, 5, 2, 3], 8)
     [[(0, 0, 8)], [(1, 0, 7)], [(0, 8, 14), (3, 0, 2)], [(2, 0, 5), (4, 0, 3)]]
     """
-    cuts = [
-        (document, begin)
-        for document, length in enumerate(lengths)
-        for begin in range(0, length, row_length)
-    ]
-    pieces = [
-        (document, begin, min(begin + row_length, lengths[document])) for document, begin in cuts
-    ]
+    pieces = []
+    for document, length in enumerate(lengths):
+        for begin in range(0, length, row_length):
+            end = min(begin + row_length, length)
+            pieces.append((document, begin, end))
+    pieces.sort(key=lambda piece: piece[1] - piece[2])
     rows: list = []
-    having: dict = {}  # room: the rows that have it
-    for document, begin, end in sorted(pieces, key=lambda piece: piece[1] - piece[2]):
-        room = min(
-            (room for room in having if room >= end - begin and having[room]), default=row_length
-        )
-        if room == row_length:
-            having[room] = [len(rows)]
+    rows_by_space: dict = {}  # free tokens -> the rows that have as many
+    for document, begin, end in pieces:
+        length = end - begin
+        spaces = [space for space, found in rows_by_space.items() if found and space >= length]
+        if spaces:
+            space = min(spaces)
+            row = rows_by_space[space].pop()
+        else:
+            space = row_length
+            row = len(rows)
             rows.append([])
-        row = having[room].pop()
         rows[row].append((document, begin, end))
-        having.setdefault(room - (end - begin), []).append(row)
+        rows_by_space.setdefault(space - length, []).append(row)
     return rows
 
 
-def deal_out(rows, num_chunks, num_valid, rng):
-    """Hold out random validation rows and deal the others round robin to chunks of one size; a few are left over.
+def distribute(rows, num_chunks, num_valid, rng):
+    """Hold out random validation rows, and distribute the others round robin over the chunks.
+
+    All chunks have the same size. The last few rows are left out.
 
     >>> import random
-    >>> deal_out("abcdefghij", num_chunks=3, num_valid=2, rng=random.Random(1))
+    >>> distribute("abcdefghij", num_chunks=3, num_valid=2, rng=random.Random(1))
     (['c', 'e'], [['a', 'f'], ['b', 'g'], ['d', 'h']])
     """
-    used = len(rows) - (len(rows) - num_valid) % num_chunks
+    left_out = (len(rows) - num_valid) % num_chunks
+    used = len(rows) - left_out
     held_out = sorted(rng.sample(range(used), num_valid))
-    train = [rows[i] for i in range(used) if i not in held_out]
-    return [rows[i] for i in held_out], [train[chunk::num_chunks] for chunk in range(num_chunks)]
+    valid = [rows[i] for i in held_out]
+    train = []
+    for i in range(used):
+        if i not in held_out:
+            train.append(rows[i])
+    chunks = [train[chunk::num_chunks] for chunk in range(num_chunks)]
+    return valid, chunks
+
+
+# ---- 9. no index: orders that compute the sample at a position instead of storing it
+
+
+def instance(number, lengths):
+    """The pair of an instance of a published run, which numbers its samples file by file.
+
+    Pythia's step t reads the instances 1024 t, 1024 t + 1, ...; OLMo's `global_indices.npy` lists
+    the instance at each position.
+
+    >>> [instance(number, [2, 0, 3]) for number in range(5)]
+    [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
+    """
+    instances = []
+    for dataset, length in enumerate(lengths):
+        for sample in range(length):
+            instances.append((dataset, sample))
+    return instances[number]
+
+
+def stateless_at(k, lengths, weights, seed):
+    """The pair (dataset, sample) at position k of the stateless order.
+
+    1. The window of 64 positions around k: which dataset does k read, and for the n-th time?
+    2. The n-th read of a dataset is place n mod length of pass n // length.
+    3. Each pass is a permutation of the dataset, with a key of its own.
+
+    Without weights an epoch reads every sample once. With weights there is one endless epoch.
+
+    >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(5)]
+    [(0, 2), (0, 0), (1, 1), (1, 0), (0, 1)]
+    >>> [stateless_at(k, [3, 2], None, seed=0) for k in range(5, 10)]
+    [(0, 2), (1, 1), (1, 0), (0, 0), (0, 1)]
+    """
+    # 1.
+    first, before, datasets = window_of(k, lengths, weights, seed)
+    dataset = datasets[k - first]
+    earlier = datasets[: k - first]
+    n = before[dataset] + earlier.count(dataset)
+    # 2.
+    number, place = divmod(n, lengths[dataset])
+    # 3.
+    key = derive(seed, 1, dataset, number)
+    return dataset, permute(place, lengths[dataset], key)
+
+
+def window_of(position, lengths, weights, seed):
+    """The window of a position: (first position, reads of each dataset before it, its datasets).
+
+    1. A tree of shares divides the window: side by side, its places are 2 2 1 1 1 0 0 0 ...
+    2. Twelve stages of coin flips shuffle the places, with strides 1, 2, 4, 8, 16, 32 and the same
+       again. Each pair of places p and p + stride flips a coin: they swap, or they stay.
+    3. The last window of an epoch may be short. Positions that are sent beyond its end are left
+       out.
+
+    >>> window_of(70, [50, 20, 10], None, seed=1234)
+    (64, {2: 8, 1: 16, 0: 40}, [1, 0, 0, 2, 0, 2, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0])
+    """
+    epoch = sum(lengths) if weights is None else 2**48
+    first = position - position % epoch % 64
+    size = min(64, epoch - first % epoch)
+    # 1.
+    tree = share_tree(lengths, weights)
+    before = share_out(first, tree)
+    after = share_out(first + size, tree)
+    sorted_datasets = []
+    for dataset in before:
+        quota = after[dataset] - before[dataset]
+        sorted_datasets += [dataset] * quota
+    datasets = []
+    for start in range(64):
+        # 2.
+        place = start
+        for stage in range(12):
+            stride = 2 ** (stage % 6)
+            coins = derive(seed, 0, first, stage)  # 64 bits; a pair flips that of its lower place
+            lower = place & ~stride
+            if coins >> lower & 1:
+                place ^= stride
+        # 3.
+        if place < size:
+            datasets.append(sorted_datasets[place])
+    return first, before, datasets
+
+
+def share_tree(lengths, weights):
+    """Huffman's tree over the datasets, by their parts of the whole.
+
+    A tree is a dataset, or (left tree, right tree, parts of the left one, parts of both).
+
+    >>> share_tree([5, 2, 1], None)
+    ((2, 1, 1, 3), 0, 3, 8)
+    """
+    parts = lengths
+    if weights is not None:
+        parts = []
+        for share in normalize(weights):
+            part = round(share * 2**46)
+            parts.append(max(part, share > 0))  # a positive share has a part
+    heap: list = []
+    for dataset, part in enumerate(parts):
+        if part > 0:
+            heapq.heappush(heap, (int(part), dataset, dataset))
+    age = len(parts)  # of two trees with equal parts, the older one comes first
+    while len(heap) > 1:
+        left_parts, _, left = heapq.heappop(heap)
+        right_parts, _, right = heapq.heappop(heap)
+        both = left_parts + right_parts
+        tree = (left, right, left_parts, both)
+        heapq.heappush(heap, (both, age, tree))
+        age += 1
+    return heap[0][2]
+
+
+def share_out(items, tree):
+    """How many of the first `items` each dataset gets.
+
+    Where the left tree has l of d parts, items * l / d of them go left, rounded.
+
+    >>> share_out(8, share_tree([5, 2, 1], None))
+    {2: 1, 1: 2, 0: 5}
+    >>> share_out(64, share_tree([5, 2, 1], None))
+    {2: 8, 1: 16, 0: 40}
+    """
+    if isinstance(tree, int):
+        return {tree: items}
+    left, right, l, d = tree
+    to_left = (items * l + d // 2) // d
+    return share_out(to_left, left) | share_out(items - to_left, right)
+
+
+def derive(key, *numbers):
+    """A fresh 64-bit key for each list of numbers; SplitMix64 mixes them in, one after another.
+
+    >>> hex(derive(1234, 0)), hex(derive(1234, 1))
+    ('0xbb0cf61b2f181cdb', '0x97c7a1364df06524')
+    """
+    for number in numbers:
+        z = key + (number + 1) * 0x9E3779B97F4A7C15
+        z = z % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        key = z ^ z >> 31
+    return key
+
+
+def permute(x, n, key, back=False):
+    """The place of x in a keyed permutation of range(n); with `back`, the x at place x.
+
+    1. Lay range(n) out row by row on a board, nearly square, of at least 7 x 8 cells.
+    2. In twelve rounds, alternately slide the row by a hash of the column, and the column by a
+       hash of the row. Going back, take the rounds in reverse.
+    3. A cell beyond n goes through the rounds again.
+
+    >>> [permute(x, 10, key=7) for x in range(10)]
+    [1, 6, 9, 4, 8, 5, 3, 7, 0, 2]
+    >>> [permute(place, 10, key=7, back=True) for place in range(10)]
+    [8, 0, 9, 6, 3, 5, 1, 7, 4, 2]
+    """
+    bits = (n - 1).bit_length() // 2
+    columns = 2 ** max(bits, 3)
+    rows = max(math.ceil(n / columns), 7)
+    sides = rows, columns
+    rounds = list(range(12))
+    if back:
+        rounds.reverse()
+    while True:
+        # 1.
+        cell = list(divmod(x, columns))
+        # 2.
+        for number in rounds:
+            moved = number % 2  # 0: the row, 1: the column
+            line = cell[1 - moved]
+            step = slide_by(line, number, key, sides[moved])
+            if back:
+                step = -step
+            cell[moved] += step
+            cell[moved] %= sides[moved]
+        row, column = cell
+        x = row * columns + column
+        # 3.
+        if x < n:
+            return x
+
+
+def slide_by(line, number, key, side):
+    """How far to slide in round `number`: a hash of the row or column, scaled to range(side).
+
+    >>> [slide_by(line, 0, 7, side=100) for line in range(8)]
+    [6, 90, 17, 44, 87, 75, 51, 31]
+    """
+    z = line * 0xBF58476D1CE4E5B9 + key + number * 0x9E3779B97F4A7C15
+    z = z % 2**64
+    z = (z ^ z >> 32) * 0x94D049BB133111EB % 2**64
+    return (z >> 32) * side >> 32
+
+
+def stateless_positions(dataset, sample, lengths, weights, seed, until):
+    """The inverse: every position below `until` that reads a sample, one in each pass.
+
+    1. Undo the permutation of the pass: the sample is the n-th read of its dataset.
+    2. Search for the window that contains the n-th read.
+    3. In that window, take the dataset's position number (n - reads before the window).
+
+    >>> stateless_positions(1, 0, [3, 2], None, seed=0, until=20)
+    [3, 7, 14, 15]
+    """
+    tree = share_tree(lengths, weights)
+    length = lengths[dataset]
+
+    def reads_before(position):
+        return share_out(position, tree).get(dataset, 0)
+
+    found: list = []
+    for number in itertools.count():
+        # 1.
+        key = derive(seed, 1, dataset, number)
+        n = number * length + permute(sample, length, key, back=True)
+        # 2.
+        after = bisect.bisect(range(until + 64), n, key=reads_before)
+        first, before, datasets = window_of(after - 1, lengths, weights, seed)
+        if first >= until:
+            return [position for position in found if position < until]
+        # 3.
+        positions = []
+        for position, other in enumerate(datasets, first):
+            if other == dataset:
+                positions.append(position)
+        found.append(positions[n - before[dataset]])

@@ -71,6 +71,6 @@ def test_the_example_in_its_docstring_is_what_it_gives():
         if line.split()[:1] in (["dataset"], ["sample"])
     ]
     lengths = np.array([8, 2, 5, 5])
-    order = plain.greedy_blend(plain.normalise([10, 50, 30, 10]), 20)
+    order = plain.greedy_blend(plain.normalize([10, 50, 30, 10]), 20)
     order[:, 1] %= lengths[order[:, 0]]
     assert [list(map(int, row[1:21])) for row in rows] == order.T.tolist()

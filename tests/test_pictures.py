@@ -19,7 +19,7 @@ from nanoset_ref.orders import (
     SkippingOrder,
     StatelessOrder,
 )
-from nanoset_ref.orders.pictures import COLORS, REST, html_table, said
+from nanoset_ref.orders.pictures import COLORS, REST, html_table, rounded
 
 
 def bars(axes):
@@ -81,7 +81,7 @@ def test_a_long_order_is_drawn_from_a_part_and_says_so():
     assert len(shares) == 8, "seven sources and the others"
     assert shares[-2].sum() / 10**14 == pytest.approx(21 / 40, abs=0.01)
     assert figure.axes[0].get_legend().get_texts()[0].get_text() == "13 others"
-    assert len(passes) == 8 and said(12821451823.0) == "about 12.82 billion"
+    assert len(passes) == 8 and rounded(12821451823.0) == "about 12.82 billion"
 
 
 def test_a_dataset_draws_the_names_of_its_files(tmp_path):

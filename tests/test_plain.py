@@ -266,11 +266,11 @@ def test_megatron_blended_splits(golden):
             ]
             lengths = [len(part["rows"]) for part in parts]
             if weights:
-                blend = plain.greedy_blend(plain.normalise(weights), sum(taken))
+                blend = plain.greedy_blend(plain.normalize(weights), sum(taken))
             elif size is None:
                 blend = plain.blend_everything(lengths)
             else:
-                blend = plain.greedy_blend(plain.normalise(lengths), min(size, sum(lengths)))
+                blend = plain.greedy_blend(plain.normalize(lengths), min(size, sum(lengths)))
             for part, wanted in zip(parts, expected["mid_level"], strict=True):
                 assert len(part["rows"]) == wanted["len"]
                 assert sha256([part["indexes"][2]], np.uint32) == wanted["shuffle_index_sha256"]
@@ -302,7 +302,7 @@ def test_streams(golden):
                         [element for line in part for element in (line * 10, line * 10 + 1)]
                         for part in parts
                     ]
-                assert plain.take_turns(parts, case.get("batch_size", 1)) == epoch["batches"], case[
+                assert plain.interleave(parts, case.get("batch_size", 1)) == epoch["batches"], case[
                     "id"
                 ]
     for case in jsons(golden, "iterable/iterable.json")["generators"]:
@@ -333,7 +333,7 @@ def test_chunks_are_packed(golden):
                 workers.append(
                     plain.concatenate(mine, args["concat_tokens"], not args["no_wrap"])[0]
                 )
-            rows = [row for turn in plain.take_turns(workers, 512) for row in turn]
+            rows = [row for turn in plain.interleave(workers, 512) for row in turn]
             assert rows == read_rows(golden / "amber" / run["name"] / subset / "train.jsonl")
             done += 1
     assert done == 12
@@ -349,11 +349,11 @@ def test_chunks_are_dealt_out(golden):
             )
             if "error" in run:
                 with pytest.raises(ValueError, match="Sample larger than population"):
-                    plain.deal_out(
+                    plain.distribute(
                         rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
                     )
                 continue
-            valid, dealt = plain.deal_out(
+            valid, dealt = plain.distribute(
                 rows, run["num_split"], run["num_valid_samples_per_subfolder"], rng
             )
             assert valid == read_rows(golden / "amber" / run["name"] / "valid" / f"{name}.jsonl")

@@ -43,7 +43,7 @@ def test_workers_make_the_batches_that_torch_takes_in_turn(num_workers, batch_si
         [sample for batch in batches[worker::num_workers] for sample in batch]
         for worker in range(num_workers)
     ]
-    assert plain.take_turns(made, batch_size) == batches
+    assert plain.interleave(made, batch_size) == batches
     for worker, samples in enumerate(made):
         assert [
             worker_item(item, worker, num_workers, batch_size) for item in range(len(samples))

@@ -1,31 +1,50 @@
-"""Pictures and tables of an order or a dataset, for notebooks; matplotlib is imported when one is drawn.
+"""Pictures and tables of an order or a dataset, for notebooks.
 
-A long order is not read through: it is cut into 60 stretches of equal length, and the first 4,096 positions of each are
-counted. The title says so. A picture of 10**12 samples takes as long as one of a million.
+matplotlib is imported when a picture is drawn. A long order is not read completely: it is cut into
+60 stretches of equal length, and the first 4,096 positions of each are counted, as the title says.
+A picture of 10**12 samples takes as long as one of a million.
 """
 
 from __future__ import annotations
 
 import html
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 STRETCHES = 60
 COUNTED = 4096  # positions of a stretch, at most
-MOST_SHOWN = 7  # sources that have a color of their own; the others are one
+MOST_SHOWN = 7  # sources that have a color of their own; the others are drawn as one
 # on white each has a contrast of 4.5 or more, and each differs from its neighbors in lightness, too
 COLORS = ("#005a8f", "#bf5200", "#00795a", "#8e4585", "#1a76b5", "#8a6d00", "#b3261e")
-REST, INK = "#6b6b6b", "#222222"
-MOST_EPOCHS = 12  # that are told apart
+REST = "#6b6b6b"
+INK = "#222222"
+MOST_EPOCHS = 12  # that are drawn separately
 MOST_ROWS = 20  # of a table
+MOST_CHARACTERS = 26  # of a name
+UNITS = {"trillion": 10**12, "billion": 10**9, "million": 10**6}
+
+
+class Group(NamedTuple):
+    """Sources that are drawn as one."""
+
+    label: str
+    sources: list[int]
+    color: str
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A matplotlib Figure of inches that a notebook shows; ImportError, with the extra's name, without matplotlib."""
+    """A matplotlib Figure, in inches, that a notebook displays.
+
+    Raises:
+        ImportError: matplotlib is missing; the message names the extra.
+    """
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -33,187 +52,204 @@ def new_figure(width: float, height: float) -> Any:
             "pictures are drawn by matplotlib: pip install 'nanoset_ref[lab]'"
         ) from error
 
-    class Shown(Figure):
+    class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
             image = io.BytesIO()
             self.savefig(image, format="png")
             return image.getvalue()
 
-    return Shown(figsize=(width, height), dpi=100, layout="constrained")
+    return NotebookFigure(figsize=(width, height), dpi=100, layout="constrained")
 
 
 def draw_sources(
-    sources_at: Callable[[NDArray[np.int64]], NDArray[Any]],
+    sources_at: Callable[[Ints], NDArray[Any]],
     positions: range,
     names: Sequence[str],
-    sizes: NDArray[np.int64],
-    shares: NDArray[np.float64] | None,
+    sizes: Ints,
+    shares: Floats | None,
     title: str,
 ) -> Any:
-    """Two charts: the share of each source along a range of positions, and how often each is read in it.
+    """Draw the share of each source along a range of positions, and how often each is read in it.
 
     Args:
-        sources_at: the number of the source at each position, integers [n] of int64 [n].
+        sources_at: maps positions, int64 [n], to the numbers of their sources, integers [n].
         positions: consecutive ones, at least one.
-        names, sizes: of the sources; samples in one epoch of each, int64.
-        shares: that the order promises, float64 of the sum 1, drawn as white lines; None: it promises none.
-        title: what is drawn; a line on what was counted is added.
+        names: of the sources.
+        sizes: int64 [sources], samples in one epoch of each.
+        shares: float64 [sources], in sum 1, that the order promises, drawn as white lines; None: it
+            promises none.
+        title: a line on how many positions were counted is added.
 
     Returns:
-        A matplotlib Figure, 750 pixels wide.
+        A matplotlib Figure, 750 pixels wide, with two charts.
     """
     if not positions:
         raise ValueError("there is nothing to draw: the order has no positions")
-    edges, counts, counted = _count(sources_at, positions, len(names))
-    read = (
-        counts / counts.sum(axis=1, keepdims=True) * np.diff(edges)[:, None]
-    )  # samples, expected where not counted
+    edges = _stretches(positions)
+    counts = _count(sources_at, edges, len(names))
+    fractions = counts / counts.sum(axis=1, keepdims=True)
+    read = fractions * np.diff(edges)[:, None]  # an estimate where not every position was counted
     groups = _groups(names, read.sum(axis=0))
-    figure = new_figure(7.5, 4.3 + 0.24 * len(groups))
-    top, bottom = figure.subplots(2, 1, height_ratios=[2.2, 0.6 + 0.24 * len(groups)])
+    bars_height = 0.24 * len(groups)
+    figure = new_figure(7.5, 4.3 + bars_height)
+    top, bottom = figure.subplots(2, 1, height_ratios=[2.2, 0.6 + bars_height])
     how = "every position counted"
-    if counted < len(positions):
-        how = f"{counted:,} of them counted, in {STRETCHES} stretches"
+    if counts.sum() < len(positions):
+        how = f"{counts.sum():,} of them counted, in {STRETCHES} stretches"
     figure.suptitle(f"{title}\n{len(positions):,} positions, {how}", fontsize=11, color=INK)
-    _draw_shares(top, edges, read, groups, shares)
+    _draw_shares(top, edges, fractions, groups, shares)
     _draw_passes(bottom, _by_epoch(edges, read, int(sizes.sum())), groups, sizes)
     return figure
 
 
-def _by_epoch(
-    edges: NDArray[np.int64], read: NDArray[np.float64], epoch: int
-) -> NDArray[np.float64]:
-    """Samples of each source in each epoch of the order, [epochs, sources]; one row where there are too many epochs."""
-    ends = [*range((edges[0] // epoch + 1) * epoch, edges[-1], epoch), edges[-1]]
+def _stretches(positions: range) -> Ints:
+    """The edges of the stretches, int64 [stretches + 1]."""
+    stretches = min(STRETCHES, len(positions))
+    edges = [len(positions) * n // stretches for n in range(stretches + 1)]
+    return positions.start + np.array(edges, dtype=np.int64)
+
+
+def _count(sources_at: Any, edges: Ints, sources: int) -> Ints:
+    """Positions of each source that were counted in each stretch: int64 [stretches, sources]."""
+    counts = []
+    for first, stop in itertools.pairwise(edges):
+        counted = np.arange(first, min(stop, first + COUNTED))
+        counts.append(np.bincount(sources_at(counted), minlength=sources))
+    return np.array(counts)
+
+
+def _by_epoch(edges: Ints, read: Floats, epoch: int) -> Floats:
+    """Samples of each source in each epoch of the order, float64 [epochs, sources].
+
+    One row where there are too many epochs.
+    """
+    first_end = (edges[0] // epoch + 1) * epoch
+    ends = [*range(first_end, edges[-1], epoch), edges[-1]]
     if len(ends) > MOST_EPOCHS:
         ends = ends[-1:]
-    total = np.vstack([np.zeros(read.shape[1]), np.cumsum(read, axis=0)])
-    upto = np.array([np.interp(ends, edges, source) for source in total.T]).T
-    return np.diff(upto, axis=0, prepend=0)
+    columns = []
+    for source in read.T:
+        total = np.append(0, np.cumsum(source))
+        columns.append(np.interp(ends, edges, total))
+    return np.diff(np.array(columns).T, axis=0, prepend=0)
 
 
-def _count(
-    sources_at: Any, positions: range, sources: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Edges of the stretches, int64 [n + 1]; sources counted in each, int64 [n, sources]; positions looked up."""
-    stretches = min(STRETCHES, len(positions))
-    edges = positions.start + np.array(
-        [len(positions) * n // stretches for n in range(stretches + 1)], dtype=np.int64
-    )
-    counts = np.zeros((stretches, sources), dtype=np.int64)
-    for number in range(stretches):
-        stop = min(edges[number + 1], edges[number] + COUNTED)
-        found = sources_at(np.arange(edges[number], stop))
-        counts[number] = np.bincount(found, minlength=sources)
-    return edges, counts, int(counts.sum())
-
-
-def _groups(names: Sequence[str], read: NDArray[np.float64]) -> list[tuple[str, list[int], str]]:
-    """(label, sources, color): those that are read most, in their own order, and the others as one."""
-    most = sorted(np.argsort(-read, kind="stable")[:MOST_SHOWN].tolist())
-    if len(names) == MOST_SHOWN + 1:
-        most = most[:-1]
-    groups = [(names[source], [source], COLORS[place]) for place, source in enumerate(most)]
-    others = [source for source in range(len(names)) if source not in most]
+def _groups(names: Sequence[str], read: Floats) -> list[Group]:
+    """The sources that are read most, in their own order, and all others as one group."""
+    shown = MOST_SHOWN
+    if len(names) == shown + 1:
+        shown -= 1  # the others are at least two
+    most = np.argsort(-read, kind="stable")[:shown]
+    groups = []
+    others = []
+    for source, name in enumerate(names):
+        if source in most:
+            groups.append(Group(name, [source], COLORS[len(groups)]))
+        else:
+            others.append(source)
     if others:
-        groups.append((f"{len(others):,} others", others, REST))
+        groups.append(Group(f"{len(others):,} others", others, REST))
     return groups
 
 
 def _draw_shares(
-    axes: Any, edges: NDArray[np.int64], read: NDArray[np.float64], groups: Any, shares: Any
+    axes: Any,
+    edges: Ints,
+    fractions: Floats,
+    groups: list[Group],
+    shares: Floats | None,
 ) -> None:
-    widths = np.diff(edges)
-    found = read / widths[:, None]
-    floor = np.zeros(len(widths))
+    """Stack the fractions [stretches, sources] of the groups."""
+    floor = np.zeros(len(fractions))
     promised = 0.0
+    promise = ""
+    look = {"align": "edge", "lw": 0}
     for label, sources, color in groups:
-        height = found[:, sources].sum(axis=1)
-        axes.bar(
-            edges[:-1],
-            height,
-            widths,
-            floor,
-            align="edge",
-            color=color,
-            lw=0,
-            label=shortened(label),
-        )
+        height = fractions[:, sources].sum(axis=1)
+        label = _shortened(label)
+        axes.bar(edges[:-1], height, np.diff(edges), floor, color=color, label=label, **look)
         floor = floor + height
         if shares is not None:
+            promise = "\n (white: as promised)"
             promised += shares[sources].sum()
             axes.axhline(promised, color="white", lw=1, ls="--")
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, 1)
-    promise = "" if shares is None else " (white: as promised)"
-    axes.set_ylabel(f"share of samples\n{promise}".rstrip())
+    axes.set_ylabel(f"share of samples{promise}")
     size, unit = unit_of(edges[-1])
-    axes.set_xlabel(f"position in the global order{', in ' if unit else ''}{unit}")
-    axes.xaxis.set_major_formatter(lambda place, _: f"{place / size:,g}")
+    in_unit = f", in {unit}s" if unit else ""
+    axes.set_xlabel(f"position in the global order{in_unit}")
+    axes.xaxis.set_major_formatter(lambda position, _: f"{position / size:,g}")
     axes.yaxis.set_major_formatter("{x:.0%}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False, reverse=True)
 
 
-def _draw_passes(
-    axes: Any, read: NDArray[np.float64], groups: Any, sizes: NDArray[np.int64]
-) -> None:
-    """A bar for each group of sources: how often it is read, from the samples in each epoch, [epochs, sources]."""
-    places, longest = list(range(len(groups)))[::-1], 1.0
+def _draw_passes(axes: Any, read: Floats, groups: list[Group], sizes: Ints) -> None:
+    """A bar for each group: how often it is read, from the samples read [epochs, sources]."""
+    longest = 1.0
+    places = range(len(groups) - 1, -1, -1)
     for place, (_, sources, color) in zip(places, groups, strict=True):
         samples = sizes[sources].sum()
         passes = read[:, sources].sum(axis=1) / max(samples, 1)
-        begins = np.cumsum(passes) - passes
-        axes.barh(place, passes, left=begins, color=color, height=0.7, edgecolor="white", lw=1)
-        end = passes.sum()
-        text = f" {end:,.2f} x {said(samples)} samples"
-        axes.text(end, place, text, va="center", fontsize=8, color=INK)
-        longest = max(longest, end)
+        ends = np.cumsum(passes)
+        axes.barh(place, passes, 0.7, ends - passes, color=color, edgecolor="white", lw=1)
+        text = f" {ends[-1]:,.2f} x {rounded(samples)} samples"
+        axes.text(ends[-1], place, text, va="center", fontsize=8, color=INK)
+        longest = max(longest, ends[-1])
     axes.axvline(1, color=INK, lw=1, ls=":")
-    axes.set_yticks(places, [shortened(label) for label, *_ in groups], fontsize=8)
-    axes.set_xlim(0, longest * 1.6)  # room for the words
+    labels = [_shortened(group.label) for group in groups]
+    axes.set_yticks(places, labels, fontsize=8)
+    axes.set_xlim(0, longest * 1.6)  # space for the text
     parts = "; a part of a bar is an epoch of the order" if len(read) > 1 else ""
     axes.set_xlabel(f"how often a source is read (dotted: once{parts})")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def unit_of(number: float) -> tuple[int, str]:
-    """In which unit a number is short: (10**6, "millions"); (1, "") for one below a million."""
-    for size, unit in ((10**12, "trillions"), (10**9, "billions"), (10**6, "millions")):
+    """The unit for a large number: (10**6, "million"); (1, "") for one below a million."""
+    for unit, size in UNITS.items():
         if number >= size:
             return size, unit
     return 1, ""
 
 
-def said(number: float) -> str:
-    """12345.0 -> "12,345"; 12821451823.0 -> "about 12.8 billion"."""
+def rounded(number: float) -> str:
+    """12345.0 -> "12,345"; 12821451823.0 -> "about 12.82 billion"."""
     size, unit = unit_of(number)
-    return f"about {number / size:,.4g} {unit[:-1]}" if unit else f"{number:,.0f}"
+    if not unit:
+        return f"{number:,.0f}"
+    return f"about {number / size:,.4g} {unit}"
 
 
-def shortened(name: str, most: int = 26) -> str:
-    """The end of a long name, which tells files apart."""
-    return name if len(name) <= most else f"...{name[3 - most :]}"
+def _shortened(name: str) -> str:
+    """The end of a long name, which distinguishes files."""
+    if len(name) <= MOST_CHARACTERS:
+        return name
+    return f"...{name[3 - MOST_CHARACTERS :]}"
 
 
 def html_table(
     caption: str, facts: Mapping[str, Any], head: Sequence[str] = (), rows: Sequence[Any] = ()
 ) -> str:
-    """A small table for notebooks: facts by name, then rows under a head; text is escaped, numbers get commas."""
-    lines = [
-        f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
-        for name, value in facts.items()
-    ]
-    table = [f"<table><caption>{_text(caption)}</caption>{''.join(lines)}</table>"]
-    if head:
-        lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>"]
-        lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_ROWS]]
-        if len(rows) > MOST_ROWS:
-            lines.append(
-                f"<tr><td colspan='{len(head)}'>and {len(rows) - MOST_ROWS:,} others</td></tr>"
-            )
-        table.append(f"<table>{''.join(lines)}</table>")
-    return "".join(table)
+    """A small table for notebooks: facts by name, then rows under a head.
+
+    Text is escaped, numbers get commas, and only the first 20 rows are shown.
+    """
+    table = f"<table><caption>{_text(caption)}</caption>"
+    for name, value in facts.items():
+        table += f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>"
+    table += "</table>"
+    if not head:
+        return table
+    names = "".join(f"<th>{_text(name)}</th>" for name in head)
+    table += f"<table><tr>{names}</tr>"
+    for row in rows[:MOST_ROWS]:
+        cells = "".join(_cell(value) for value in row)
+        table += f"<tr>{cells}</tr>"
+    others = len(rows) - MOST_ROWS
+    if others > 0:
+        table += f"<tr><td colspan='{len(head)}'>and {others:,} others</td></tr>"
+    return f"{table}</table>"
 
 
 def _cell(value: Any) -> str:
@@ -222,9 +258,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4g}"

@@ -1,21 +1,24 @@
 """Plans: what a run reads, as JSON, and whether two runs read the same.
 
-A plan holds all that decides the tokens at every position, and nothing else is compared:
+A plan holds everything that decides the tokens at every position, and nothing else is compared:
 
     version    of this form of plans
-    order      `Order.identity`: what its pairs are a function of, and the version of its algorithm
+    order      `Order.identity`: what determines its pairs, and the version of its algorithm
     rows       how rows are cut: sequence_length, row_length, packing, padding
-    files      of each file num_tokens, dtype, windows and checksum, and the checksum of its document boundaries where
-               packing or masks read them. A checksum is the one that lies beside the file; without one it is None, and
-               the file is known by its size and the probes ("known_by": "probes" instead of "content")
+    files      for each file num_tokens, dtype, windows and checksum, and the checksum of its
+               document boundaries where packing or masks use them. A checksum is the stored one
+               beside the file; without one it is None, and the file is identified by its size and
+               the probes ("known_by": "probes" instead of "content")
     probes     {position: [file, sample, hash of the tokens of the row]} at `probe_positions`
     recipe     how to build the order again; not compared, and neither are names of files
 
-Two plans agree if all of it is equal, except that a checksum is compared where both plans have it, and a probe where
-both plans have its position. The number of samples is no part: a longer run is the same plan. Probes find what nothing
-else shows: another algorithm under the same version, a stale compiled kernel, other ids in a file without a checksum.
+Two plans agree if all of this is equal, except that a checksum is compared only if both plans have
+it, and a probe only if both plans have its position. The number of samples is not part of a plan: a
+longer run has the same one. Probes detect what nothing else shows: another algorithm under the same
+version, a stale compiled kernel, other ids in a file without a checksum.
 
-A plan is made when it or a state is first asked for, as probes are read from the files; opening reads none.
+A plan is made on first use, its own or that of a state, because probes are read from the files;
+opening a dataset reads none.
 """
 
 from __future__ import annotations
@@ -32,16 +35,17 @@ VERSION = 1
 OCTAVES = 48
 NOT_COMPARED = {"name", "known_by", "recipe"}
 WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
-CONSEQUENCES = ("probes", "order.dataset_lengths")  # what differs as soon as something else does
-MOST_LINES, MOST_CHARACTERS = 8, 90
+CONSEQUENCES = ("probes", "order.dataset_lengths")  # they differ as soon as something else does
+MOST_LINES = 8
+MOST_CHARACTERS = 90
 
 
 class PlanMismatch(ValueError):
-    """A state was saved under another plan: continuing would read other tokens than the run it belongs to."""
+    """A state was saved under another plan: to continue would read other tokens than its run."""
 
 
 class Difference(NamedTuple):
-    """One thing that two plans disagree on, and what each of them holds."""
+    """One part in which two plans differ, and its value in each of them."""
 
     part: str
     saved: Any
@@ -56,50 +60,51 @@ class Difference(NamedTuple):
 
 @functools.cache
 def keyed_offsets() -> tuple[int, ...]:
-    """0, and two numbers of each [2**i, 2**(i + 1)) that depend on nothing but i, ascending."""
+    """0, and two numbers in each [2**i, 2**(i + 1)) that depend on nothing but i, ascending."""
     found = {0}
     for i in range(OCTAVES):
         for key in (b"%d a" % i, b"%d b" % i):
-            drawn = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+            digest = hashlib.blake2b(key, digest_size=8).digest()
+            drawn = int.from_bytes(digest, "little")
             found.add(2**i + drawn % 2**i)
     return tuple(sorted(found))
 
 
 def probe_positions(first: int, stop: int) -> list[int]:
-    """The positions of [first, stop) that a plan probes, ascending: `keyed_offsets` from `first` on, and the last one.
+    """The probed positions of [first, stop), ascending: `keyed_offsets` from `first`, and the last.
 
-    So the plan of a longer run has the probes of a shorter one, its last but for chance. An order that goes on from a
-    ledger is probed from its own first position on.
+    So the plan of a longer run has the probes of a shorter one, except perhaps for its last. An
+    order that continues from a ledger is probed from its own first position.
     """
     found = {first + offset for offset in keyed_offsets()} | {stop - 1}
     return sorted(position for position in found if first <= position < stop)
 
 
 def fingerprint_of(facts: Any) -> str:
-    """32 hexadecimal digits of what can be written as JSON."""
-    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+    """32 hexadecimal digits, a hash of facts that can be written as JSON."""
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def compared(value: Any) -> Any:
-    """A plan, or a part of one, without what is not compared and without its probes."""
-    if isinstance(value, dict):
-        return {
-            name: compared(part)
-            for name, part in value.items()
-            if name not in NOT_COMPARED | {"probes"}
-        }
-    return [compared(part) for part in value] if isinstance(value, list) else value
+    """A plan, or a part of one, without its probes and the fields that are not compared."""
+    if isinstance(value, list):
+        return [compared(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    ignored = NOT_COMPARED | {"probes"}
+    return {name: compared(part) for name, part in value.items() if name not in ignored}
 
 
 # ---- two plans
 
 
 def check_plan(saved: Plan | None, current: Plan | None) -> None:
-    """Let a state of the plan `saved` continue under `current`; where one is None, nothing is compared.
+    """Let a state of the plan `saved` continue under `current`; if one is None, compare nothing.
 
     Raises:
-        PlanMismatch: they do not agree; the message says which parts differ and what both plans hold. Or the state is
-            of a version of this package whose plans held something else.
+        PlanMismatch: they do not agree; the message lists the parts that differ, with the values of
+            both plans. Or the state is from a version of this package with another form of plans.
         ValueError: what was saved is no plan.
     """
     if saved is None or current is None:
@@ -108,67 +113,78 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
         raise ValueError(f"a state holds the plan of a dataset or null; got {str(saved)[:200]}")
     if saved.get("version") != current.get("version"):
         raise PlanMismatch(
-            f"this state was saved with plans of version {saved.get('version')}, now they are of version "
-            f"{current.get('version')}, so nothing says whether position k still holds the same tokens: to go on "
-            'unchecked, set the state\'s "plan" to null (a TokenStream: seek to its count); or begin a new run'
+            f"this state was saved with plans of version {saved.get('version')}, now they are of "
+            f"version {current.get('version')}, so position k may hold other tokens: "
+            'to continue unchecked, set the state\'s "plan" to null (a '
+            "TokenStream: seek to its count); or begin a new run"
         )
-    if lines := describe_differences(saved, current):
+    lines = describe_differences(saved, current)
+    if lines:
+        listed = "".join(f"  {line}\n" for line in lines)
         raise PlanMismatch(
             "this state was saved under another plan, so position k would hold other tokens:\n"
-            f"{''.join(f'  {line}' + chr(10) for line in lines)}Continue with the saved plan, or begin a new run."
+            f"{listed}Continue with the saved plan, or begin a new run."
         )
 
 
 def describe_differences(saved: Plan, current: Plan) -> list[str]:
-    """A line for each of the `differences`, of many the first ones."""
-    lines = [str(difference) for difference in differences(saved, current)]
-    more = len(lines) - MOST_LINES
-    return lines if more <= 0 else [*lines[:MOST_LINES], f"and {more:,} more"]
+    """A line for each of the `differences`; if there are many, for the first ones."""
+    found = differences(saved, current)
+    lines = [str(difference) for difference in found[:MOST_LINES]]
+    more = len(found) - MOST_LINES
+    if more > 0:
+        lines.append(f"and {more:,} more")
+    return lines
 
 
 def differences(saved: Plan, current: Plan) -> list[Difference]:
-    """What two plans disagree on; empty if they agree. What only follows from another difference is left out."""
-    found = [*_differing("", saved, current)]
+    """The parts in which two plans differ, without mere consequences; empty if they agree."""
+    found = list(_differing("", saved, current))
     causes = [difference for difference in found if not difference.part.startswith(CONSEQUENCES)]
     return causes or found
 
 
 def _differing(part: str, saved: Any, now: Any) -> Iterator[Difference]:
-    if part == "probes" and isinstance(saved, dict) and isinstance(now, dict):
-        yield from _differing_probes(saved, now)
-    elif isinstance(saved, dict) and isinstance(now, dict):
-        for name in {**saved, **now}:
-            values = saved.get(name), now.get(name)
-            if name in NOT_COMPARED or (name in WHERE_BOTH_HAVE_ONE and None in values):
-                continue
-            yield from _differing(f"{part}.{name}".lstrip("."), *values)
-    elif _is_list_of_dicts(saved) and _is_list_of_dicts(now):
+    both = (saved, now)
+    if all(isinstance(value, dict) for value in both):
+        if part == "probes":
+            yield from _differing_probes(saved, now)
+        else:
+            yield from _differing_fields(part, saved, now)
+    elif all(_is_list_of_dicts(value) for value in both):
         if len(saved) != len(now):
             yield Difference(f"number of {part}", len(saved), len(now))
         for number, items in enumerate(zip(saved, now, strict=False)):
             names = dict.fromkeys(str(item["name"]) for item in items if "name" in item)
-            told = f" ({', now '.join(names)})" if names else ""
-            yield from _differing(f"{part}[{number}]{told}", *items)
+            name = f" ({', now '.join(names)})" if names else ""
+            yield from _differing(f"{part}[{number}]{name}", *items)
     elif saved != now:
         yield Difference(part, saved, now)
 
 
+def _differing_fields(
+    part: str, saved: dict[str, Any], now: dict[str, Any]
+) -> Iterator[Difference]:
+    for name in saved | now:
+        values = saved.get(name), now.get(name)
+        is_optional = name in WHERE_BOTH_HAVE_ONE and None in values
+        if name not in NOT_COMPARED and not is_optional:
+            yield from _differing(f"{part}.{name}".lstrip("."), *values)
+
+
 def _differing_probes(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[Difference]:
-    """The first position whose pair differs, or else whose tokens do."""
-    differing = [
-        position for position in saved if position in now and saved[position] != now[position]
-    ]
-    of_pairs = [
-        position for position in differing if _pair(saved[position]) != _pair(now[position])
-    ]
-    for position in (of_pairs or differing)[:1]:
-        what = "file and sample" if of_pairs else "a hash of the tokens"
-        count = f"{len(of_pairs or differing)} of {len(saved.keys() & now.keys())}"
-        yield Difference(
-            f"probes ({count} differ), {what} at position {position}",
-            saved[position],
-            now[position],
-        )
+    """The first position where the pair differs, or else where only the tokens do."""
+    shared = [position for position in saved if position in now]
+    found = [position for position in shared if saved[position] != now[position]]
+    what = "a hash of the tokens"
+    other_pairs = [position for position in found if _pair(saved[position]) != _pair(now[position])]
+    if other_pairs:
+        found = other_pairs
+        what = "file and sample"
+    if found:
+        first = found[0]
+        part = f"probes ({len(found)} of {len(shared)} differ), {what} at position {first}"
+        yield Difference(part, saved[first], now[first])
 
 
 def _is_list_of_dicts(value: Any) -> bool:
@@ -176,10 +192,12 @@ def _is_list_of_dicts(value: Any) -> bool:
 
 
 def _pair(probe: Any) -> Any:
-    """File and sample of a probe; of something else, as a damaged state may hold it, all."""
+    """The file and sample of a probe; a damaged state may hold something else, which is kept."""
     return probe[:2] if isinstance(probe, list) else probe
 
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 4]} ..."
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[: MOST_CHARACTERS - 4]} ..."

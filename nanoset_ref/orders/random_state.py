@@ -1,12 +1,11 @@
-"""``np.random.RandomState(seed).shuffle``, the same numbers in a third of the time.
+"""``np.random.RandomState(seed).shuffle``: the same numbers in a third of the time.
 
-What it does. Follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1 a swap
-with a place j drawn by masking and rejection from [0, i].
+It follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1
+a swap with a place j drawn by masking and rejection from [0, i].
 
-What it costs. NumPy draws, rejects and swaps one element at a time, so every misprediction waits for every cache miss.
-Here up to 624 draws are made without a branch, then their swaps run back to back and the misses overlap.
-
-A permutation that is drawn first and applied afterwards would need the memory again.
+NumPy draws, rejects and swaps one element at a time, so every misprediction waits for every cache
+miss. Here up to 624 draws are made without a branch, then their swaps run back to back and the
+misses overlap. Drawing the whole permutation first would double the memory.
 """
 
 from typing import Any
@@ -16,54 +15,75 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
 
-WORDS = 624  # the state of MT19937, and how many draws one twist gives
+WORDS = 624  # in the state of MT19937, and draws between two twists
 LONGEST = 2**32  # longer arrays need two words per draw
 
 
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
-    """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does; seed in [0, 2**32).
+    """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
-    NumPy itself shuffles those of more than 2**32 elements, and what comes with them.
+    The seed is 0 .. 2**32 - 1. If one array has more than 2**32 elements, NumPy itself shuffles all
+    of them.
     """
     generator = np.random.RandomState(seed)
+    if max(len(values) for values in arrays) > LONGEST:
+        for values in arrays:
+            generator.shuffle(values)
+        return
     _, state, used, *_ = generator.get_state()
     for values in arrays:
-        if max(map(len, arrays)) > LONGEST:
-            generator.shuffle(values)
-        else:
-            used = _shuffle(values, state, used)
+        used = _shuffle(values, state, used)
 
 
 @njit(cache=True, nogil=True)
 def _shuffle(values, state, used):
-    """Shuffle with the words left of a state, of which `used` are gone; returns how many are gone afterwards."""
+    """Shuffle `values` (1-d, any dtype, at most 2**32 elements) in place.
+
+    Args:
+        state: uint32 [624], of MT19937; updated in place.
+        used: how many words of the state are used up, 0 .. 624.
+
+    Returns:
+        How many words are used up afterwards.
+    """
     places = np.empty(WORDS, dtype=np.int64)
     i = len(values) - 1
     while i > 0:
-        if used == WORDS:  # the next words
-            for k in range(WORDS):
-                joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
-                state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+        if used == WORDS:
+            twist(state)
             used = 0
-        # 1. draw places in [0, i], [0, i-1], ...: a word is masked to the bits of i, and rejected if it is still above
+        # 1. draw places in [0, i], [0, i-1], ...: mask a word to the bits of i, and reject it if it
+        #    is still above. The mask holds while i > mask // 2, and i falls by at most one per word
         mask = 1
         while mask < i:
             mask = 2 * mask + 1
-        # the mask holds while i > mask // 2, and i falls by at most one per word: so many words need no further look
         stop = min(WORDS, used + i - mask // 2)
         count = 0
         for word in range(used, stop):
-            place = np.int64(state[word])
-            place ^= place >> 11
-            place ^= (place << 7) & 0x9D2C5680
-            place ^= (place << 15) & 0xEFC60000
-            place = (place ^ (place >> 18)) & mask
-            places[count] = place
-            count += int(place <= i - count)
+            places[count] = temper(state[word]) & mask
+            count += int(places[count] <= i - count)
         used = stop
-        # 2. swap them
+        # 2. swap
         for c in range(count):
             j = places[c]
             values[i - c], values[j] = values[j], values[i - c]
         i -= count
     return used
+
+
+@njit(cache=True)
+def twist(state):
+    """The next 624 words of MT19937: uint32 [624], in place."""
+    for k in range(WORDS):
+        joined = (state[k] & 0x80000000) | (state[(k + 1) % WORDS] & 0x7FFFFFFF)
+        state[k] = state[(k + 397) % WORDS] ^ (joined >> 1) ^ ((joined & 1) * 0x9908B0DF)
+
+
+@njit(cache=True)
+def temper(word):
+    """The random number (int64, 32 bits) of a word (uint32) of the state."""
+    number = np.int64(word)
+    number ^= number >> 11
+    number ^= (number << 7) & 0x9D2C5680
+    number ^= (number << 15) & 0xEFC60000
+    return number ^ (number >> 18)

@@ -1,9 +1,10 @@
-"""How many: the first n items shared out to sources, exactly, by a binary tree.
+"""How many samples each source gets of the first n: exactly its share, by a binary tree.
 
-The tree is Huffman's over the parts of the whole that each source gets. Where the left side of a node has l of d parts,
-round(n * l / d) of its first n items go left. So whoever knows how many items the root had knows how many each source
-had, and no source is ever off its share by two: rounding costs half an item a level, and a source's part of an error
-further up falls with the Fibonacci numbers, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
+It is Huffman's tree over the sources' parts of the whole. Where the left child of a node has l of d
+parts, round(n * l / d) of the node's first n items go left. So from the number of items at the root
+follows the number at each source. No source is ever off its share by two: rounding costs half an
+item a level, and a source's part of an error further up falls with the Fibonacci numbers,
+(1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
 
     parts 5 2 1 of sources 0 1 2                 8 items     64 items
                                  8 parts            8           64
@@ -12,7 +13,7 @@ further up falls with the Fibonacci numbers, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2
                           /       \\             / \\         /  \\
                     source 2    source 1       1   2       8    16
 
-A source of a p-th of the whole stands some log2(p) levels deep.
+A source with a share of 1 / p is some log2(p) levels deep.
 """
 
 import heapq
@@ -27,10 +28,10 @@ from nanoset_ref.io.kernels import njit
 
 
 class ShareTree(NamedTuple):
-    """Nodes are numbered, the sources first; parents come after their children, the root is the last.
+    """Nodes have numbers: first the sources, then parents after their children; the root is last.
 
     Attributes:
-        sources: how many.
+        sources: how many there are.
         root: its number.
         parts: int64 [nodes], parts of the whole, in sum at most 2**48.
         children: int64 [nodes, 2], left and right; those of a source mean nothing.
@@ -49,47 +50,54 @@ class ShareTree(NamedTuple):
 
 
 def build_tree(parts: Sequence[int]) -> ShareTree:
-    """The tree of sources with whole parts; sources of 0 parts are not in it. 5,000 sources take 20 ms."""
+    """The tree of sources with whole parts, without those of 0 parts. 5,000 sources take 20 ms."""
     sources = len(parts)
     heap = [(part, source) for source, part in enumerate(parts) if part > 0]
     heapq.heapify(heap)
     nodes = sources + len(heap) - 1
-    wholes = np.append(parts, np.zeros(len(heap) - 1, dtype=np.int64))
-    children, parents = np.zeros((nodes, 2), dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    whole = np.zeros(nodes, dtype=np.int64)
+    whole[:sources] = parts
+    parents = np.zeros(nodes, dtype=np.int64)
+    children = np.zeros((nodes, 2), dtype=np.int64)
     for node in range(sources, nodes):
-        (part, left), (other, right) = heapq.heappop(heap), heapq.heappop(heap)
-        wholes[node], children[node] = part + other, (left, right)
-        parents[left] = parents[right] = node
-        heapq.heappush(heap, (part + other, node))
-    lefts = wholes[children[:, 0]]
-    return ShareTree(
-        sources, heap[0][1], wholes, children, parents, lefts, lefts / np.maximum(wholes, 1)
-    )
+        left_parts, left = heapq.heappop(heap)
+        right_parts, right = heapq.heappop(heap)
+        whole[node] = left_parts + right_parts
+        children[node] = left, right
+        parents[[left, right]] = node
+        heapq.heappush(heap, (left_parts + right_parts, node))
+    root = heap[0][1]
+    lefts = whole[children[:, 0]]
+    ratios = lefts / np.maximum(whole, 1)
+    return ShareTree(sources, root, whole, children, parents, lefts, ratios)
 
 
 @njit(cache=True)
 def to_left(tree, node, items):
-    """How many of the first `items` of a node go left: round(items * l / d).
+    """How many (int64) of a node's first `items` (int64, 0 .. 2**48) go left: round(items * l / d).
 
-    A product guesses it, to one at most. The exact fraction may need 96 bits; the remainder that the guess leaves needs
-    64.
+    A product in float64 is off by one at most. The exact fraction may need 96 bits, but the
+    remainder of this guess needs only 64, so the remainder corrects it.
     """
     whole = tree.parts[node]
     guess = np.int64(float(items) * tree.ratios[node])
-    rest = (
-        uint64(items) * uint64(tree.lefts[node])
-        + uint64(whole >> 1)
-        - uint64(guess) * uint64(whole)
-    )
-    return guess + np.int64(np.int64(rest) >= whole) - np.int64(np.int64(rest) < 0)
+    exact = uint64(items) * uint64(tree.lefts[node]) + uint64(whole >> 1)
+    rest = np.int64(exact - uint64(guess) * uint64(whole))
+    if rest >= whole:
+        return guess + 1
+    if rest < 0:
+        return guess - 1
+    return guess
 
 
 @njit(cache=True)
 def share_of(tree, node, items):
-    """How many of the first `items` of the root a node gets."""
+    """How many (int64) of the root's first `items` (int64, 0 .. 2**48) a node gets."""
     if node == tree.root:
         return items
     parent = tree.parents[node]
     items = share_of(tree, parent, items)
     left = to_left(tree, parent, items)
-    return left if node == tree.children[parent, 0] else items - left
+    if node == tree.children[parent, 0]:
+        return left
+    return items - left

@@ -1,101 +1,126 @@
-"""Whose turn: the positions of an epoch, 64 at a time, given to sources in a random order that can be worked out
-anywhere.
+"""The source of each position: windows of 64, shuffled so that any one can be computed alone.
 
-A window of 64 positions is shared out to the sources (`shares`), whose quotas lie side by side on its 64 places. Then
-each position is sent to a place by a network of coin flips: twelve stages, of the strides 1, 2, 4, 8, 16, 32 and the
-same again, in each of which the places p and p + stride change or do not change (two butterflies one after the other;
-V. E. Benes, Mathematical Theory of Connecting Networks and Telephone Traffic, 1965).
+A window of 64 positions is divided among the sources (`shares`); their quotas lie side by side on
+its 64 places. Then a network of coin flips sends each position to a place: twelve stages, with the
+strides 1, 2, 4, 8, 16, 32 and the same again; in each of them the places p and p + stride swap or
+stay (two butterflies one after the other; V. E. Benes, Mathematical Theory of Connecting Networks
+and Telephone Traffic, 1965).
 
     a window (8 of its 64), quotas 5 and 3              places 0 1 2 3 4 | 5 6 7
     the network sends positions 0 1 2 3 4 5 6 7 to places      6 0 3 7 1   2 5 4
     so the first source has positions 1 2 4 5 7; position 5 is its number 3 of this window
 
-The network also takes a set of places back to positions, all in one word of bits: that counts a source's turns before a
-position without visiting them. Every place is equally likely for a position, and for two of them every pair of places
-to 1.6 %; neighbours are of one source less often than by chance, by 1 in 64, as quotas are exact.
+The network also maps a set of places back to positions, all in the bits of one word: that counts
+the earlier positions of a source without visiting them. Every place is equally likely for a
+position, and every pair of places is for two positions, to 1.6 %; neighbors read one source less
+often than by chance, by 1 in 64, because quotas are exact.
 """
 
 import numpy as np
 from numba import uint64
 
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.orders.permutation import derive
+from nanoset_ref.orders.permutation import ONE, derive
 from nanoset_ref.orders.shares import to_left
 
 SIZE = 64
 STAGES = 12
-_LOWER = np.array(
-    [2**64 // (2**2**stage + 1) for stage in range(6)] * 2, dtype=np.uint64
-)  # bits of all lower places
+STRIDE_BITS = 6  # strides are 2**0 .. 2**5, twice
+_LOWER = np.array(  # for each stage a word with the bits of all lower places of a pair
+    [2**64 // (2**2**bit + 1) for bit in range(STRIDE_BITS)] * 2, dtype=np.uint64
+)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def locate(tree, epoch, key, items):
-    """The source of each item, and how many items the source had before it: int64 [n] -> int64 [n], int64 [n].
+    """The source of each item, and how many items the source had before it.
 
     1. the window of the item, its coins, and the place that the item is sent to
-    2. down the tree, to the source whose quota has the place: `size` places from `low` on
+    2. the source whose quota contains the place
     3. the source's items in the window that come before
 
-    Steps 1 and 3 go stage by stage through all items, which the compiler does several at a time: item by item took
-    half as long again.
+    Steps 1 and 3 do one stage for all items, which the compiler does several at a time: item by
+    item takes half as long again.
 
     Args:
-        tree: the sources' shares.
-        epoch: items after which windows begin anew; the last window before may be short.
-        key: uint64. A window's coins are derived from it and the number of the window's first item.
-        items: counted from 0; some hundreds at a time, as each takes about 160 bytes meanwhile.
+        tree: the `ShareTree` of the sources.
+        epoch: int64, items after which windows begin again; the last window before may be short.
+        key: uint64. A window's coins are derived from it and from the window's first item.
+        items: int64 [n], from 0 to 2**48; some hundreds at a time, as each takes about 160 bytes
+            meanwhile.
+
+    Returns:
+        Sources and numbers, int64 [n] each.
     """
-    sources, numbers = np.full_like(items, tree.root), items.copy()
-    if tree.root < tree.sources:
-        return sources, numbers  # there is but one
-    # 1. the windows
+    sources = np.full_like(items, tree.root)
+    numbers = items.copy()
+    if tree.root < tree.sources:  # the only source
+        return sources, numbers
+    # 1.
     within = items % epoch
-    turns = within % SIZE
-    firsts, sizes = items - turns, np.minimum(SIZE, epoch - within + turns)
-    windows, coins = (
-        np.empty(len(items), dtype=np.uint64),
-        np.empty((STAGES, len(items)), dtype=np.uint64),
-    )
+    offsets = within % SIZE
+    firsts = items - offsets
+    sizes = np.minimum(SIZE, epoch - within + offsets)
+    coins = flip_coins(key, firsts)
     for p in range(len(items)):
-        windows[p] = derive(key, firsts[p])
-    for stage in range(STAGES):  # a word of random bits for each stage
-        for p in range(len(items)):
-            coins[stage, p] = derive(windows[p], stage)
+        if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
+            inside = fetch(coins[:, p : p + 1], np.array([below(sizes[p])]))
+            offsets[p] = select(inside[0], offsets[p])
+    places = send(coins, offsets)
+    # 2.
     for p in range(len(items)):
-        if sizes[p] < SIZE:  # turns that would come to a place beyond the end do not exist
-            turns[p] = select(fetch(coins[:, p : p + 1], np.array([below(sizes[p])]))[0], turns[p])
-    places = turns.astype(np.uint64)
-    for stage in range(STAGES):
-        coin, stride = coins[stage], uint64(stage % 6)
-        for p in range(len(items)):
-            lower = places[p] & ~(uint64(1) << stride)
-            places[p] ^= (coin[p] >> lower & uint64(1)) << stride
-    # 2. the sources
-    for p in range(len(items)):
-        node, low, before, size = tree.root, 0, firsts[p], sizes[p]
-        while node >= tree.sources:
-            left = to_left(tree, node, before)
-            quota = to_left(tree, node, before + size) - left
-            right = np.int64(places[p]) >= low + quota
-            node = tree.children[node, np.int64(right)]
-            low += quota if right else 0
-            before = before - left if right else left
-            size = size - quota if right else quota
-        sources[p], numbers[p] = node, before
-        places[p] = below(low + size) ^ below(low)  # of the source
-    # 3. their numbers
+        source, before, begin, end = descend(tree, places[p], firsts[p], sizes[p])
+        sources[p] = source
+        numbers[p] = before
+        places[p] = below(end) ^ below(begin)  # all places of the source
+    # 3.
     mine = fetch(coins, places)
     for p in range(len(items)):
-        numbers[p] += ones(mine[p] & below(turns[p]))
+        numbers[p] += ones(mine[p] & below(offsets[p]))
     return sources, numbers
 
 
 @njit(cache=True)
+def flip_coins(key, firsts):
+    """A word of random bits for each stage of each window: uint64 [STAGES, n].
+
+    key: uint64; firsts: int64 [n], the first item of each window.
+    """
+    windows = np.empty(len(firsts), dtype=np.uint64)
+    coins = np.empty((STAGES, len(firsts)), dtype=np.uint64)
+    for p in range(len(firsts)):
+        windows[p] = derive(key, firsts[p])
+    for stage in range(STAGES):
+        for p in range(len(firsts)):
+            coins[stage, p] = derive(windows[p], stage)
+    return coins
+
+
+@njit(cache=True)
+def send(coins, offsets):
+    """The places that networks send offsets to: uint64 [n], in 0 .. 63.
+
+    coins: uint64 [STAGES, n]; offsets: int64 [n], in 0 .. 63.
+    """
+    places = offsets.astype(np.uint64)
+    for stage in range(STAGES):
+        coin = coins[stage]
+        bit = uint64(stage % STRIDE_BITS)
+        for p in range(len(places)):
+            lower = places[p] & ~(ONE << bit)
+            places[p] ^= (coin[p] >> lower & ONE) << bit
+    return places
+
+
+@njit(cache=True)
 def fetch(coins, places):
-    """The positions that networks send to sets of places, both as bits: uint64 [n]; coins: uint64 [STAGES, n]."""
+    """The offsets that networks send to sets of places; both sets are the bits of a word.
+
+    coins: uint64 [STAGES, n]; places: uint64 [n], overwritten with the offsets and returned.
+    """
     for stage in range(STAGES - 1, -1, -1):
-        coin, stride = coins[stage], uint64(1 << stage % 6)
+        coin = coins[stage]
+        stride = ONE << uint64(stage % STRIDE_BITS)
         for p in range(len(places)):
             changed = (places[p] ^ (places[p] >> stride)) & coin[p] & _LOWER[stage]
             places[p] ^= changed | (changed << stride)
@@ -103,24 +128,49 @@ def fetch(coins, places):
 
 
 @njit(cache=True)
+def descend(tree, place, first, size):
+    """Go down the `ShareTree` to the source of a place (uint64) in a window.
+
+    The window has `size` items, from item `first` on (int64 both).
+
+    Returns:
+        The source, its items before the window, and its quota: places begin .. end - 1. All int64.
+    """
+    node = tree.root
+    begin = np.int64(0)
+    while node >= tree.sources:
+        left = to_left(tree, node, first)
+        quota = to_left(tree, node, first + size) - left
+        is_right = np.int64(place) >= begin + quota  # one value at a time: no branch to mispredict
+        node = tree.children[node, np.int64(is_right)]
+        begin = begin + quota if is_right else begin
+        first = first - left if is_right else left
+        size = size - quota if is_right else quota
+    return node, first, begin, begin + size
+
+
+@njit(cache=True)
 def below(place):
-    """Bits at all places before one in 0 .. 64."""
-    return ~uint64(0) if place == SIZE else (uint64(1) << uint64(place)) - uint64(1)
+    """A word (uint64) with the bits of all places before one in 0 .. 64."""
+    if place == SIZE:
+        return ~uint64(0)
+    return (ONE << uint64(place)) - ONE
 
 
 @njit(cache=True)
 def ones(mask):
-    """Number of bits set (the compiler makes one instruction of it)."""
+    """The number of bits set in a word, uint64 (the compiler makes one instruction of it)."""
     count = 0
     while mask:
-        mask &= mask - uint64(1)
+        mask &= mask - ONE
         count += 1
     return count
 
 
 @njit(cache=True)
 def select(mask, number):
-    """The place of the bit that has `number` set bits below it."""
+    """The place of the bit of a word (uint64) that has `number` set bits below it."""
     for _ in range(number):
-        mask &= mask - uint64(1)
-    return ones((mask & (~mask + uint64(1))) - uint64(1))
+        mask &= mask - ONE
+    lowest = mask & (~mask + ONE)
+    return ones(lowest - ONE)

@@ -90,7 +90,7 @@ def test_samples_are_dealt_out_as_the_plain_loop_does(
     expected = [[] for _ in chunks]
     for entry in manifest.conservation:
         subset = lines.pop(entry.subset)
-        valid, dealt = plain.deal_out(subset, num_chunks, num_valid, rng)
+        valid, dealt = plain.distribute(subset, num_chunks, num_valid, rng)
         leftover = subset[num_valid + sum(map(len, dealt)) :]
         assert content.pop(f"valid/{entry.subset}.jsonl") == valid
         assert content.pop(f"leftover/{entry.subset}.jsonl", leftover) == leftover

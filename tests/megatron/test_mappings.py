@@ -60,7 +60,7 @@ def test_no_tokens_are_an_error_where_samples_are_wanted():
 @EXAMPLES
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), size=st.integers(0, 200))
 def test_blends_are_the_plain_ones_and_have_their_shares(sizes, size):
-    shares = plain.normalise(sizes)
+    shares = plain.normalize(sizes)
     limits = np.full(len(sizes), size), np.array(sizes)
     blends = [
         blend_samples(np.array(shares), limit, n)

@@ -49,7 +49,7 @@ def cases(golden):
 
 def whole_epoch(count, rank, size, workers, batch):
     """The batches of a rank in an epoch without a resume, as plain.py has them."""
-    return plain.take_turns(
+    return plain.interleave(
         [plain.stripe(range(count), rank, size, worker, workers) for worker in range(workers)],
         batch,
     )
@@ -113,7 +113,7 @@ def deliver(datasets, workers, batch):
         for worker in range(workers):
             with as_worker(worker, workers):
                 parts.append(list(dataset))
-        streams.append(plain.take_turns(parts, batch))
+        streams.append(plain.interleave(parts, batch))
     return streams
 
 
