@@ -165,7 +165,7 @@ def test_wrong_arguments_say_what_is_right(tmp_path):
             of([pair])
     with pytest.raises(ValueError, match="either parts or parts_length"):
         of([]).split()
-    with pytest.raises(ValueError, match="parts must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="parts must be at least 1"):
         of([]).split(parts=0)
     with pytest.raises(ValueError, match="at least one file"):
         CompressedDictionary.combine_on_disk(tmp_path / "x.cd")
