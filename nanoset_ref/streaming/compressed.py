@@ -261,9 +261,7 @@ class CompressedFile(Mapping[int, bytes]):
             keys.append(key)
             starts.append(at)
             at += 4 + length
-        _refuse_repeated(keys, filepath)
-        order = np.argsort(keys)
-        self._keys = np.array(keys)[order]
+        self._keys, order = _unique(keys, filepath)
         self._starts = np.array(starts)[order]
 
     def __len__(self) -> int:
@@ -302,12 +300,14 @@ def _joined(
     keys: Iterable[int] = count()
     if not reset_keys:
         keys = [*chain(*dictionaries)]
-        _refuse_repeated(keys, "what is to be merged; reset_keys=True numbers the values from 0")
+        _unique(keys, "these dictionaries; reset_keys=True numbers the values from 0")
     payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)
 
 
-def _refuse_repeated(keys: Any, where: Any) -> None:
-    values, counts = np.unique(keys, return_counts=True)
+def _unique(keys: Any, where: Any) -> tuple[Any, Any]:
+    """The sorted keys, and the index of each in `keys`; CompressedFormatError if a key occurs twice."""
+    values, places, counts = np.unique(keys, return_index=True, return_counts=True)
     for key in values[counts > 1]:
         raise CompressedFormatError(f"key {key} occurs more than once in {where}")
+    return values, places

@@ -96,7 +96,7 @@ def packed_rows(
     """Yield (cursor, row) of some blocks of text; rows are int32 [S + 1].
 
     Args:
-        blocks: in order; only those from `start` on are read.
+        blocks: in order; only blocks from `start` on are read.
         encoder: puts the EOS after each document (append_eod).
         options: of the stream.
         start: the first row.

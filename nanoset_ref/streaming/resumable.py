@@ -1,8 +1,8 @@
-"""What streaming datasets share: who reads which elements, and one way to save and resume an epoch.
+"""The base of streaming datasets: ranks and workers share elements, and an epoch can be saved and resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* says how far an epoch has come: a
-dict of JSON values that the subclass updates while it reads. A state is a place with the plan it belongs to.
-`check_state` validates every state, of datasets and of loaders.
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress of an epoch: a dict
+of JSON values that the subclass updates while it reads. A state is a place with the plan it belongs to. `check_state`
+validates every state, of datasets and of loaders.
 
 With workers, each worker process has a place of its own; torchdata's StatefulDataLoader saves and restores all of them.
 """
@@ -56,7 +56,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     @property
     def plan(self) -> State:
-        """What a state must agree with, beside the layout. A subclass that knows its elements adds them."""
+        """The plan that a state must match, without the layout. A subclass adds what decides its elements."""
         return {"version": VERSION}
 
     def restart(self, epoch: int) -> None:
@@ -83,7 +83,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
     @property
     def place(self) -> State:
-        """How far this process has come (with workers: this worker)."""
+        """The progress of this process (with workers: of this worker)."""
         return dict(self._loaded or self._place or self._next_place())
 
     def state_dict(self) -> State:

@@ -90,7 +90,7 @@ def test_golden_merges_without_the_two_defects_of_upstream(upstream, folder):
             "error" in result
         ):  # upstream: also OSError, where the new dictionary has forgotten its compression
             with pytest.raises(
-                ValueError, match=r"key [03] occurs more than once in what is to be merged"
+                ValueError, match=r"key [03] occurs more than once in these dictionaries"
             ):
                 merge(right, reset)
             assert list(left.values()) == expected[: len(left)]
