@@ -6,7 +6,8 @@ All three behave like lists: negative indices and slices work, an index outside 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,8 @@ from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
-class _ListLike(Dataset[Any], ABC):
+class _ListLike(Dataset[Any], Sized):
     """A Dataset that accepts every index a list accepts; a subclass has `__len__` and `_at(place)`."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
 
     @abstractmethod
     def _at(self, place: int) -> Any: ...
