@@ -1,4 +1,4 @@
-r"""From raw subsets to training chunks: download, tokenise and concatenate, mix and split, validate, convert.
+r"""From raw subsets to training chunks: download, tokenize and concatenate, mix and split, validate, convert.
 
 Each step is a function and a command:
 
@@ -10,7 +10,7 @@ Each step is a function and a command:
     python -m nanoset_ref.chunks validate mixed_360
     python -m nanoset_ref.chunks convert mixed_360/train --output_prefix datasets/mixed
 
-The public names stand in `__init__.pyi` and are imported when they are asked for.
+The public names are listed in `__init__.pyi` and imported on first use.
 """
 
 import lazy_loader

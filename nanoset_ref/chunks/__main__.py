@@ -40,46 +40,47 @@ def convert(
     )
 
 
-def _say_accounts(manifests: Iterable[ChunkManifest]) -> None:
-    if accounts := [account for manifest in manifests for account in manifest.conservation]:
+def _print_accounts(manifests: Iterable[ChunkManifest]) -> list[Any]:
+    accounts = [account for manifest in manifests for account in manifest.conservation]
+    if accounts:
         print(report(accounts))
+    return accounts
 
 
-def _say_subsets(manifests: dict[str, ChunkManifest] | None) -> int:
-    """The accounts, and the subsets that lost many documents; returns the exit code."""
-    found = manifests or {}
-    _say_accounts(found.values())
-    accounts: list[Any] = [
-        account for manifest in found.values() for account in manifest.conservation
-    ]
-    short = [
-        account.subset
-        for account in accounts
-        if too_many(account.skipped_documents, account.documents)
-    ]
+def _print_subsets(manifests: dict[str, ChunkManifest] | None) -> int:
+    """Print the accounts, and the subsets that lost many documents; returns the exit code."""
+    short = []
+    for account in _print_accounts((manifests or {}).values()):
+        if too_many(account.skipped_documents, account.documents):
+            short.append(account.subset)
     if short:
         print(f"more than 1 % of the documents were left out of {', '.join(short)}")
     return LEFT_OUT_MANY if short else 0
 
 
-def _say_files(files: list[FileReport], *, verbose: bool, **options: Any) -> bool:
-    """The reports of bad files, or of all; whether a line is bad, which is the exit code."""
+def _print_files(files: list[FileReport], *, verbose: bool, **options: Any) -> bool:
+    """Print the reports of bad files, or of all; returns whether a file is bad, which is the exit code."""
     bad = [found for found in files if not found.ok]
     for found in files if verbose else bad:
         print(found)
     lines = sum(found.lines for found in files)
-    print(f"{len(files)} files, {lines:,} lines: {f'{len(bad)} bad files' if bad else 'all good'}")
+    result = f"{len(bad)} bad files" if bad else "all good"
+    print(f"{len(files)} files, {lines:,} lines: {result}")
     return bool(bad)
 
 
-COMMANDS: dict[str, Any] = {  # and what prints their results
+def _print_mix(manifest: ChunkManifest, **options: Any) -> None:
+    _print_accounts([manifest])
+
+
+COMMANDS: dict[str, Any] = {  # name -> (function, how to print its result)
     "download": (
         download,
         lambda files, **options: print(f"{len(files)} files or folders in {options['out_root']}"),
     ),
-    "tokenize": (tokenize, lambda subsets, **options: _say_subsets(subsets)),
-    "mix": (mix, lambda manifest, **options: _say_accounts([manifest])),
-    "validate": (validate, _say_files),
+    "tokenize": (tokenize, lambda subsets, **options: _print_subsets(subsets)),
+    "mix": (mix, _print_mix),
+    "validate": (validate, _print_files),
     "convert": (
         convert,
         lambda rows, **options: print(f"{options['output_prefix']}: {rows:,} rows"),
@@ -92,21 +93,20 @@ def choose(command: Literal["download", "tokenize", "mix", "validate", "convert"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
-    """Run one command; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is, 3 done, but more
-    than 1 % of the documents were left out.
+    """Run one command; returns the exit code: 0 done, 1 wrong input, 2 wrong command line, 3 done, but more than 1 % of
+    the documents were left out.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         return run(choose, words[:1], prog)
-    function, says = COMMANDS[words[0]]
-    goes_on = "the same command goes on with what is complete"
+    function, report_result = COMMANDS[words[0]]
     return run(
         function,
         words[1:],
         f"{prog} {words[0]}",
-        report=says,
+        report=report_result,
         says=logging.INFO,
-        interrupted=goes_on,
+        interrupted="the same command goes on with what is complete",
     )
 
 

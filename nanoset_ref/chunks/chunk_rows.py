@@ -1,18 +1,18 @@
-"""Rows, the lines {"token_ids": [...], "source": "..."} of subsets and chunks: written, read, validated, converted.
+"""Rows, the lines {"token_ids": [...], "source": "..."} of subsets and chunks: write, read, validate, convert.
 
-Converted to what training reads, the rows lie back to back and the file says so: windows "disjoint", row_length R. A
-Nanoset with sequence_length = R - 1 then reads exactly these rows, each as one sample, none cut and no token twice.
-(Read as an ordinary token file, windows of R tokens at a stride of R - 1 would drift by one token per row.)
+Converted for training, rows lie back to back, and the manifest of the token file has windows "disjoint" and row_length
+R. A Nanoset with sequence_length = R - 1 then reads exactly these rows, each as one sample: none is cut and no token
+read twice. (In an ordinary token file, windows of R tokens at a stride of R - 1 would drift by one token per row.)
 
-In a .bin/.idx pair every row is a document. Megatron's GPTDataset cuts the concatenated documents every sequence_length
+In a .bin/.idx pair every row is a document. Megatron's GPTDataset cuts the joined documents every sequence_length
 tokens and adds one: with sequence_length = R and add_extra_token_to_sequence = False its samples are exactly the rows,
 and the last label of each is padding.
 
-Rows packed by best fit say more, {..., "document_lengths": [...]}, and end in padding. Their token file has windows
-"padded" and knows where documents begin; each padding token is a document by itself, so that masks exclude it and no
-loss counts it. In a .bin/.idx pair EOS ids alone tell documents apart.
+Rows packed by best fit also have {..., "document_lengths": [...]} and end in padding. Their token file has windows
+"padded" and the boundaries of documents; each padding token is a document by itself, so that masks exclude it and no
+loss counts it. In a .bin/.idx pair only EOS ids separate documents.
 
-Either takes 2 or 4 bytes per token instead of 5 to 6. Memory: some rows, and the numbers of bad lines.
+Both formats take 2 or 4 bytes per token instead of 5 to 6. Memory holds a few rows, and the numbers of bad lines.
 """
 
 import json
@@ -48,19 +48,18 @@ from nanoset_ref.tokens.conversion import WRITERS
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256
-Row = tuple[NDArray[np.int64], str | None, list[int] | None]  # ids, source, tokens of each document
+Row = tuple[NDArray[np.int64], str | None, list[int] | None]  # ids, source, document lengths
 SHOWN_LINES = 10
 
 
 @dataclass(kw_only=True)
 class FileReport:
-    """What was found in one file.
+    """The result of validating one file.
 
     Args:
         path: the file. lines: number of lines in it.
         sources: {label: samples}, of the good lines; None is the label of rows without one.
-        errors: {what is wrong: the numbers of the lines, counted from 1}; no numbers where the file as a whole is
-            wrong.
+        errors: {problem: the numbers of its lines, counted from 1}; no numbers if the file as a whole is wrong.
     """
 
     path: Path
@@ -78,11 +77,10 @@ class FileReport:
 
     def __str__(self) -> str:
         parts = [f"{self.path}: {self.lines:,} lines, {len(self.bad_lines):,} bad"]
-        for what, lines in self.errors.items():
-            numbers = ", ".join(map(str, lines[:SHOWN_LINES])) + ", ..." * (
-                len(lines) > SHOWN_LINES
-            )
-            parts.append(f"  {what}: line {numbers}" if lines else f"  {what}")
+        for problem, lines in self.errors.items():
+            numbers = ", ".join(map(str, lines[:SHOWN_LINES]))
+            more = ", ..." if len(lines) > SHOWN_LINES else ""
+            parts.append(f"  {problem}: line {numbers}{more}" if lines else f"  {problem}")
         for source, count in self.sources.items():
             parts.append(f"  {'(no source)' if source is None else source}: {count:,}")
         return "\n".join(parts)
@@ -97,18 +95,18 @@ def validate(
     sources: Sequence[str] | str | None = None,
     verbose: bool = False,
 ) -> list[FileReport]:
-    """Read files of rows and report what is wrong with them; nothing is raised for a bad line.
+    """Read files of rows and report their errors; nothing is raised for a bad line.
 
     Args:
         paths: the files, or folders of them.
-        num_tokens: expected tokens per row; None: what the first manifest above the files says, or 2,049 without one.
-        vocab_size: ids must be below it; None: what that manifest says, or no limit.
-        sources: the labels that may occur; None: any.
-        verbose: show how far it is, and let the command report good files, too, with the rows of each source.
+        num_tokens: expected tokens per row; None: as in the first manifest above the files, or 2,049 without one.
+        vocab_size: every id must be below it; None: as in that manifest, or no limit.
+        sources: the allowed labels; None: any.
+        verbose: show progress, and let the command report good files, too, with the rows of each source.
 
     Returns:
-        A report per file, and one for each file that a manifest lists and a given folder lacks, and for each folder
-        that is not finished. A file that a manifest lists must have the checksum recorded there.
+        A report per file, and one for each unfinished folder and each file that a manifest lists and a given folder
+        lacks. A listed file must have the checksum in the manifest.
 
     Raises:
         FileNotFoundError: a file does not exist. ValueError: a folder without rows.
@@ -117,23 +115,29 @@ def validate(
     manifests = above(files)
     expected = next((manifest.facts for manifest in manifests.values()), RowFacts())
     num_tokens = num_tokens or expected.concat_tokens or 2049
+    vocab_size = vocab_size or expected.vocab_size
+    labels = None if sources is None else listed(sources)
     reports = {path.resolve(): FileReport(path=path) for path in files}
     for report in tqdm(reports.values(), "files", disable=None if verbose else True):
-        with open(report.path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                report.lines = number
-                try:
-                    _, source, _ = read_row(line, num_tokens, vocab_size or expected.vocab_size)
-                    if sources is not None and source not in listed(sources):
-                        raise ValueError(
-                            f"source {source!r}, expected one of {sorted(listed(sources))}"
-                        )
-                    report.sources[source] += 1
-                except ValueError as error:
-                    report.errors.setdefault(str(error), []).append(number)
-    for path, what in faults(manifests, listed(paths)):
-        reports.setdefault(path, FileReport(path=path)).errors[what] = []
+        _validate_file(report, num_tokens, vocab_size, labels)
+    for path, problem in faults(manifests, listed(paths)):
+        reports.setdefault(path, FileReport(path=path)).errors[problem] = []
     return list(reports.values())
+
+
+def _validate_file(
+    report: FileReport, num_tokens: int, vocab_size: int | None, labels: list[str] | None
+) -> None:
+    with open(report.path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            report.lines = number
+            try:
+                _, source, _ = read_row(line, num_tokens, vocab_size)
+                if labels is not None and source not in labels:
+                    raise ValueError(f"source {source!r}, expected one of {sorted(labels)}")
+                report.sources[source] += 1
+            except ValueError as error:
+                report.errors.setdefault(str(error), []).append(number)
 
 
 def chunks_to_tokens(
@@ -148,91 +152,94 @@ def chunks_to_tokens(
     Args:
         paths: files of rows, or folders of them, all of one row length R.
         output: the file, in the format of its suffix: .npy, a token file, `<prefix>_input_ids.npy` by convention; .bin,
-            with an .idx beside it. A token file's set holds the labels of the rows, too, for `where`; a pair has no
-            place for them.
-        vocab_size: for files without a manifest; ids must be below it, and it decides the dtype.
-        overwrite: whether an existing file may be replaced.
+            with an .idx beside it. The set of a token file also holds the labels of the rows, for `where`; a pair
+            cannot.
+        vocab_size: for files without a manifest; every id must be below it, and it decides the dtype.
+        overwrite: replace an existing file.
 
     Raises:
-        ValueError: a line that is no row, another row length, an id outside the vocabulary (all with file and line),
-            nothing that tells the vocabulary, or another suffix; rows that were packed by best fit among others.
+        ValueError: a line that is no row, another row length, an id outside the vocabulary (all with file and line), an
+            unknown vocabulary or suffix; rows packed by best fit among others.
         ManifestError: the files were made with different tokenizers, or their folder is not finished.
         FileExistsError: `output` exists.
     """
-    files, target = row_files(paths), Path(output)
+    files = row_files(paths)
+    target = Path(output)
     facts = agreed(above(files), listed(paths)).model_dump()
-    vocab_size = facts.pop("vocab_size") or vocab_size
+    vocab_size = facts["vocab_size"] or vocab_size
     if vocab_size is None:
-        raise ValueError(
-            f"no manifest above {files[0]} says the size of the vocabulary: give vocab_size"
-        )
+        raise ValueError(f"no manifest above {files[0]} has a vocab_size: give vocab_size")
     if target.suffix not in WRITERS:
-        raise ValueError(
-            f"the output's suffix must be one of {sorted(WRITERS)}, got {target.name!r}"
-        )
+        known = sorted(WRITERS)
+        raise ValueError(f"the output's suffix must be one of {known}, got {target.name!r}")
     row_length = facts.pop("concat_tokens")
     ids, _, packed = next(_rows(files, row_length, vocab_size), ((), None, None))
-    facts |= {"dtype": token_dtype_for(vocab_size), "vocab_size": vocab_size}
-    facts |= {"windows": "padded" if packed else "disjoint", "row_length": row_length or len(ids)}
-    labels: dict[str, int] = {}  # numbered
-    numbers = array("I")  # of each document's label
-    num_rows = 0
+    facts["vocab_size"] = vocab_size
+    facts["dtype"] = token_dtype_for(vocab_size)
+    facts["windows"] = "padded" if packed else "disjoint"
+    facts["row_length"] = row_length or len(ids)
+    shown = tqdm(files, "files", disable=None)
+    rows = _rows(shown, facts["row_length"], vocab_size, bool(packed))
     with written_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
-        shown = tqdm(files, "files", disable=None)
-        for rows in batches(
-            _rows(shown, facts["row_length"], vocab_size, bool(packed)), BATCH_ROWS
-        ):
-            documents = [
-                it for row in rows for it in _documents(row, apart=target.suffix == ".npy")
-            ]
-            writer.write(
-                np.concatenate([ids for ids, *_ in rows]), [length for length, _ in documents]
-            )
-            numbers.extend(labels.setdefault(label, len(labels)) for _, label in documents)
-            num_rows += len(rows)
-        if target.suffix == ".npy" and any(labels):
-            writer.keep_sources(list(labels), numbers)
+        return _write_rows(writer, rows, labeled=target.suffix == ".npy")
+
+
+def _write_rows(writer: Any, rows: Iterator[Row], labeled: bool) -> int:
+    """Write rows, for a `labeled` format with documents and labels; returns the number of rows."""
+    numbers_of: dict[str, int] = {}  # {label: its number}
+    labels = array("I")  # the number of each document's label
+    num_rows = 0
+    for batch in batches(rows, BATCH_ROWS):
+        lengths = []
+        for row in batch:
+            for length, label in _documents(row, labeled):
+                lengths.append(length)
+                labels.append(numbers_of.setdefault(label, len(numbers_of)))
+        writer.write(np.concatenate([ids for ids, *_ in batch]), lengths)
+        num_rows += len(batch)
+    if labeled and any(numbers_of):
+        writer.keep_sources(list(numbers_of), labels)
     return num_rows
 
 
-def _documents(row: Row, apart: bool) -> list[tuple[int, str]]:
-    """The tokens and the label of each document in a row (or of the row as one); padding tokens have none."""
+def _documents(row: Row, labeled: bool) -> list[tuple[int, str]]:
+    """The length and the label of each document, or of the row as one; each padding token is one without a label."""
     ids, source, lengths = row
-    whole = lengths if lengths and apart else [len(ids)]
-    return [(length, source or "") for length in whole] + [(1, "")] * (len(ids) - sum(whole))
+    if not labeled or not lengths:
+        lengths = [len(ids)]
+    padding = len(ids) - sum(lengths)
+    return [(length, source or "") for length in lengths] + [(1, "")] * padding
 
 
 def _rows(
     files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None
 ) -> Iterator[Row]:
-    """Row by row, all of them `packed` by best fit or none (None: not known); a ValueError names file and line."""
+    """Row by row, all of them `packed` by best fit or none (None: either); a ValueError names file and line."""
     for path in files:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     row = read_row(line, row_length, vocab_size)
                     if packed not in (None, bool(row[2])):
-                        raise ValueError(
-                            "rows with and without document_lengths do not go into one file"
-                        )
-                    yield row
+                        problem = "rows with and without document_lengths do not go into one file"
+                        raise ValueError(problem)
                 except ValueError as error:
-                    raise ValueError(
-                        f"{path}:{number}: {error}; `validate` names all bad lines"
-                    ) from None
+                    where = f"{path}:{number}"
+                    raise ValueError(f"{where}: {error}; `validate` lists all bad lines") from None
+                yield row
 
 
-# ---- chunks as training reads them, one at a time, every row a sample
+# ---- chunks for training, one at a time, every row a sample
 
 
 def chunk_files(folder: PathLike) -> list[Path]:
-    """The chunks in a folder, chunk 2 before chunk 10: those in train/ of what `mix` wrote, or all .jsonl files."""
+    """The chunks in a folder, chunk 2 before chunk 10: the files in its train/, as `mix` writes them, or all .jsonl."""
     train = Path(folder, "train")
     return row_files([train if train.is_dir() else folder])
 
 
 def count_rows(path: Path) -> int:
-    """Rows of a chunk, from the manifest above it, or else by counting."""
+    """Rows of a chunk, as the manifest above it lists them; otherwise counted."""
     for folder, manifest in above([path]).items():
         entry = manifest.files.get(path.resolve().relative_to(folder).as_posix())
         if entry is not None:
@@ -242,15 +249,15 @@ def count_rows(path: Path) -> int:
 
 
 def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
-    """The token file of a chunk, converted when it is first asked for, into `token_files` beside the chunks.
+    """The token file of a chunk, in `token_files` beside the chunks, converted on first use.
 
-    Beside it lies a record of what it was made of. It is made again when the content of the chunk, what its manifest
-    says, or `vocab_size` is another than in the record; time stamps say nothing. Processes that ask for it at once wait
-    for the one that writes it: it is made once for all ranks and runs.
+    A record beside it holds the inputs. The chunk is converted again when its content, the facts in its manifest or
+    `vocab_size` differ from the record; time stamps do not count. Under a lock, one process converts for all ranks and
+    runs.
 
     Raises:
         ValueError: as `chunks_to_tokens`.
-        FileExistsError: a file lies in its place that was not made of a chunk.
+        FileExistsError: the target exists and was not made from a chunk.
     """
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     target.parent.mkdir(exist_ok=True)
@@ -258,19 +265,23 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     facts = [manifest.facts.model_dump() for manifest in above([path]).values()]
     made_of = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
     with open(target.with_suffix(".lock"), "a") as file:
-        lock(file, wait=True)  # without locks some write it twice, each completely
+        lock(file, wait=True)  # without locks some processes write it twice, each completely
         found = read_json(record) if record.exists() else None
-        if found is None and target.exists():
-            raise FileExistsError(
-                f"{target} was not made of {path.name} and is left unchanged; move it away"
-            )
-        if not target.exists() or found != made_of | {
-            "tokens": TokenFile(target).facts.get("checksum")
-        }:
-            _write_json(record, made_of)  # whatever is written from here on is ours
-            chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
-            _write_json(record, made_of | {"tokens": TokenFile(target).facts.get("checksum")})
+        if target.exists():
+            if found is None:
+                raise FileExistsError(
+                    f"{target} was not made of {path.name} and is left unchanged; move it away"
+                )
+            if found == _with_tokens(made_of, target):
+                return TokenFile(target)
+        _write_json(record, made_of)  # marks the files as ours before the first is written
+        chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
+        _write_json(record, _with_tokens(made_of, target))
         return TokenFile(target)
+
+
+def _with_tokens(made_of: dict[str, Any], target: Path) -> dict[str, Any]:
+    return made_of | {"tokens": TokenFile(target).facts.get("checksum")}
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -282,7 +293,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
-    """The files among `paths`, and the .jsonl files below the folders among them, train_2 before train_10.
+    """The files in `paths`, and the .jsonl files below its folders, train_2 before train_10.
 
     Raises:
         FileNotFoundError: one does not exist. ValueError: a folder holds no such file.
@@ -307,15 +318,17 @@ def format_row(
 ) -> bytes:
     """The line of a row, integers [length], byte for byte as Python's `json.dumps` writes it."""
     numbers = orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
-    rest = {"source": source} | ({"document_lengths": document_lengths} if document_lengths else {})
+    rest: dict[str, Any] = {"source": source}
+    if document_lengths:
+        rest["document_lengths"] = document_lengths
     return b'{"token_ids": %b, %b\n' % (numbers, json.dumps(rest)[1:].encode())
 
 
 def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row:
-    """The ids of a row, int64 [num_tokens], its source, and the tokens of each document in it, where the row says them.
+    """Parse a row: its ids, int64 [num_tokens], its source, and the length of each document if the row has them.
 
-    1. Find the list of ids, and let orjson read the line without them: Python objects for them take most of the time.
-    2. Read the ids.
+    1. Find the list of ids, and let orjson parse the line without them: Python objects for ids take most of the time.
+    2. Parse the ids.
 
     Args:
         line: one JSON object. num_tokens: ids in it; None: any number but 0.
@@ -331,9 +344,7 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
         row = orjson.loads(line[:start] + line[end:])
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg}") from error
-    ids = np.empty(
-        (end - start) // 2 + 1, dtype=np.int64
-    )  # an id takes a digit and a comma at least
+    ids = np.empty((end - start) // 2 + 1, dtype=np.int64)  # an id takes at least 2 bytes, as "1,"
     count = _read_ids(np.frombuffer(line[start:end].strip() + b",", dtype=np.uint8), ids)
     if not isinstance(row, dict) or row.get("token_ids") != [] or not count:
         raise ValueError('not an object with a list of ids "token_ids"')
@@ -348,7 +359,7 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     lengths = row.get("document_lengths")
     if lengths is not None and not _fit(lengths, count):
         raise ValueError(
-            f"document_lengths that are not positive whole numbers of together 1 to {count}"
+            f"document_lengths that are not positive integers with a sum up to {count}"
         )
     return ids[:count], source, lengths
 
@@ -360,18 +371,21 @@ def _fit(lengths: Any, count: int) -> bool:
 
 @njit(cache=True)
 def _read_ids(text: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
-    """Read `1, 20, 300,` into `ids`; returns their number, 0 for anything else."""
+    """Parse `1, 20, 300,` into `ids`; returns their number, 0 for anything else.
+
+    Args:
+        text: uint8 [bytes], ASCII, with a comma after each id. An id has 1 to 18 digits, and only 0 begins with 0.
+        ids: int64 [at least the number of commas], written.
+    """
     count = value = digits = 0
     for byte in text:
-        if (
-            48 <= byte <= 57 and digits < 18 and (value or not digits)
-        ):  # no number begins with 0, but 0
+        if 48 <= byte <= 57 and digits < 18 and (value or not digits):  # 0 to 9
             value = value * 10 + byte - 48
             digits += 1
-        elif byte == 44 and digits:
+        elif byte == 44 and digits:  # a comma
             ids[count] = value
             count += 1
             value = digits = 0
-        elif byte != 32 or digits:
+        elif byte != 32 or digits:  # not a space before an id
             return 0
     return count

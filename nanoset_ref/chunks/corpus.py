@@ -1,7 +1,7 @@
-"""The embedded corpus: 1,500,000 characters of text in three domains and a tokenizer trained on them.
+"""The embedded corpus: 1,500,000 characters of text in three domains, and a tokenizer trained on them.
 
-The package carries the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every sum in the text is
-right, and every program runs.
+The package contains the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every sum in the text is
+correct, and every program runs.
 """
 
 import json
@@ -19,30 +19,29 @@ DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Where the corpus is: one .jsonl file per domain, and the folder of the tokenizer."""
+    """The paths of the corpus: one .jsonl file per domain, and the folder of the tokenizer."""
 
     domains: dict[str, Path]
     tokenizer: Path
 
 
 def prepare_corpus(folder: str | Path) -> Corpus:
-    """Write the corpus and its tokenizer into a folder, unless they are there already.
+    """Write the corpus and its tokenizer into a folder, unless they exist.
 
     Args:
-        folder: the target; made if it is missing.
+        folder: the target; created if it is missing.
 
     Returns:
-        The paths of all files, below `folder` as it was given.
+        The paths of all files, below `folder` as given.
 
     Raises:
-        FileExistsError: a file of one of these names is there already, and is not of an embedded corpus.
+        FileExistsError: a file of one of these names exists and does not belong to an embedded corpus.
     """
-    files = {
-        Path(folder, name): text
-        for name, text in json.loads(zstandard.decompress(DATA.read_bytes())).items()
-    }
-    *_, stamp = files  # written last: whoever sees it sees everything
-    if not all(path.is_file() for path in files) or stamp.read_bytes() != files[stamp].encode():
+    texts = json.loads(zstandard.decompress(DATA.read_bytes()))
+    files = {Path(folder, name): text for name, text in texts.items()}
+    *_, stamp = files  # written last: if it exists, everything does
+    is_there = all(path.is_file() for path in files)
+    if not is_there or stamp.read_bytes() != files[stamp].encode():
         _refuse_foreign(files, stamp)
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,21 +52,19 @@ def prepare_corpus(folder: str | Path) -> Corpus:
 
 
 def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
-    """FileExistsError if files would be overwritten that no earlier call has written: the stamp tells."""
-    if stamp.exists():
+    """FileExistsError if a file that no earlier call wrote would be overwritten."""
+    if stamp.exists():  # an earlier call wrote the files
         return
     for path, text in files.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
-            raise FileExistsError(
-                f"{path} is there already and is not of the corpus: choose another folder"
-            )
+            raise FileExistsError(f"{path} exists and is not of the corpus: choose another folder")
 
 
 def write_corpus(folder: Path, /) -> None:
-    """Write the embedded corpus into a folder and say where everything lies.
+    """Write the embedded corpus into a folder and print its paths.
 
     Args:
-        folder: where to write it; nothing happens if it is there already.
+        folder: the target; a complete corpus stays as it is.
     """
     corpus = prepare_corpus(folder)
     for name, path in {**corpus.domains, "tokenizer": corpus.tokenizer}.items():

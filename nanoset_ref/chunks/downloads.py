@@ -1,14 +1,13 @@
 """Download corpora: a list of URLs into folders by subset, or a dataset of the Hub.
 
-A list has one URL per line, as RedPajama's urls.txt has it. What follows the base, the folder that all URLs share (or
-RedPajama's), is the path in the output folder: <base>/arxiv/a.jsonl goes to <out_root>/arxiv/a.jsonl. A file that is
-there is complete. Others are fetched into a hidden partial file, which is renamed when it is whole. huggingface_hub
-carries the load on both roads: it tries again when a connection breaks, asks for the rest only (`Range`), and checks
-the size. A partial file that a killed run left is gone on with, as `wget -c` does: where a server replaces files under
-the same URL, remove it first. One file at a time, wget alone does the same:
-`wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
+A list has one URL per line, like RedPajama's urls.txt. All URLs share a base folder (or RedPajama's), and the rest of a
+URL is the path in the output folder: <base>/arxiv/a.jsonl becomes <out_root>/arxiv/a.jsonl. A file that exists is
+complete. Other files are downloaded into a hidden partial file, which is renamed when it is complete.
 
-Files are fetched by several threads: they wait for the network, not for the interpreter.
+huggingface_hub downloads both: it retries broken connections, requests only the missing rest (`Range`), and checks the
+size. The partial file of a killed run is resumed, as with `wget -c`; if a server replaces files under the same URL,
+delete it first. One file at a time, wget alone does the same:
+`wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
 """
 
 import os
@@ -30,7 +29,7 @@ REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 
 
 class DownloadError(OSError):
-    """Files could not be fetched; the message names the first, and the reason."""
+    """Files could not be downloaded; the message names the first, and the reason."""
 
 
 def download(
@@ -42,65 +41,64 @@ def download(
     exclude: Sequence[str] | str = (),
     num_workers: int = 8,
 ) -> list[Path]:
-    """Fetch a list of URLs, or a dataset of the Hub, into folders by subset, going on where an earlier call stopped.
+    """Download a list of URLs, or a dataset of the Hub, into folders by subset; resumes after an earlier call.
 
     Args:
-        out_root: where the folders go; a dataset of the Hub gets one with its name.
-        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
+        out_root: parent of these folders; a dataset of the Hub gets one with its name.
+        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are skipped.
         repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
-        include: folders or patterns of paths to take (default: all).
-        exclude: folders or patterns to leave out of them, e.g. common_crawl.
+        include: folders or patterns of paths to download (default: all).
+        exclude: folders or patterns of paths to skip, e.g. common_crawl.
         num_workers: files at once.
 
     Returns:
         The files of the list in its order, or the folder of the dataset.
 
     Raises:
-        UsageError: not one of urls and repo. ValueError: no URL remains, or one has no path of its own.
-        DownloadError: a file could not be fetched, after all others were; another call goes on with it.
+        UsageError: both or neither of urls and repo. ValueError: no URL remains, or two have the same path.
+        DownloadError: a file could not be downloaded; all others were, and another call resumes.
     """
     chosen: dict[str, Any] = {
         "allow_patterns": _patterns(include) or None,
         "ignore_patterns": _patterns(exclude),
     }
-    if repo and not urls:
-        folder = Path(out_root, os.path.basename(repo))
-        try:
-            HfApi().dataset_info(repo, timeout=30)  # of a dead Hub snapshot_download says nothing
-            snapshot_download(
-                repo, repo_type="dataset", local_dir=folder, max_workers=num_workers, **chosen
-            )
-        except (
-            Exception
-        ) as error:  # huggingface_hub and the HTTP library under it each raise their own
-            raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
-        return [folder]
-    if repo or not urls:
+    if bool(repo) == bool(urls):
         raise UsageError("give either --urls or --repo")
-    targets = _targets(urls)
+    if repo:
+        return [_download_dataset(repo, Path(out_root), max_workers=num_workers, **chosen)]
+    targets = _targets(str(urls))
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:
-        raise ValueError(
-            f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}"
-        )
+        patterns = f"include={include} and exclude={exclude}"
+        raise ValueError(f"none of {len(targets)} URLs is left with {patterns}")
+    chosen_urls = [targets[path] for path in paths]
     files = [Path(out_root, path) for path in paths]
-    said = thread_map(
-        _fetch, [targets[path] for path in paths], files, max_workers=num_workers, disable=None
-    )
-    if problems := list(filter(None, said)):
-        raise DownloadError(
-            f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}"
-        )
+    found = thread_map(_fetch, chosen_urls, files, max_workers=num_workers, disable=None)
+    problems = [problem for problem in found if problem]
+    if problems:
+        missing = f"{len(problems)} of {len(files)} files are missing"
+        raise DownloadError(f"{missing}; the first: {problems[0]}")
     return files
 
 
+def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
+    folder = out_root / os.path.basename(repo)
+    try:
+        # without a connection snapshot_download returns an existing folder and no error
+        HfApi().dataset_info(repo, timeout=30)
+        snapshot_download(repo, repo_type="dataset", local_dir=folder, **options)
+    except Exception as error:  # huggingface_hub and its HTTP library each have errors of their own
+        raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
+    return folder
+
+
 def _patterns(names: Sequence[str] | str) -> list[str]:
-    """A name without a wildcard means everything in the folder of that name."""
+    """Patterns of paths; a name without a wildcard is a folder, and stands for everything in it."""
     return [name if set("*?[") & set(name) else f"{name}/*" for name in listed(names)]
 
 
 def _targets(source: str) -> dict[str, str]:
-    """{path below the output folder: URL}, of the URLs in a file."""
+    """{path below the output folder: URL} of the URLs in a file."""
     lines = map(str.strip, Path(source).read_text().splitlines())
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
@@ -113,7 +111,7 @@ def _targets(source: str) -> dict[str, str]:
 
 
 def _fetch(url: str, target: Path) -> str | None:
-    """Fetch a file that is not there; returns what went wrong."""
+    """Download a file unless it exists; returns an error message or None."""
     partial = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -122,5 +120,5 @@ def _fetch(url: str, target: Path) -> str | None:
                 http_get(url, file, resume_size=file.tell())
             os.replace(partial, target)
         return None
-    except Exception as error:  # huggingface_hub and the HTTP library under it each raise their own
+    except Exception as error:  # huggingface_hub and its HTTP library each have errors of their own
         return f"{url}: {error}"

@@ -1,16 +1,16 @@
-"""Mix tokenised subsets and split them into chunks: a validation split per subset, the rest dealt round robin.
+"""Mix tokenized subsets and split them into chunks: a validation split per subset, the rest round robin.
 
-1. Per subset of n samples: num_chunks x ((n - valid) // num_chunks) of them are for training, the first valid +
-   training lines are used, the lines after them are left over (and copied to leftover/<subset>.jsonl if asked).
-2. `random.Random(seed).sample` draws the validation lines among the used ones, subset by subset in the order given.
+1. Of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training. The first valid + training
+   lines are used; the lines after them are left over (and copied to leftover/<subset>.jsonl if asked).
+2. `random.Random(seed).sample` draws the validation lines from the used ones, subset by subset in the order given.
 3. The i-th training sample goes to chunk i mod num_chunks. A chunk holds the subsets one after the other, in the order
-   given; all chunks are of one size.
-4. With `shuffle`, each chunk is put in its own order, drawn from (seed, chunk).
+   given; all chunks have the same size.
+4. `shuffle` permutes each chunk by (seed, chunk).
 
 Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so chunks are written
-one at a time through an index of where the lines begin (8 bytes per line: 5 GB for Amber's 1.2 trillion tokens): any
-number of chunks needs one open file, a shuffle costs no second pass, and an interrupted run goes on with the first
-chunk that is missing. The price is reading in strides.
+one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's 1.2 trillion tokens). Any number of
+chunks needs one open file, a shuffle needs no second pass, and an interrupted run resumes with the first missing chunk.
+The price: the inputs are read in strides.
 """
 
 import mmap
@@ -42,14 +42,12 @@ TRAIN = "train"
 LEFTOVER = "leftover"
 
 
-class _Dealt(NamedTuple):
-    """A subset after steps 1 and 2."""
+class _Subset(NamedTuple):
+    """A subset after steps 1 and 2; `starts` are {folder: offsets of its lines in the content, in bytes, ascending}."""
 
     name: str
     content: mmap.mmap
-    starts: dict[
-        str, NDArray[np.int64]
-    ]  # {folder: where its lines begin in the content, in bytes, ascending}
+    starts: dict[str, NDArray[np.int64]]
     account: Account
 
 
@@ -68,17 +66,16 @@ def mix(
     """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
 
     Args:
-        input_root: what `tokenize` wrote, or any folder of that form.
-        out_root: made if needed. Interrupted, the same call goes on; complete, it returns at once.
-        subfolders: the subsets, comma separated or a sequence; slashes and a leading `input_root` are fine. Their order
-            is that in the chunks.
+        input_root: the output of `tokenize`, or any folder of that form.
+        out_root: created if needed. The same call resumes an interrupted run, and returns at once after a complete one.
+        subfolders: the subsets, comma separated or a sequence, in their order in the chunks; slashes and a leading
+            `input_root` are allowed.
         num_chunks: number of chunks.
-        num_valid_samples_per_subfolder: samples held out of each subset.
+        num_valid_samples_per_subfolder: samples held out from each subset.
         random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
-        shuffle: whether each chunk is shuffled.
-        keep_leftover: whether samples too few for all chunks are written, too, to leftover/<subset>.jsonl. They are
-            always counted.
-        overwrite: whether what another call made in out_root may be replaced.
+        shuffle: shuffle each chunk.
+        keep_leftover: write the samples left over to leftover/<subset>.jsonl. They are always counted.
+        overwrite: replace what another call made in out_root.
 
     Returns:
         The manifest, with an `Account` per subset.
@@ -86,22 +83,19 @@ def mix(
     Raises:
         FileNotFoundError: a subset without train.jsonl. ValueError: a count out of range, a name twice, a blank line,
             too few samples (before anything is written).
-        ManifestError: a subset that is unfinished, changed, or unlike the others; out_root holds something else.
+        ManifestError: a subset that is unfinished, changed, or unlike the others; out_root holds other files.
 
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep, with Python's generator seeded.
     """
     if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
-        limits = (
-            "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32)"
-        )
-        raise ValueError(
-            f"{limits} are needed, got {num_chunks}, {num_valid_samples_per_subfolder} and {random_seed}"
-        )
+        limits = "num_chunks >= 1, num_valid_samples_per_subfolder >= 0, random_seed in [0, 2**32)"
+        given = f"{num_chunks}, {num_valid_samples_per_subfolder}, {random_seed}"
+        raise ValueError(f"{limits} are required, got {given}")
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
     made_of = above(paths.values())
     facts = agreed(made_of, paths.values())
-    subsets = _deal(paths, num_chunks, num_valid_samples_per_subfolder, random.Random(random_seed))
+    subsets = _split_all(paths, num_chunks, num_valid_samples_per_subfolder, random_seed)
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
@@ -113,7 +107,8 @@ def mix(
         "keep_leftover": keep_leftover,
     }
     outputs = [TRAIN, VALID, LEFTOVER]
-    if made := complete(out, settings, outputs, overwrite):
+    made = complete(out, settings, outputs, overwrite)
+    if made:
         return made
     manifest = begin(out, settings, outputs, facts)
     files = _write_all(out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None)
@@ -121,7 +116,7 @@ def mix(
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
-    """{path of a subset relative to the root, whether or not it was given with it: its file}."""
+    """{path of a subset relative to the root: its file}; names may begin with the root."""
     names = subfolders.split(",") if isinstance(subfolders, str) else subfolders
     paths = {}
     for name in map(str.strip, names):
@@ -129,59 +124,59 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
         relative = os.path.relpath(folder if folder.is_dir() else name, root)
         path = root / relative / ROWS
         if relative.startswith("..") or not path.is_file():
-            raise FileNotFoundError(
-                f"no subset {name!r}: there is no {folder / ROWS}; `tokenize` makes it"
-            )
+            missing = folder / ROWS
+            raise FileNotFoundError(f"no subset {name!r}: no {missing}; `tokenize` makes it")
         paths[relative] = path.resolve()
     if len(paths) < len(names):
         raise ValueError(f"subfolders must name every subset once, got {names}")
     return paths
 
 
-def _deal(
-    paths: dict[str, Path], num_chunks: int, num_valid: int, rng: random.Random
-) -> list[_Dealt]:
+def _split_all(paths: dict[str, Path], num_chunks: int, num_valid: int, seed: int) -> list[_Subset]:
     """Steps 1 and 2."""
+    rng = random.Random(seed)
     subsets = []
     for name, path in tqdm(paths.items(), "subsets", disable=None):
-        with open(path, "rb") as file:
-            starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
-            samples = len(starts) - 1
-            if samples < max(num_valid, 1):
-                raise ValueError(
-                    f"{name} has {samples} samples, fewer than the {num_valid} for validation"
-                )
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        blank = np.flatnonzero(np.diff(starts) == 1)
-        if len(blank):
-            raise ValueError(
-                f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` names all of them"
-            )
-        leftover = (samples - num_valid) % num_chunks
-        used = samples - leftover
-        valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
-        starts_of = {
-            VALID: starts[valid],
-            TRAIN: np.delete(starts[:used], valid),
-            LEFTOVER: starts[used:-1],
-        }
-        counts = {"samples": samples, VALID: num_valid, TRAIN: used - num_valid, LEFTOVER: leftover}
-        account = Account.model_validate({"subset": name, **counts})
-        subsets.append(_Dealt(name, content, starts_of, account))
+        subsets.append(_split(name, path, num_chunks, num_valid, rng))
     if not any(len(subset.starts[TRAIN]) for subset in subsets):
-        raise ValueError(
-            f"no subset has a sample for each of {num_chunks} chunks: take fewer, or hold out fewer"
-        )
+        way_out = "take fewer chunks, or hold out fewer samples"
+        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: {way_out}")
     return subsets
 
 
+def _split(name: str, path: Path, num_chunks: int, num_valid: int, rng: random.Random) -> _Subset:
+    """Split one subset by steps 1 and 2."""
+    with open(path, "rb") as file:
+        starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
+        samples = len(starts) - 1
+        if samples < max(num_valid, 1):
+            problem = f"has {samples} samples, fewer than the {num_valid} for validation"
+            raise ValueError(f"{name} {problem}")
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    blank = np.flatnonzero(np.diff(starts) == 1)
+    if len(blank):
+        where = f"{path}:{blank[0] + 1}"
+        raise ValueError(f"{where}: a blank line is not a sample; `validate` lists all of them")
+    leftover = (samples - num_valid) % num_chunks
+    used = samples - leftover
+    valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
+    starts_of = {
+        VALID: starts[valid],
+        TRAIN: np.delete(starts[:used], valid),
+        LEFTOVER: starts[used:-1],
+    }
+    counts = {folder: len(found) for folder, found in starts_of.items()}
+    account = Account.model_validate({"subset": name, "samples": samples, **counts})
+    return _Subset(name, content, starts_of, account)
+
+
 def _write_all(
-    out: Path, subsets: list[_Dealt], num_chunks: int, leftover: bool, seed: int | None
+    out: Path, subsets: list[_Subset], num_chunks: int, leftover: bool, seed: int | None
 ) -> dict[str, FileEntry]:
-    """Steps 3 and 4."""
+    """Steps 3 and 4; `seed` None: no shuffle."""
     files = {}
     for subset in subsets:
-        for folder in [VALID, LEFTOVER][: 1 + leftover]:
+        for folder in [VALID, LEFTOVER] if leftover else [VALID]:
             name = f"{folder}/{subset.name}.jsonl"
             files[name] = _write(out / name, [(subset.content, subset.starts[folder])], None)
     for chunk in tqdm(range(num_chunks), "chunks", disable=None):
@@ -194,21 +189,19 @@ def _write_all(
 def _write(
     path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None
 ) -> FileEntry:
-    """Write the lines that begin at the given places of each content. A file that exists is complete, and stays."""
+    """Write the lines that begin at the given offsets of each content. A file that exists is complete, and stays."""
     which = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
-    if not path.exists():
-        order = (
-            range(len(starts))
-            if seed is None
-            else np.random.RandomState(seed).permutation(len(starts))
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as out:
-            for k in order:
-                content, _ = parts[which[k]]
-                content.seek(starts[k])
-                out.write(
-                    content.readline().removesuffix(b"\n") + b"\n"
-                )  # the last line of a file may lack its end
+    if path.exists():
+        return FileEntry.of(path, len(starts))
+    order = np.arange(len(starts))
+    if seed is not None:
+        order = np.random.RandomState(seed).permutation(len(starts))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as out:
+        for k in order:
+            content, _ = parts[which[k]]
+            content.seek(starts[k])
+            line = content.readline().removesuffix(b"\n")  # the last line of a file may lack it
+            out.write(line + b"\n")
     return FileEntry.of(path, len(starts))

@@ -1,14 +1,14 @@
-"""The same work on datatrove, where one machine is not enough and torchrun is not what the cluster speaks.
+"""Tokenize with datatrove, where one machine is not enough and torchrun is not available.
 
 datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
-machine or as a Slurm job array, and keeps track of those that are done. Its tokenizer writes a folder of .ds files,
-which a Nanoset reads unchanged (`nanoset_ref.tokens`). On this machine:
+machine or as a Slurm job array, and records which tasks are done. Its tokenizer writes a folder of .ds files, which a
+Nanoset reads unchanged (`nanoset_ref.tokens`). On this machine:
 
     from datatrove.executor import LocalPipelineExecutor
     steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")
     LocalPipelineExecutor(steps, tasks=64, workers=16, logging_dir="logs/arxiv").run()
 
-On a cluster, the same steps as an array of 1,000 jobs of 4 cores; calling it again starts those that are missing:
+On a cluster, the same steps as an array of 1,000 jobs of 4 cores; a second call starts the missing ones:
 
     from datatrove.executor import SlurmPipelineExecutor
     SlurmPipelineExecutor(
@@ -18,9 +18,8 @@ On a cluster, the same steps as an array of 1,000 jobs of 4 cores; calling it ag
 
 Then train on `DatatroveNanoset(["datasets/arxiv", ...], weights, sequence_length, ...)`.
 
-What differs from `tokenize`: the order of documents depends on the number of tasks (each has its own
-files and shuffles their documents), only the EOS is put after a document, and a document that cannot be read stops its
-task.
+Differences from `tokenize`: the order of documents depends on the number of tasks (each has its own files and shuffles
+their documents), only an EOS is put after a document, and a document that cannot be read stops its task.
 """
 
 import dataclasses
@@ -46,11 +45,11 @@ def datatrove_pipeline(
     column: str = "text",
     **options: Any,
 ) -> list[Any]:
-    """The steps that tokenise `input` into `output_folder`: read, tokenise and write.
+    """The steps that tokenize `input` into `output_folder`: read; tokenize and write.
 
     Args:
         input: a folder with the files of one subset (.jsonl, .json, also .gz and .zst, or .parquet), a file or a glob.
-        output_folder: for the .ds files; several tasks write files of their own.
+        output_folder: for the .ds files; each task writes its own.
         tokenizer: name on the Hub, a folder with a tokenizer.json, or such a file.
         eos_text: the token after each document.
         column: of the text.
@@ -65,7 +64,7 @@ def datatrove_pipeline(
 
 
 def _read(input: str, column: str, data: object, rank: int, world_size: int) -> Iterator[Document]:
-    """What `nanoset_ref.preprocess.text.open_text` reads; task r of R takes files r, r + R, r + 2R, ..."""
+    """Yield the documents of `open_text`; task r of R reads files r, r + R, r + 2R, ..."""
     source = open_text(input, column=column)
     share = dataclasses.replace(source, parts=source.parts[rank::world_size])
     for number, document in enumerate(share.documents()):

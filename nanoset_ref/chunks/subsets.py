@@ -1,22 +1,22 @@
-"""Tokenise subsets and concatenate their documents into rows of equal length.
+"""Tokenize subsets and pack their documents into rows of equal length.
 
-Every folder below the input root that holds text files is a subset, named by its path. For each of them, in sorted
+Every folder below the input root that holds text files is a subset, named by its path. For each subset, in sorted
 order:
 
-1. A subset that is complete is skipped, before a tokenizer is loaded; an unfinished one starts over (its output appears
-   when it is whole).
-2. `nanoset_ref.preprocess` turns the files into a token file, with any number of processes or ranks: the documents in
-   their order, each [BOS] ids [EOS].
-3. The token file is packed into rows, <subset>/train.jsonl, and removed; or it is what was asked for; or both stay.
-4. The tail, fewer tokens than a row, is dropped, kept in a last row filled up with padding, or carried over to the next
-   subset. All of it is counted. With `best_fit` there is no tail: rows hold whole documents, and padding.
+1. A complete subset is skipped before a tokenizer is loaded; an unfinished one starts over (its output is complete or
+   absent).
+2. `nanoset_ref.preprocess` writes a token file, with any number of processes or ranks: the documents in order, each
+   [BOS] ids [EOS].
+3. The token file is packed into rows, <subset>/train.jsonl. `format` decides which of the two files stay.
+4. The tail, fewer tokens than a row, is dropped, padded into a last row, or carried over to the next subset. All of it
+   is counted. With `best_fit` there is no tail: rows hold whole documents, and padding.
 
-JSON takes 5 to 6 bytes per token, a token file 2: take `jsonl` for the chunks of `mix`, for other programs and for
-eyes; take `tokens` to train directly, where a Nanoset mixes the files by weights, reshuffles every epoch, and a new
+JSON takes 5 to 6 bytes per token, a token file 2. Use `jsonl` for the chunks of `mix`, for other programs and to look
+at rows; use `tokens` to train directly: a Nanoset mixes the files by weights and reshuffles every epoch, and a new
 mixture costs nothing.
 
-The rows do not depend on the number of workers. With `worker_packing` they are those of the original script, whose
-every worker packs and drops its own tail; then they do.
+The rows do not depend on the number of workers, unless `worker_packing` reproduces the original script, in which every
+worker packs its own files and drops its own tail.
 """
 
 import dataclasses
@@ -60,30 +60,28 @@ from nanoset_ref.preprocess.text import (
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"
-COLUMNS = (
-    "text",
-    "content",
-)  # of each document, in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
+# the column of the text, tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
+COLUMNS = ("text", "content")
 
 
 @refuses_unknown
 @dataclass(frozen=True, kw_only=True)
 class TokenizeConfig:
-    """What decides the content of the output.
+    """The options that decide the content of the output.
 
     Args:
-        tokenizer: name or folder, as `AutoTokenizer.from_pretrained` takes it.
+        tokenizer: name or folder, as for `AutoTokenizer.from_pretrained`.
         concat_tokens: tokens per row; sequence_length + 1.
         bos_text: put before each document; one token.
         eos_text: put after each document; one token.
-        no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
-        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. What
-            stays free is padding, as with tail="pad".
+        no_wrap: cut off the document that a row ends in, instead of going on with it in the next row.
+        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. The
+            rest of a row is padding, as with tail="pad".
         tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
         format: "jsonl", "tokens" or "both".
-        column: of the text; None: each document has its text in "text", or in "content" if it has no "text".
-        worker_packing: 0, or how many workers the original script had, to get its rows.
-        backend: see `Encoder`; the ids are the same with all of them.
+        column: of the text; None: "text", or "content" in a document without "text".
+        worker_packing: number of workers of the original script, to reproduce its rows; 0: off.
+        backend: see `Encoder`; the ids are the same with every backend.
         on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
             it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
         special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
@@ -112,29 +110,25 @@ class TokenizeConfig:
             limits = "concat_tokens must be at least 2, worker_packing at least 0"
             raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
-            raise ValueError(
-                'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
-            )
-        if self.best_fit and (
-            self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
-        ):
-            reason = "it packs all documents of a subset into rows and leaves no tail"
-            raise ValueError(
-                f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}'
-            )
+            needs = 'worker_packing goes with tail="drop" and format="jsonl"'
+            raise ValueError(f"{needs}: every worker drops its own tail")
+        has_tail = self.no_wrap or self.worker_packing or self.tail != "drop"
+        if self.best_fit and (has_tail or self.format == "tokens"):
+            excludes = 'best_fit goes without no_wrap, tail, worker_packing and format="tokens"'
+            raise ValueError(f"{excludes}: it packs whole documents into rows and leaves no tail")
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
-    """{name: its text files, sorted} for every folder below `input_root` that holds some, prepared ones left out.
+    """{name: its text files, sorted} for every folder below `input_root` that holds text, except prepared ones.
 
     Raises:
-        InputError: there is none; or both folders are one.
+        InputError: there is none; or both folders are the same.
     """
-    root, out = Path(input_root).resolve(), Path(out_root).resolve()
+    root = Path(input_root).resolve()
+    out = Path(out_root).resolve()
     if root == out:
-        raise InputError(
-            f"{out} is the input, and the next run would take the output for input: give another out_root"
-        )
+        problem = "the next run would read the output as input"
+        raise InputError(f"{out} is the input, and {problem}: give another out_root")
     files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
     prepared = above(files)
     subsets = defaultdict(list)
@@ -142,9 +136,8 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         if prepared.keys().isdisjoint(file.parents):
             subsets[file.parent.relative_to(root).as_posix()].append(file)
     if not subsets:
-        raise InputError(
-            f"no folder below {input_root} holds a file ending in {', '.join(SUFFIXES)}"
-        )
+        suffixes = ", ".join(SUFFIXES)
+        raise InputError(f"no folder below {input_root} holds a file ending in {suffixes}")
     return dict(sorted(subsets.items()))
 
 
@@ -158,36 +151,34 @@ def tokenize(
     subfolders: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, ChunkManifest]:
-    """Tokenise all subsets below `input_root` into `out_root`/<subset>.
+    """Tokenize all subsets below `input_root` into `out_root`/<subset>.
 
     Args:
         input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
         out_root: may lie below `input_root`.
-        config: what to make.
-        num_workers: processes; under torchrun its ranks are the workers, on as many nodes as it has. No influence on
-            the result.
-        subfolders: comma separated, to take only these.
-        overwrite: whether what other settings made may be replaced.
+        config: the options.
+        num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers. The result is the
+            same for any number.
+        subfolders: comma separated, to tokenize only these.
+        overwrite: replace the output of other settings.
 
     Returns:
         The manifest of each subset, with its `Account`. None in the ranks of torchrun other than 0.
 
     Raises:
-        ValueError: nothing separates the documents; and what `TokenizeConfig` raises. InputError: no subset; and what
-            `nanoset_ref.preprocess.text` raises. ManifestError: a subset was made with other settings.
+        ValueError: nothing separates the documents; also as `TokenizeConfig`. InputError: no subset; also as
+            `nanoset_ref.preprocess.text`. ManifestError: a subset was made with other settings.
 
     Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
     """
     subsets = find_subsets(input_root, out_root)
-    names = (
-        subsets
-        if subfolders is None
-        else [name.strip().strip("/") for name in subfolders.split(",")]
-    )
-    if unknown := [name for name in names if name not in subsets]:
-        raise InputError(
-            f"there is no subset {unknown[0]!r} below {input_root}; there are {list(subsets)}"
-        )
+    names = [*subsets]
+    if subfolders is not None:
+        names = [name.strip().strip("/") for name in subfolders.split(",")]
+    for name in names:
+        if name not in subsets:
+            known = list(subsets)
+            raise InputError(f"there is no subset {name!r} below {input_root}; there are {known}")
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
     found: dict[str, ChunkManifest] = {}
@@ -201,7 +192,7 @@ def tokenize(
 
 @dataclasses.dataclass(frozen=True)
 class _Subset:
-    """One subset: what is to be made of which files in which folder, and the tail of the subset before."""
+    """One subset: its name, input files, output folder and options, and the tail of the previous subset."""
 
     name: str
     files: list[Path]
@@ -210,9 +201,9 @@ class _Subset:
     carried: list[int]
 
     def make(self, num_workers: int, overwrite: bool) -> ChunkManifest:
-        """Make the subset, if it is not there."""
-        config, folder = self.config, self.folder
-        settings = {  # all that the output depends on
+        """Make the subset unless it is complete."""
+        config = self.config
+        settings = {
             "command": "tokenize",
             "subset": self.name,
             "files": [[file.name, checksum(file)] for file in self.files],
@@ -220,30 +211,30 @@ class _Subset:
             "carried_in": self.carried,
         }
         outputs = [ROWS, TOKEN_FILES]
-        if made := complete(folder, settings, outputs, overwrite):
+        made = complete(self.folder, settings, outputs, overwrite)
+        if made:
             return made
         workers = min(config.worker_packing, len(self.files)) or 1
         sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
-        facts = RowFacts(
-            concat_tokens=config.concat_tokens, tokenizer=config.tokenizer, **encoder.facts
-        )
-        manifest = begin(folder, settings, outputs, facts)
-        paths = [folder / f"train{worker or ''}_input_ids.npy" for worker in range(workers)]
+        facts = {"tokenizer": config.tokenizer, **encoder.facts}
+        row_facts = RowFacts(concat_tokens=config.concat_tokens, **facts)
+        manifest = begin(self.folder, settings, outputs, row_facts)
+        paths = []
         counts: Counter[str] = Counter()
-        for source, path in zip(sources, paths, strict=True):
-            sink = TokenFileWriter(
-                path, overwrite=True, tokenizer=config.tokenizer, **encoder.facts
-            )
+        for worker, source in enumerate(sources):
+            path = self.folder / f"train{worker or ''}_input_ids.npy"
+            sink = TokenFileWriter(path, overwrite=True, **facts)
             counted = tokenise(source, encoder, sink, path, num_workers=num_workers)
+            paths.append(path)
             counts.update(
-                documents=counted.documents,
                 tokens=counted.tokens,
-                skipped=sum(counted.skipped.values()),
+                documents=counted.documents,
+                skipped_documents=sum(counted.skipped.values()),
+                special_documents=counted.special_documents,
+                special_tokens=sum(counted.special_tokens.values()),
             )
-            counts.update(special_documents=counted.special_documents)
-            counts.update(special_tokens=sum(counted.special_tokens.values()))
-        return manifest.finish(folder, **self._pack(paths, encoder, counts))
+        return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
 
     def _open(self, files: list[Path]) -> TextSource:
         return open_text(files, column=self.config.column or COLUMNS, on_error=self.config.on_error)
@@ -260,45 +251,37 @@ class _Subset:
             special_tokens=config.special_tokens,
         )
         if not encoder.prefix and not encoder.suffix:
+            example = encoder.tokenizer.eos_token or "</s>"
             raise ValueError(
                 f"nothing separates the documents: {config.tokenizer} adds neither BOS nor EOS; "
-                f"give eos_text (or bos_text), for example {encoder.tokenizer.eos_token or '</s>'!r}"
+                f"give eos_text (or bos_text), for example {example!r}"
             )
         return encoder
 
     def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> dict[str, Any]:
-        """Pack the token files into rows, remove them if they are not asked for, and account for every token."""
-        config, documents, tokens = self.config, counts["documents"], counts["tokens"]
-        files = {}
-        samples = 0
+        """Pack the token files into rows, and remove those that are not wanted; returns the content of the manifest."""
+        config = self.config
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
         packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])
+        files = {}
+        samples = 0
         if config.format != "tokens":
-            rows = [
-                self._rows(path, packer, encoder)
-                for path, packer in zip(paths, packers, strict=True)
-            ]
-            with atomic_write(self.folder / ROWS) as file:
-                for row, lengths in interleave_workers(rows):
-                    file.write(format_row(row, self.name, lengths))
-                    samples += 1
+            samples = self._write_rows(paths, packers, encoder)
             files[ROWS] = FileEntry.of(self.folder / ROWS, samples)
         if config.format != "jsonl":
-            files[paths[0].name] = FileEntry.of(paths[0], documents)
+            files[paths[0].name] = FileEntry.of(paths[0], counts["documents"])
         else:
             for path in self.folder.glob(TOKEN_FILES):
                 path.unlink()
-        written = tokens if config.format == "tokens" else samples * config.concat_tokens
+        tokens = counts.pop("tokens")
+        separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []
+        written = tokens if config.format == "tokens" else samples * config.concat_tokens
         cut = sum(packer.cut_tokens for packer in packers)
         left = sum(len(packer.tail) for packer in packers)
-        separators = documents * len(encoder.prefix + encoder.suffix)
         account = {
             "subset": self.name,
-            "documents": documents,
-            "skipped_documents": counts["skipped"],
-            "special_documents": counts["special_documents"],
-            "special_tokens": counts["special_tokens"],
+            **counts,
             "document_tokens": tokens - separators,
             "separator_tokens": separators,
             "carried_in_tokens": len(self.carried),
@@ -309,25 +292,30 @@ class _Subset:
             "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        return {
-            "files": files,
-            "conservation": [Account.model_validate(account)],
-            "carried_tail": carried,
-        }
+        conservation = [Account.model_validate(account)]
+        return {"files": files, "conservation": conservation, "carried_tail": carried}
 
-    def _rows(self, path: Path, packer: Packer, encoder: Encoder) -> Iterator[PackedRow]:
-        padding = [
-            encoder.tokenizer.pad_token_id,
-            encoder.eos_token_id,
-            *encoder.suffix,
-            *encoder.prefix,
-        ]
-        fill = next(number for number in padding if number is not None)
+    def _write_rows(self, paths: list[Path], packers: list[Packer], encoder: Encoder) -> int:
+        rows = []
+        for path, packer in zip(paths, packers, strict=True):
+            rows.append(self._rows(TokenFile(path), packer, encoder))
+        samples = 0
+        with atomic_write(self.folder / ROWS) as file:
+            for row, lengths in interleave_workers(rows):
+                file.write(format_row(row, self.name, lengths))
+                samples += 1
+        return samples
+
+    def _rows(self, file: TokenFile, packer: Packer, encoder: Encoder) -> Iterator[PackedRow]:
+        candidates = [encoder.tokenizer.pad_token_id, encoder.eos_token_id]
+        candidates += encoder.suffix + encoder.prefix
+        padding = next(number for number in candidates if number is not None)
+        row_length = self.config.concat_tokens
         if self.config.best_fit:
-            yield from best_fit_rows(TokenFile(path), self.config.concat_tokens, fill)
+            yield from best_fit_rows(file, row_length, padding)
             return
-        for ids, lengths in TokenFile(path).blocks():
+        for ids, lengths in file.blocks():
             yield from ((row, None) for row in packer.add(ids, lengths))
         if self.config.tail == "pad":
-            missing = -len(packer.tail) % self.config.concat_tokens
-            yield from ((row, None) for row in packer.add(np.full(missing, fill), [missing]))
+            missing = -len(packer.tail) % row_length
+            yield from ((row, None) for row in packer.add(np.full(missing, padding), [missing]))

@@ -1,4 +1,4 @@
-"""Datasets that read and preprocess on the fly: map, compressed, stacked, iterable, and tokenised while streaming."""
+"""Datasets that read and preprocess on the fly: map, compressed, stacked, iterable, and tokenized while streaming."""
 
 from nanoset_ref.streaming.adapters import (
     Adapter,

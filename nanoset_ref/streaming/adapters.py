@@ -1,8 +1,7 @@
-"""Adapters: where elements come from, and what is done to each.
+"""Adapters: the source of a dataset's elements, and the preprocessing of each.
 
-`__iter__` reads and does no more; `preprocess_line` does the heavy work and runs in the DataLoader's workers. An
-adapter that also has `__len__` and `__getitem__` can seek: datasets then go straight to the elements they need, and a
-resume costs nothing.
+`__iter__` only reads; `preprocess_line` does the heavy work and runs in the DataLoader's workers. An adapter that also
+has `__len__` and `__getitem__` can seek: datasets then read only the elements they need, and a resume costs nothing.
 
 `LinesAdapter`, `JSONLinesAdapter` and `CSVAdapter` can seek. One pass over the file (about a GB per second) finds where
 its records begin and end, 16 bytes each; afterwards a record is one slice of a memory map.
@@ -30,10 +29,10 @@ PIECE_BYTES = 1 << 24
 
 
 class Adapter(ABC):
-    """Subclass it, give it `__iter__`, and `preprocess_line` where an element needs work.
+    """Base class: a subclass defines `__iter__`, and `preprocess_line` if its elements need work.
 
     Args:
-        hparams: anything your subclass wants to find as `self.hparams`.
+        hparams: any object; kept as `self.hparams`.
     """
 
     def __init__(self, hparams: Any = None) -> None:
@@ -44,40 +43,42 @@ class Adapter(ABC):
         """All raw elements of one epoch, in the same order every time."""
 
     def preprocess_line(self, line: Any) -> Any:
-        """One raw element made ready. Written with `yield`, it makes several elements of one."""
+        """Preprocess one raw element. A generator function makes several elements of one."""
         return line
 
 
 def can_index(adapter: Adapter) -> bool:
-    """Does the adapter have `len` and `adapter[i]` for the elements its `__iter__` yields?
+    """Whether the adapter has `len` and `adapter[i]` for the elements that its `__iter__` yields.
 
-    A subclass that replaces `__iter__` alone (to filter, say) has taken leave of its parent's index.
+    If a subclass overrides only `__iter__` (to filter, say), its parent's index no longer fits.
     """
-    homes = [
-        vars(cls) for cls in type(adapter).__mro__ if {"__getitem__", "__iter__"} & vars(cls).keys()
-    ]
-    return (
-        "__getitem__" in homes[0] and operator.length_hint(adapter, -1) >= 0
-    )  # -1: its `len` is a TypeError
+    for cls in type(adapter).__mro__:
+        if "__getitem__" in vars(cls):
+            return operator.length_hint(adapter, -1) >= 0  # -1: `len` raises a TypeError
+        if "__iter__" in vars(cls):
+            break
+    return False
 
 
 class FileMap:
-    """The bytes of a file through a memory map, `bytes`; other processes to which it is sent map the file anew.
+    """The memory map of a file, `bytes`. A process that unpickles it maps the file again.
 
     Args:
         path: the file.
-        opened: the `storage.identity` that it must have: None, or that of a FileMap that was sent here.
+        opened: the `io.buckets.identity` it must have, from the pickled FileMap; None: any.
 
     Raises:
-        ValueError: the file is another one by now.
+        ValueError: the file was replaced.
     """
 
     def __init__(self, path: PathLike, opened: Any = None) -> None:
-        self.path, size = os.fspath(path), require_regular(path)
+        size = require_regular(path)
+        self.path = os.fspath(path)
         self.opened = identity(path)
         with open(self.path, "rb") as file:
-            # an empty file cannot be mapped
-            self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            self.bytes: Any = b""  # an empty file cannot be mapped
+            if size:
+                self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if identity(path) != self.opened or opened not in (None, self.opened):
             raise ValueError(f"{self.path} was replaced while it was being read; open it again")
 
@@ -86,7 +87,7 @@ class FileMap:
 
 
 class LinesAdapter(Adapter):
-    """The lines of a UTF-8 text file, without their line ends.
+    """The lines of a UTF-8 text file, without line ends.
 
     Args:
         hparams: as in Adapter.
@@ -109,7 +110,7 @@ class LinesAdapter(Adapter):
         if self.quote:
             quotes_before = np.searchsorted(_places(data, self.quote), ends)
             ends = ends[quotes_before % 2 == 0]
-        first = len(codecs.BOM_UTF8) if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
+        first = 3 if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
         begins = np.insert(ends + 1, 0, first)
         ends = np.append(ends, len(data))
         # "\r\n" is a line end too
@@ -117,7 +118,7 @@ class LinesAdapter(Adapter):
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
         kept = begins < (len(data) if self.keeps_blank_lines else ends)
-        self._bounds = np.stack([begins, ends], axis=1)[kept]  # where each record begins and ends
+        self._bounds = np.stack([begins, ends], axis=1)[kept]  # of each record, in bytes
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -136,12 +137,12 @@ class LinesAdapter(Adapter):
             raise ValueError(f"{self.filepath}: {line[:80]!r} cannot be read: {error}") from None
 
     def parse(self, line: str) -> Any:
-        """What a line stands for."""
+        """The value of a line."""
         return line
 
 
 class JSONLinesAdapter(LinesAdapter):
-    """A JSON value per line; empty lines are none. The parsing happens in `preprocess_line`.
+    """A JSON value per line; empty lines are skipped. `preprocess_line` parses.
 
     Raises:
         ValueError: on preprocessing a line that is not JSON.
@@ -154,16 +155,16 @@ class JSONLinesAdapter(LinesAdapter):
 
 
 class CSVAdapter(LinesAdapter):
-    """Records of separated fields; a quoted field may hold line ends. The parsing happens in `preprocess_line`.
+    """Records of separated fields; a quoted field may hold line ends. `preprocess_line` parses.
 
     Args:
         hparams: as in Adapter.
         filepath: the file, not compressed.
         delimiter: between fields; "\\t" for TSV.
-        quotechar: around fields; None where the file has no quoting and a quote is a character like others.
+        quotechar: around fields; None if the file has no quoting and a quote is an ordinary character.
         header: the first record names the columns, and records become dicts; else they are lists of str.
 
-    A quote belongs around a field, not into the middle of one that has none around it.
+    Quotes enclose whole fields: one in the middle of an unquoted field is not supported.
 
     Raises:
         ValueError: a file without its header; on preprocessing, a record with more or fewer fields than the header.
@@ -191,24 +192,20 @@ class CSVAdapter(LinesAdapter):
         self.columns: list[str] | None = None
         if header:
             if not len(self):
-                raise ValueError(
-                    f"{self.filepath}: an empty file has no header; pass header=False if it has none"
-                )
+                raise ValueError(f"{self.filepath} is empty; pass header=False if it has no header")
             self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
 
     def parse(self, line: str) -> Any:
-        if (
-            len(line) > csv.field_size_limit()
-        ):  # of the whole process; 131,072 characters unless somebody raised it
+        # the limit of the process is 131,072 characters, unless it was raised
+        if len(line) > csv.field_size_limit():
             csv.field_size_limit(len(line))
         fields = next(csv.reader([line], **self.format))
         if self.columns is None:
             return fields
         if len(fields) != len(self.columns):
-            raise ValueError(
-                f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}"
-            )
+            columns = f"{len(self.columns)} columns {self.columns}"
+            raise ValueError(f"{len(fields)} fields for the {columns}")
         return dict(zip(self.columns, fields, strict=True))
 
 
@@ -217,18 +214,17 @@ class HuggingFaceAdapter(Adapter):
 
     Args:
         hparams: as in Adapter.
-        dataset: what `datasets.load_dataset(..., split=...)` returns, with or without streaming=True.
+        dataset: from `datasets.load_dataset(..., split=...)`, with or without streaming=True.
 
-    A streaming dataset deals its files out to DataLoader workers on its own accord, which would take elements away from
-    the dealing done here; it is read through its `iter(batch_size=...)`, which does not.
+    Iterated directly, a streaming dataset would share its files among the DataLoader's workers, on top of the sharing
+    done here. Its `iter(batch_size=...)` does not.
     """
 
     def __init__(self, hparams: Any, dataset: Any) -> None:
         super().__init__(hparams)
         if not hasattr(dataset, "column_names"):
-            raise TypeError(
-                f"dataset must be a datasets.Dataset or IterableDataset, got {type(dataset).__name__}"
-            )
+            kind = type(dataset).__name__
+            raise TypeError(f"dataset must be a datasets.Dataset or IterableDataset, got {kind}")
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -243,16 +239,15 @@ class HuggingFaceAdapter(Adapter):
                 yield dict(zip(columns, row, strict=True))
 
     def set_epoch(self, epoch: int) -> None:
-        """A shuffled streaming dataset shuffles anew in every epoch."""
+        """Let a shuffled streaming dataset shuffle again in every epoch."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
 
 def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
-    """Where an ASCII character occurs, found piece by piece: a mask of the whole file would be as large as the file."""
-    begins = range(0, len(data), PIECE_BYTES)
-    found = [
-        begin + np.flatnonzero(data[begin : begin + PIECE_BYTES] == ord(character))
-        for begin in begins
-    ]
-    return np.concatenate([np.empty(0, np.int64), *found])
+    """The offsets of an ASCII character, piece by piece: a mask of the whole file would be as large as the file."""
+    found = [np.empty(0, np.int64)]
+    for begin in range(0, len(data), PIECE_BYTES):
+        piece = data[begin : begin + PIECE_BYTES]
+        found.append(begin + np.flatnonzero(piece == ord(character)))
+    return np.concatenate(found)

@@ -1,17 +1,19 @@
 """A dictionary of int keys and JSON values that keeps every value compressed, in memory and in its file.
 
-The file is a run of records, each a little-endian unsigned 32-bit length followed by that many bytes. The first one is
-the JSON header `{"compression": "bz2"}`; every other one is a signed 32-bit key followed by the compressed UTF-8 JSON
-of one value:
+The file is a sequence of records, each a little-endian unsigned 32-bit length followed by that many bytes. The first
+record is the JSON header `{"compression": "bz2"}`. Every other one is a signed 32-bit key followed by one value: its
+UTF-8 JSON, compressed.
 
     16 00 00 00  {"compression": "bz2"}
     29 00 00 00  00 00 00 00  42 5a 68 39 ...          key 0, a bz2 stream of 0x29 - 4 bytes
 
-This is the format of the package compressed-dictionary, and files go both ways.
+The PyPI package compressed-dictionary writes and reads the same files. It is no dependency, because version 1.2.1 loads
+whole files into memory, accepts truncated files, sets any attribute that a header names, decompresses without a limit,
+forgets the compression when it merges, and is licensed under the GPL.
 
-A file may come from anywhere: it holds JSON and nothing that can run, every length is checked against the file, and a
-value stops being decompressed once it is longer than `max_value_bytes`. JSON grows up to 40 times when it is parsed
-(short lists within lists do), so the usual 16 MiB keep one value below 700 MB of memory.
+Files may come from anywhere: they hold JSON and nothing executable, every length is checked against the file, and
+decompression stops as soon as a value exceeds `max_value_bytes`. Parsed JSON takes up to 40 times its size (short
+nested lists do), so the default of 16 MiB keeps one value below 700 MB of memory.
 """
 
 from __future__ import annotations
@@ -34,24 +36,21 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.files import PathLike, atomic_write
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.streaming.adapters import FileMap
-from nanoset_ref.streaming.resumable import at_least
 
 MAX_HEADER_BYTES = 4096
-RECORD = struct.Struct("<Ii")  # how many bytes follow the length, and the key
-# name -> (compresses, makes a decompressor)
+RECORD = struct.Struct("<Ii")  # the number of bytes that follow the length; the key
+# name -> (compress, decompressor); gzip without a time stamp, so equal values have equal bytes
 CODECS: dict[str, tuple[Any, Any]] = {
     "bz2": (bz2.compress, bz2.BZ2Decompressor),
     "xz": (lzma.compress, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << 28)),
-    "gzip": (
-        partial(gzip.compress, mtime=0),
-        partial(zlib.decompressobj, wbits=31),
-    ),  # the same bytes at any time
+    "gzip": (partial(gzip.compress, mtime=0), partial(zlib.decompressobj, wbits=31)),
 }
 
 
 class CompressedFormatError(ValueError):
-    """A file or a value that is not what the format allows: truncated, damaged, of unknown compression, or a bomb."""
+    """A file or value breaks the format: truncated, damaged, of unknown compression, too large, or with a key twice."""
 
 
 class CompressedDictionary(UserDict[int, Any]):
@@ -60,16 +59,16 @@ class CompressedDictionary(UserDict[int, Any]):
     Args:
         compression: "bz2", "xz" or "gzip".
 
-    Keys must fit in 32 signed bits (the file stores them so). Values are what `json` makes of them: a tuple comes back
-    as a list. Iteration is in order of insertion. Memory is that of the compressed values.
+    Keys must fit in 32 signed bits, as in the file. Values go through `json`, so a tuple comes back as a list.
+    Iteration follows the order of insertion. Memory holds the compressed values.
 
     Attributes:
-        max_value_bytes: the largest JSON text of one value, in bytes, 16 MiB; set it to allow more.
+        max_value_bytes: limit for the JSON text of one value, in bytes; 16 MiB unless you raise it.
 
     Raises:
-        ValueError: unknown compression; a key outside [-2**31, 2**31); a value beyond `max_value_bytes`.
-        TypeError: a key that is not an integer, a value that is not JSON.
-        CompressedFormatError: on reading a damaged value or one beyond `max_value_bytes`.
+        ValueError: unknown compression; a key outside [-2**31, 2**31); a value above `max_value_bytes`.
+        TypeError: a key that is not an integer, a value that JSON cannot hold.
+        CompressedFormatError: on reading a damaged value or one above `max_value_bytes`.
     """
 
     max_value_bytes = 16 << 20
@@ -78,7 +77,7 @@ class CompressedDictionary(UserDict[int, Any]):
     def __init__(self, compression: str = "bz2") -> None:
         super().__init__()
         self.compression = _known(compression)
-        self.data: Any  # the compressed values: a dict, or a CompressedFile
+        self.data: Any  # {key: compressed value}, a dict or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
         text = self._text(key)
@@ -93,18 +92,18 @@ class CompressedDictionary(UserDict[int, Any]):
             raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
-            raise ValueError(
-                f"the value of key {key} has more than max_value_bytes={self.max_value_bytes} of JSON"
-            )
-        self.data[key] = CODECS[self.compression][0](text)
+            limit = f"max_value_bytes={self.max_value_bytes}"
+            raise ValueError(f"the value of key {key} has more than {limit} of JSON")
+        compress, _ = CODECS[self.compression]
+        self.data[key] = compress(text)
 
     @classmethod
     def open(cls, filepath: PathLike) -> CompressedDictionary:
-        """The dictionary in a file, to be read only: values stay in the file, memory is 12 bytes for each.
+        """Open a file to read from it. Values stay in the file; memory holds 12 bytes for each.
 
         Raises:
             FileNotFoundError: no such file.
-            CompressedFormatError: not such a file, a record beyond its end, the same key twice.
+            CompressedFormatError: another format, a record beyond the end of the file, the same key twice.
         """
         file = CompressedFile(filepath)
         return cls(file.compression)._with(file)
@@ -113,7 +112,7 @@ class CompressedDictionary(UserDict[int, Any]):
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
         """Read the first `limit` values (None: all) of a file into memory, compressed. Raises: as `open`."""
         file = cls.open(filepath)
-        return file._part(islice(file, limit))
+        return file._with(dict(islice(file.data.items(), limit)))
 
     def dump(self, filepath: PathLike, limit: int | None = None) -> None:
         """Write the first `limit` values (None: all) to `filepath`, completely or not at all."""
@@ -129,31 +128,30 @@ class CompressedDictionary(UserDict[int, Any]):
         """Divide into dictionaries whose lengths differ by at most one; no value is decompressed.
 
         Args:
-            parts: into how many; the first ones are the longer ones.
-            parts_length: or the largest length of one part. Give one of the two.
-            drop_last: leave out the last part if it is shorter than the first.
-            reset_keys: number each part from 0.
+            parts: number of parts; the longer ones come first.
+            parts_length: or the largest length of a part. Give one of the two.
+            drop_last: drop the last part if it is shorter than the first.
+            reset_keys: number the values of each part from 0.
         """
         if (parts is None) == (parts_length is None):
-            raise ValueError(
-                f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}"
-            )
+            given = f"parts={parts}, parts_length={parts_length}"
+            raise ValueError(f"give either parts or parts_length, got {given}")
         if parts_length is not None:
-            parts = max(1, -(-len(self) // at_least(1, "parts_length", parts_length)))
-        divided = np.array_split(np.array([*self], np.int64), at_least(1, "parts", parts))
+            parts = max(1, -(-len(self) // whole_number(parts_length, "parts_length", 1)))
+        divided = np.array_split([*self.data], whole_number(parts, "parts", 1))
         if drop_last and len(divided[-1]) < len(divided[0]):
             divided.pop()
-        return (self._part(part.tolist(), reset_keys) for part in divided)
+        return (self._part(keys.tolist(), reset_keys) for keys in divided)
 
     def merge(self, other: CompressedDictionary, reset_keys: bool = True) -> CompressedDictionary:
-        """A new dictionary, compressed as this one, with the values of both.
+        """Return a new dictionary, compressed as this one, with the values of both.
 
         Args:
-            other: values of another compression are compressed anew.
-            reset_keys: number everything from 0, first this one's values, then the other's; else keys stay.
+            other: values of another compression are compressed again.
+            reset_keys: number all values from 0, those of this dictionary first; False keeps the keys.
 
         Raises:
-            ValueError: a common key when keys stay.
+            ValueError: keys are kept, and both dictionaries have one.
         """
         return self._with(dict(_joined([self, other], self.compression, reset_keys)))
 
@@ -161,16 +159,16 @@ class CompressedDictionary(UserDict[int, Any]):
         """Add the values of `other` to this dictionary, whose own keys stay.
 
         Args:
-            reset_keys: give the new values the smallest keys from 0 on that are free; else they keep theirs.
+            reset_keys: give the new values the smallest free keys from 0 on; False keeps their keys.
 
         Raises:
-            ValueError: a common key when keys stay; nothing has been changed then.
+            ValueError: keys are kept, and both dictionaries have one; nothing has changed then.
         """
         if reset_keys:
             free = filterfalse(self.data.__contains__, count())
             self.data.update(zip(free, [*other._payloads(self.compression)], strict=False))
         else:
-            self.data = dict(_joined([self, other], self.compression, False))
+            self.data = self.merge(other, reset_keys=False).data
 
     @staticmethod
     def combine_on_disk(
@@ -184,44 +182,46 @@ class CompressedDictionary(UserDict[int, Any]):
         Args:
             destination: the new file.
             dictionaries_files: the files, in order.
-            compression: of the new file; None takes that of the first.
-            reset_keys: number all values from 0; else keys stay.
+            compression: of the new file; None: as in the first file.
+            reset_keys: number all values from 0; False keeps the keys.
 
         Raises:
-            ValueError: a common key when keys stay, no file at all.
+            ValueError: no file at all; keys are kept, and two files have one.
         """
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
         files = [CompressedDictionary.open(path) for path in dictionaries_files]
-        new = _known(compression or files[0].compression)
-        _write(destination, new, _joined(files, new, reset_keys))
+        compression = _known(compression or files[0].compression)
+        _write(destination, compression, _joined(files, compression, reset_keys))
 
     def _with(self, payloads: Any) -> CompressedDictionary:
-        """A new dictionary that differs in its values only."""
+        """A new dictionary that differs from this one only in its values."""
         new = CompressedDictionary(self.compression)
-        new.data, new.max_value_bytes = payloads, self.max_value_bytes
+        new.data = payloads
+        new.max_value_bytes = self.max_value_bytes
         return new
 
-    def _part(self, keys: Iterable[int], reset_keys: bool = False) -> CompressedDictionary:
+    def _part(self, keys: list[int], reset_keys: bool) -> CompressedDictionary:
         """A new dictionary, in memory, with the values of these keys."""
-        return self._with(
-            {place if reset_keys else key: self.data[key] for place, key in enumerate(keys)}
-        )
+        new_keys = range(len(keys)) if reset_keys else keys
+        return self._with(dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True)))
 
     def _payloads(self, compression: str) -> Iterator[bytes]:
-        """The values in this compression."""
+        """The values, compressed in this way."""
+        if compression == self.compression:
+            yield from self.data.values()
+            return
+        compress, _ = CODECS[compression]
         for key in self.data:
-            yield (
-                self.data[key]
-                if compression == self.compression
-                else CODECS[compression][0](self._text(key))
-            )
+            yield compress(self._text(key))
 
     def _text(self, key: int) -> bytes:
-        """The JSON of a value: at most `max_value_bytes` out of exactly one compressed stream."""
-        stream = CODECS[self.compression][1]()
+        """The JSON of a value: at most `max_value_bytes` from exactly one compressed stream."""
+        payload = self.data[key]
+        _, decompressor = CODECS[self.compression]
+        stream = decompressor()
         try:
-            text = stream.decompress(self.data[key], self.max_value_bytes + 1)
+            text: bytes = stream.decompress(payload, self.max_value_bytes + 1)
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._error(key, f"is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
@@ -240,7 +240,8 @@ class CompressedFile(Mapping[int, bytes]):
     """The compressed values of a file by key, in file order, read through a memory map."""
 
     def __init__(self, filepath: PathLike) -> None:
-        self._file, self.path = FileMap(filepath), filepath
+        self.path = filepath
+        self._file = FileMap(filepath)
         data = self._file.bytes
         length = int.from_bytes(data[:4], "little")
         try:
@@ -248,20 +249,20 @@ class CompressedFile(Mapping[int, bytes]):
             self.compression = _known(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
-        keys, starts, at = array("i"), array("q"), 4 + length
+        keys = array("i")
+        starts = array("q")
+        at = 4 + length
         while at != len(data):
-            length, key = RECORD.unpack(data[at : at + RECORD.size].ljust(RECORD.size, b"\0"))
+            record = data[at : at + RECORD.size]
+            length, key = RECORD.unpack(record.ljust(RECORD.size, b"\0"))
             if length < 4 or at + 4 + length > len(data):
-                raise CompressedFormatError(
-                    f"{filepath}: the record at byte {at} is damaged or cut off"
-                )
+                damage = f"the record at byte {at} is damaged or cut off"
+                raise CompressedFormatError(f"{filepath}: {damage}")
             keys.append(key)
             starts.append(at)
             at += 4 + length
-        _refuse_repeated(keys, filepath)
-        # by key: memory is 12 bytes per value
-        order = np.argsort(keys)
-        self._keys, self._starts = np.array(keys)[order], np.array(starts)[order]
+        self._keys, order = _unique(keys, filepath)
+        self._starts = np.array(starts)[order]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -295,18 +296,18 @@ def _known(compression: str) -> str:
 def _joined(
     dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """The compressed values of all, with the keys that they have, or with new ones that count from 0."""
+    """The compressed values of all dictionaries, under their own keys or under keys that count from 0."""
+    keys: Iterable[int] = count()
     if not reset_keys:
-        _refuse_repeated(
-            list(chain(*dictionaries)),
-            "what is to be merged; reset_keys=True numbers the values anew",
-        )
-    keys = count() if reset_keys else chain(*dictionaries)
+        keys = [*chain(*dictionaries)]
+        _unique(keys, "these dictionaries; reset_keys=True numbers the values from 0")
     payloads = chain.from_iterable(one._payloads(compression) for one in dictionaries)
     return zip(keys, payloads, strict=False)
 
 
-def _refuse_repeated(keys: Any, where: Any) -> None:
-    values, counts = np.unique(keys, return_counts=True)
+def _unique(keys: Any, where: Any) -> tuple[Any, Any]:
+    """The sorted keys, and the index of each in `keys`; CompressedFormatError if a key occurs twice."""
+    values, places, counts = np.unique(keys, return_index=True, return_counts=True)
     for key in values[counts > 1]:
         raise CompressedFormatError(f"key {key} occurs more than once in {where}")
+    return values, places

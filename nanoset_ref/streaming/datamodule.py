@@ -1,10 +1,11 @@
-"""A Lightning data module out of adapters. Needs the extra `lightning`; nothing else here imports this module.
+"""A Lightning data module made from adapters. Needs the extra `lightning`; nothing else here imports this module.
 
 Adapters become MapDatasets or, with hparams.iterable, IterableDatasets; these become DataLoaders. A checkpoint in the
-middle of an epoch records how many batches were trained on, and the resumed run continues after them, workers or not.
+middle of an epoch records how many batches were trained on, and the resumed run continues after them, with or without
+workers.
 
-The state is kept here and not by the DataLoader: Lightning asks a loader without a length for one batch more than it
-trains on, so the loader's own state is a batch ahead, and that batch would be lost.
+The module keeps the state, because Lightning prefetches one batch more than it trains on from a loader without a
+length: the loader's own state would be a batch ahead, and that batch would be lost.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class SuperDataModule(LightningDataModule):
     """Adapters in, DataLoaders out.
 
     Args:
-        hparams: with `batch_size`; also looked at, if there: `iterable` (False), `num_workers` (0), `pin_memory`
-            (False), `prefetch_factor`.
+        hparams: with `batch_size`; optional: `iterable` (False), `num_workers` (0), `pin_memory` (False),
+            `prefetch_factor`.
         train_adapter, valid_adapter, test_adapter, predict_adapter: one Adapter each, or None.
         collate_fn: elements to a batch.
 
-    With a map dataset training is shuffled, and Lightning adds its DistributedSampler; an iterable dataset deals itself
-    out over ranks and workers. Exact resume within an epoch is the iterable dataset's.
+    With a map dataset, training is shuffled and Lightning adds its DistributedSampler. An iterable dataset shares its
+    elements among ranks and workers itself, and only it resumes exactly within an epoch.
 
     Raises:
         ValueError: hparams without batch_size, a loader for which there is no adapter.
@@ -52,8 +53,10 @@ class SuperDataModule(LightningDataModule):
         super().__init__()
         required(hparams, "batch_size")
         self.hyperparameters = hparams  # `hparams` itself is Lightning's
-        self.train_adapter, self.valid_adapter = train_adapter, valid_adapter
-        self.test_adapter, self.predict_adapter = test_adapter, predict_adapter
+        self.train_adapter = train_adapter
+        self.valid_adapter = valid_adapter
+        self.test_adapter = test_adapter
+        self.predict_adapter = predict_adapter
         self.collate_fn = collate_fn
         self._start = {"epoch": 0, "batches": 0}
 
@@ -74,7 +77,7 @@ class SuperDataModule(LightningDataModule):
         if self.trainer is None:
             return dict(self._start)
         done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
-        # current_epoch is one further as soon as fit has ended; epochs begun are not
+        # current_epoch already names the next epoch when fit has ended; the number of epochs begun does not
         epoch = max(0, self.trainer.fit_loop.epoch_progress.current.ready - 1)
         if done.is_last_batch:
             return {"epoch": epoch + 1, "batches": 0}
@@ -90,7 +93,7 @@ class SuperDataModule(LightningDataModule):
         hparams = self.hyperparameters
         options = {key: getattr(hparams, key) for key in LOADER_OPTIONS if hasattr(hparams, key)}
         if getattr(hparams, "iterable", False):
-            # one batch per step: the count is one of batches
+            # one batch per step, so that the dataset counts batches
             per_batch = SimpleNamespace(batch_size=hparams.batch_size, accumulate_grad_batches=1)
             dataset: Any = IterableDataset(
                 per_batch, adapter, self.trainer, batches, start_from_epoch=epoch

@@ -6,7 +6,8 @@ All three behave like lists: negative indices and slices work, an index outside 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -17,29 +18,26 @@ from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
-class _ListLike(Dataset[Any], ABC):
-    """A Dataset that answers every index a list answers; a subclass gives `__len__` and `_at(place)`."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
+class _ListLike(Dataset[Any], Sized):
+    """A Dataset that accepts every index a list accepts; a subclass has `__len__` and `_at(place)`."""
 
     @abstractmethod
     def _at(self, place: int) -> Any: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         places = range(len(self))[index]
-        return (
-            [self._at(place) for place in places] if isinstance(places, range) else self._at(places)
-        )
+        if isinstance(places, range):
+            return [self._at(place) for place in places]
+        return self._at(places)
 
 
 class MapDataset(_ListLike):
-    """The elements of an adapter, preprocessed when they are asked for.
+    """The elements of an adapter, preprocessed on access.
 
     Args:
         hparams: any object; kept as `hparams`.
         adapter: read completely here.
-        trainer: not needed here; taken because every dataset takes one.
+        trainer: ignored; every dataset accepts one in this place.
         do_preprocessing: False returns raw elements.
         keep_in_memory: False asks the adapter for each element instead, which needs an adapter that can index.
 
@@ -57,11 +55,10 @@ class MapDataset(_ListLike):
         keep_in_memory: bool = True,
     ) -> None:
         if not keep_in_memory and not can_index(adapter):
-            kind = type(adapter).__name__
-            raise ValueError(
-                f"keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; {kind} has none"
-            )
-        self.hparams, self.adapter = hparams, adapter
+            needs = "keep_in_memory=False needs __len__ and __getitem__ that fit __iter__"
+            raise ValueError(f"{needs}; {type(adapter).__name__} has none")
+        self.hparams = hparams
+        self.adapter = adapter
         self.do_preprocessing = do_preprocessing
         self._lines: Any = list(adapter) if keep_in_memory else adapter
 
@@ -80,18 +77,16 @@ class CompressedDataset(_ListLike):
         hparams: any object; kept as `hparams`.
         source: a CompressedDictionary, or the path of a dumped one. A path is not loaded: values stay in the file
             (memory: 16 bytes each) and are decompressed one by one; several workers share the file's pages.
-        trainer: not needed here; taken because every dataset takes one.
 
     Raises:
         FileNotFoundError, CompressedFormatError: as CompressedDictionary.open.
     """
 
-    def __init__(
-        self, hparams: Any, source: PathLike | CompressedDictionary, trainer: Any = None
-    ) -> None:
+    def __init__(self, hparams: Any, source: PathLike | CompressedDictionary) -> None:
         if not isinstance(source, CompressedDictionary):
             source = CompressedDictionary.open(source)
-        self.hparams, self.dictionary = hparams, source
+        self.hparams = hparams
+        self.dictionary = source
         self._keys = np.sort(np.fromiter(source, np.int32, len(source)))
 
     def __len__(self) -> int:
@@ -102,10 +97,12 @@ class CompressedDataset(_ListLike):
 
 
 class StackDataset(_ListLike):
-    """`zip` for datasets: index i gives the tuple of their i-th elements; as long as the shortest.
+    """`zip` for datasets: index i is the tuple of their i-th elements; as long as the shortest.
+
+    torch.utils.data.StackDataset refuses datasets of different lengths, and slices.
 
     Args:
-        datasets: at least one, each with `len` and an index. A warning says so when their lengths differ.
+        datasets: at least one, each with `len` and an index. Different lengths are a warning.
     """
 
     def __init__(self, *datasets: Any) -> None:

@@ -1,19 +1,18 @@
-"""Text to tokens to packed rows to shuffled windows, from any place in the text on.
+"""From text to tokens to packed rows to shuffled windows, from any place in the text.
 
-1. Documents come out of blocks in order, are encoded one batch ahead, an EOS after each (append_eod), and laid end to
-   end.
-2. Row j is tokens[j*S : j*S + S + 1]: neighbours share one token, as in a token file.
-3. What does not fill a row at the end of the text is left out.
+1. Documents are read from blocks in order, encoded one batch ahead, with an EOS after each (append_eod), and joined.
+2. Row j is tokens[j*S : j*S + S + 1]: neighbors share one token, as in a token file.
+3. Tokens that do not fill a row at the end of the text are dropped.
 
     documents  a b c / d e f g / h      S = 3, E = EOS
     tokens     a b c E d e f g E h E
-    rows       a b c E,  E d e f,  f g E h      (E left out)
+    rows       a b c E,  E d e f,  f g E h      (E dropped)
 
 A `Cursor` names a row and its first token: (block, document in it, token of the document). To go there, open that
-block, pass over the documents before without encoding them, and encode one document again.
+block, skip the documents before without encoding them, and encode one document again.
 
-4. A window is M rows that follow each other. It is gathered, and given out in an order keyed by (seed, epoch, shard,
-   first row), so a state needs no memory of what was drawn. To continue within a window, gather it again.
+4. A window is M consecutive rows. They are gathered and returned in an order keyed by (seed, epoch, shard, first row),
+   so a state holds nothing of the shuffle. To resume within a window, gather it again.
 """
 
 from __future__ import annotations
@@ -27,31 +26,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.files import refuses_unknown
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
 from nanoset_ref.preprocess.text import Block, Document, TextSource
-from nanoset_ref.streaming.resumable import State, at_least
+from nanoset_ref.streaming.resumable import State
 
-ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever the same text gives others
+ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever they change for the same text
 
 
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """How text becomes rows, and in which order they come.
+    """How text becomes rows, and their order.
 
     Args:
         sequence_length: S, in tokens; rows have S + 1.
         micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same.
-        shards: K; the text is cut into K texts that are encoded apart (see `stream`).
-        repeat: at the end of the text begin again: one `for` never ends. Without it a `for` is one epoch. The shards of
-            a text end at different times, so more than one of them can only repeat.
+        shards: K; the text is split into K texts that are encoded separately (see `stream`).
+        repeat: start over at the end of the text, so that one `for` never ends. Without it a `for` is one epoch. The
+            shards of a text end at different times, so several shards need it.
         shuffle_buffer: M, in rows; 0: no shuffle.
         seed: of the shuffle.
-        append_eod: put the EOS id after each document; off by default, as in preprocessing, which says why.
+        append_eod: put the EOS id after each document; off by default, as in preprocessing.
         add_special_tokens, backend: see Encoder.
         special_tokens: for special tokens that documents hold as text: "keep", "split" or "refuse" (see
-            `tokenise.special`). A stream without an end warns of the first that it keeps, one with an end counts them.
+            `preprocess.special`). A stream without an end warns of the first one it keeps; one with an end counts them.
 
     Raises:
         ValueError: a number out of its range, several shards without `repeat`.
@@ -70,18 +70,17 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         for name in ("sequence_length", "micro_batch_size", "shards"):
-            at_least(1, name, getattr(self, name))
-        at_least(0, "shuffle_buffer", self.shuffle_buffer)
+            whole_number(getattr(self, name), name, 1)
+        whole_number(self.shuffle_buffer, "shuffle_buffer", 0)
         if self.shards > 1 and not self.repeat:
-            raise ValueError(
-                f"shards={self.shards} end at different times; pass repeat=True and train for some steps"
-            )
+            way_out = "pass repeat=True and train for a number of steps"
+            raise ValueError(f"shards={self.shards} end at different times; {way_out}")
 
 
 class Cursor(NamedTuple):
     """A row of a shard, and its first token: `offset` tokens into document number `document` of block `block`.
 
-    Rows count over all passes over the text, which are the epochs.
+    Rows are counted over all epochs, which are passes over the text.
     """
 
     row: int = 0
@@ -94,18 +93,17 @@ class Cursor(NamedTuple):
 def packed_rows(
     blocks: Iterable[Block], encoder: Encoder, options: StreamOptions, start: Cursor
 ) -> Iterator[tuple[Cursor, NDArray[np.int32]]]:
-    """The rows of some blocks of text, int32 [S + 1], each after its cursor.
+    """Yield (cursor, row) of some blocks of text; rows are int32 [S + 1].
 
     Args:
-        blocks: in order; only those from `start` on are read.
-        encoder: sets the EOS after each document (append_eod).
+        blocks: in order; only blocks from `start` on are read.
+        encoder: puts the EOS after each document (append_eod).
         options: of the stream.
         start: the first row.
     """
     length = options.sequence_length
-    sent: list[
-        tuple[int, int]
-    ] = []  # (block, document) of the texts the encoder was given, from the first in `begins`
+    # (block, document) of the texts sent to the encoder, from the first in `begins` on
+    sent: list[tuple[int, int]] = []
 
     def documents() -> Iterator[Document]:
         for number, block in islice(enumerate(blocks), start.block, None):
@@ -114,8 +112,9 @@ def packed_rows(
                     sent.append((number, document.number))
                     yield document
 
-    # tokens at hand, where each document begins in them (the first one: or before), and where the next row does
-    tokens, begins, at = np.empty(0, np.int32), np.empty(0, np.int64), start.offset
+    tokens = np.empty(0, np.int32)  # encoded, and not yet in a row as a whole
+    begins = np.empty(0, np.int64)  # document starts in `tokens`; the first may be negative
+    at = start.offset  # start of the next row in `tokens`
     numbers = count(start.row)
     for ids, lengths in encoder.stream(documents()):
         begins = np.append(begins, len(tokens) + np.cumsum(lengths) - lengths)
@@ -125,20 +124,22 @@ def packed_rows(
             cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(begins[document]))
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
-        # let go of what lies before the next row
+        # drop everything before the next row
         document = np.searchsorted(begins, at, "right") - 1
         del sent[:document]
-        tokens, begins, at = tokens[at:], begins[document:] - at, 0
+        begins = begins[document:] - at
+        tokens = tokens[at:]
+        at = 0
 
 
 def shuffled_rows(
     text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
 ) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
-    """The rows of one shard as they are given out: how many came before, the cursor of the window, the row.
+    """Yield the rows of one shard in their shuffled order: (number of the row, cursor of its window, row).
 
     Args:
         text: of all shards.
-        encoder: sets the EOS after each document (append_eod).
+        encoder: puts the EOS after each document (append_eod).
         options: of the stream.
         number: of the shard.
         start: the first row of a window.
@@ -147,32 +148,30 @@ def shuffled_rows(
         ValueError: a shard without a single row.
     """
     while True:
-        packed = packed_rows(
-            islice(text.blocks(), number, None, options.shards), encoder, options, start
-        )
-        given = start.row
+        blocks = islice(text.blocks(), number, None, options.shards)
+        packed = packed_rows(blocks, encoder, options, start)
+        row_number = start.row
         while window := list(islice(packed, max(1, options.shuffle_buffer))):
-            first = window[0][0]
-            for place in (
-                window_order(len(window), options.seed, number, first)
-                if options.shuffle_buffer
-                else [0]
-            ):
-                yield given, first._asdict(), window[place][1]
-                given += 1
-        if given == start.row:
-            length = options.sequence_length + 1
+            first, _ = window[0]
+            for place in window_order(len(window), options.seed, number, first):
+                _, row = window[place]
+                yield row_number, first._asdict(), row
+                row_number += 1
+        if row_number == start.row:
+            why = "the text is too short, or has too few blocks"
             raise ValueError(
-                f"shard {number} has no row of {length} tokens: too short a text, or too few blocks of it"
+                f"shard {number} has no row of {options.sequence_length + 1} tokens: {why}"
             )
         if not options.repeat:
             encoder.found.warn()
             return
-        start = Cursor(given, start.epoch + 1)
+        start = Cursor(row_number, start.epoch + 1)
 
 
 def window_order(n: int, seed: int, shard: int, first: Cursor) -> Sequence[int]:
     """The keyed permutation of the n rows of one window."""
+    if n == 1:
+        return [0]
     key = np.uint64(seed % 2**64)
     for number in (0, first.epoch, shard, first.row):
         key = np.uint64(derive(key, number))

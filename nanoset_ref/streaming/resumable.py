@@ -1,17 +1,15 @@
-"""What streaming datasets share: who reads what, and one way to save and continue an epoch.
+"""The base of streaming datasets: ranks and workers share elements, and an epoch can be saved and resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. Where an epoch stands is a *place*, a dict of
-JSON values that the subclass moves along while it reads. A state is a place with the plan it belongs to, and
-`check_state` is the only judge of states, of datasets and of loaders.
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress of an epoch: a dict
+of JSON values that the subclass updates while it reads. A state is a place with the plan it belongs to. `check_state`
+validates every state, of datasets and of loaders.
 
 With workers, each worker process has a place of its own; torchdata's StatefulDataLoader saves and restores all of them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -19,19 +17,20 @@ from torch import distributed
 from torch.utils.data import get_worker_info
 
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION, check_plan
 
 MAX_WORKERS = 1024
-NO_COUNT = re.compile(r"-|\d{19}")  # below 0, or beyond what a run can read
+COUNTS = range(10**18)  # a state with a count outside is damaged: no run reads that much
 State = dict[str, Any]
 
 
 class Resumable(torch.utils.data.IterableDataset[Any]):
-    """Counts the epochs of every worker, and continues one of them from a state.
+    """Counts the epochs of every worker, and resumes one of them from a state.
 
-    A DataLoader starts its workers anew in every epoch from the dataset in the main process, which never iterates
-    itself: a plain counter would be 0 in each of them forever. Shared memory therefore keeps the epoch that each worker
-    begins next, one cell per worker id.
+    A DataLoader starts new workers for every epoch from the dataset in the main process, which never iterates itself:
+    a plain counter would be 0 in each of them forever. Therefore shared memory holds the epoch that each worker begins
+    next, one cell per worker id.
 
     Args:
         micro_batch_size: elements per batch of one rank; a DataLoader must use the same.
@@ -52,41 +51,43 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
         self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
-        self._place: State = {}  # where the present `for` stands
-        self._loaded: State = {}  # where the next `for` continues
+        self._place: State = {}  # of the current `for`
+        self._loaded: State = {}  # where the next `for` resumes
 
     @property
     def plan(self) -> State:
-        """What a state must agree with, beside the layout; of elements that anything may make, nothing is known."""
+        """The plan that a state must match, without the layout. A subclass adds what decides its elements."""
         return {"version": VERSION}
 
     def restart(self, epoch: int) -> None:
         """Let every worker begin `epoch` next."""
         self._epochs.fill_(epoch)
-        self._place, self._loaded = {}, {}
+        self._place = {}
+        self._loaded = {}
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
         """Where one of `workers` workers begins an epoch."""
         raise NotImplementedError
 
     def read(self, place: State) -> Iterator[Any]:
-        """The elements from a place on; moves the place along."""
+        """Yield the elements from a place on, and update the place."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
         # not a generator: an epoch begins here, not at its first element
-        self._place, self._loaded = self._loaded or self._next_place(), {}
+        self._place = self._loaded or self._next_place()
+        self._loaded = {}
         worker, _ = worker_and_workers()
         self._epochs[worker] = self._place["epoch"] + 1
         return self.read(self._place)
 
     @property
     def place(self) -> State:
-        """Where this process stands (with workers: this worker)."""
+        """The progress of this process (with workers: of this worker)."""
         return dict(self._loaded or self._place or self._next_place())
 
     def state_dict(self) -> State:
-        """The place and the plan; JSON-serialisable, and the same on every rank."""
+        """The place and the plan; JSON-serializable, and the same on every rank."""
         _, workers = worker_and_workers()
         layout = {
             "dp_size": self.dp_size,
@@ -96,15 +97,16 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
-        """Let the next `for` continue at a `state_dict`, with as many ranks and workers and the same micro-batch size.
+        """Let the next `for` resume from a `state_dict`, with as many ranks and workers and the same micro-batch size.
 
-        In another layout a TokenStream continues from a count (see `TokenStream.seek`).
+        In another layout a TokenStream resumes from a count (see `TokenStream.seek`).
 
         Raises:
             PlanMismatch: the state belongs to another plan or layout.
             ValueError: not a state of such a dataset.
         """
-        self._loaded = check_state(state, {**self._next_place(), "plan": self.state_dict()["plan"]})
+        expected = {**self._next_place(), "plan": self.state_dict()["plan"]}
+        self._loaded = check_state(state, expected)
         del self._loaded["plan"]
 
     def _next_place(self) -> State:
@@ -114,41 +116,45 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
 
 def check_state(state: Any, expected: State) -> State:
-    """A copy of a state with the names, the types and the plan of `expected`.
+    """A copy of a state with the names, types and plan of `expected`, whose counts are all within COUNTS.
 
     Raises:
         PlanMismatch: it belongs to another plan.
         ValueError: it is something else.
     """
-    own = state if isinstance(state, dict) else {}
-    kinds = [{name: type(value) for name, value in tree.items()} for tree in (own, expected)]
-    if kinds[0] != kinds[1] or NO_COUNT.search(repr(own | {"plan": None})):
+    own = dict(state) if isinstance(state, dict) else {}
+    if _types(own) != _types(expected) or not _are_counts(own | {"plan": {}}):
         raise ValueError(
             f"not a state of this kind, which holds {list(expected)}; got {state!r:.200}"
         )
     check_plan(own.get("plan"), expected.get("plan"))
-    return dict(own)
+    return own
+
+
+def _types(state: State) -> dict[str, type]:
+    return {name: type(value) for name, value in state.items()}
+
+
+def _are_counts(value: Any) -> bool:
+    """Whether the integers in nested dicts are all within COUNTS."""
+    if isinstance(value, dict):
+        return all(map(_are_counts, value.values()))
+    return not isinstance(value, int) or value in COUNTS
 
 
 def required(hparams: Any, name: str) -> int:
     """The attribute `name` of `hparams`, an integer of at least 1; ValueError if it is missing or something else."""
-    return at_least(1, f"hparams.{name}", getattr(hparams, name, None))
-
-
-def at_least(least: int, name: str, value: Any) -> int:
-    """`value`, an integer of at least `least`; the ValueError for anything else calls it `name`."""
-    if not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)
+    return whole_number(getattr(hparams, name, None), f"hparams.{name}", 1)
 
 
 def dp_rank_and_size(
     dp_rank: int | None, dp_size: int | None, trainer: Any = None
 ) -> tuple[int, int]:
-    """Which data-parallel rank this is: as given, as the trainer says, as torch.distributed says, or 0 of 1.
+    """This process's data-parallel rank and their number: as given, else the trainer's, else torch.distributed's, else
+    0 of 1.
 
-    Build a dataset after the process group has started. The answer is kept, so that DataLoader workers, which have no
-    process group, know it too.
+    Build a dataset after the process group has started. It keeps the answer for its DataLoader workers, which have no
+    process group.
 
     Raises:
         ValueError: only one of the two given, or dp_rank outside [0, dp_size).
@@ -160,13 +166,14 @@ def dp_rank_and_size(
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
     if dp_rank is None or dp_size is None or not 0 <= dp_rank < dp_size:
-        raise ValueError(
-            f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}"
-        )
+        rule = "dp_rank and dp_size go together, 0 <= dp_rank < dp_size"
+        raise ValueError(f"{rule}; got {dp_rank} and {dp_size}")
     return dp_rank, dp_size
 
 
 def worker_and_workers() -> tuple[int, int]:
     """(id, number) of DataLoader workers; (0, 1) in a process that is not a worker."""
     info = get_worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)
+    if info is None:
+        return 0, 1
+    return info.id, info.num_workers

@@ -1,24 +1,24 @@
-"""TokenStream: text tokenised while training, in the rows a token file would have; and a DataLoader for it.
+"""TokenStream: text tokenized during training, in the rows a token file would have; and a DataLoader for it.
 
-Position p of an epoch holds row p of the text, as preprocessing and a Nanoset in sequential order would give it; ranks
-share positions as `nanoset_ref.load.schedule` says. This holds for any number of ranks and workers, and any
+Position p of an epoch holds row p of the text, the same row that preprocessing and a Nanoset in sequential order give
+there. Ranks share positions as in `nanoset_ref.load.schedule`. This holds for any number of ranks and workers, and any
 micro-batch size.
 
-1. A rank's micro-batch t is made by worker t mod N. The DataLoader asks its workers in turn, so batches arrive in
-   order, and no worker number shows in the data.
-2. To know where row p begins one must have encoded everything before it: with shards=1 every worker of every rank
-   encodes the whole text and hands out its part. That costs W x N times the work of one.
-3. With shards=K the text is K texts (block b belongs to b mod K), each packed by itself; position p holds row p // K of
-   shard p mod K. A worker encodes the shards its positions fall on: each is one worker's own if K is a multiple of
-   W x B x N, and the order is the same for all of them. Shards end at different times, so each must begin again by
-   itself (repeat=True), and the stream has no end.
-4. `shuffle_buffer` = M rows of a shard are gathered and given out in an order keyed by (seed, epoch, shard, first row).
-5. The state is the epoch and the count. Cursors, one per shard, only save time: a resume encodes one document and at
-   most M rows again. Without a cursor the text is encoded from its beginning, with the same result.
+1. Worker t mod N makes micro-batch t of a rank. The DataLoader asks its workers in turn, so batches arrive in order and
+   the number of workers does not show in the data.
+2. Where row p begins is known only after everything before it is encoded. With shards=1 every worker of every rank
+   therefore encodes the whole text and returns its part: W x N times the work of one.
+3. With shards=K the text is split into K texts (block b belongs to b mod K), each packed by itself; position p holds
+   row p // K of shard p mod K, whatever W, B and N are. A worker encodes the shards of its positions; each shard has
+   one worker if K is a multiple of W x B x N. Shards end at different times, so each must start over by itself
+   (repeat=True), and the stream has no end.
+4. `shuffle_buffer` = M rows of a shard are gathered and returned in an order keyed by (seed, epoch, shard, first row).
+5. The state is the epoch and the count. Cursors, one per shard, only save time: with them a resume encodes one document
+   and at most M rows again. Without a cursor the text is encoded from its beginning, with the same result.
 
-Every batch of a TokenStreamDataLoader brings along the cursors of its worker, so a resume with any number of ranks,
-workers and any micro-batch size goes on at once. torchdata's StatefulDataLoader works with a TokenStream as well; it
-keeps a state per worker instead and needs as many ranks and workers as before.
+Every batch of a TokenStreamDataLoader carries the cursors of its worker, so any number of ranks and workers and any
+micro-batch size resume at once. torchdata's StatefulDataLoader works with a TokenStream as well; it keeps a state per
+worker instead and needs as many ranks and workers as before.
 """
 
 from __future__ import annotations
@@ -40,21 +40,16 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from nanoset_ref.io.files import PathLike, checksum
 from nanoset_ref.load.dataloader import OneIterationLoader
 from nanoset_ref.load.schedule import worker_item
+from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION
 from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
 from nanoset_ref.preprocess.text import TextPart, TextSource, open_text
 from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
-from nanoset_ref.streaming.resumable import (
-    Resumable,
-    State,
-    at_least,
-    check_state,
-    worker_and_workers,
-)
+from nanoset_ref.streaming.resumable import Resumable, State, check_state, worker_and_workers
 
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
-# neither ids nor their order depend on the first two; the last two are seen in what the encoder says about itself
+# the first two change neither ids nor their order; the last two are part of the encoder's identity
 NOT_IN_PLAN = ("micro_batch_size", "backend", "append_eod", "add_special_tokens")
 
 
@@ -63,14 +58,14 @@ class TokenStream(Resumable):
 
     Args:
         text: a TextSource, or a file, folder, dataset, ... for `open_text`, which takes a column and a split as well.
-        tokenizer: a transformers tokenizer, or what `load_tokenizer` takes.
+        tokenizer: a transformers tokenizer, or a name or folder for `load_tokenizer`.
         sequence_length: S, in tokens.
         dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
         **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, append_eod, add_special_tokens, backend,
             special_tokens: the fields of `StreamOptions`, which explains them.
 
-    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch that are too few for all ranks are left out. Workers
-    encode on one thread each: they are the parallelism. Position ids are the collator's (`documents` with an eod_id).
+    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too few for all ranks.
+    Workers encode on one thread each. Position ids come from the collator (`documents` with an eod_id).
 
     Raises:
         ValueError: an argument out of its range; while reading, a text too short for one row or with too few blocks.
@@ -91,40 +86,38 @@ class TokenStream(Resumable):
         self.options = StreamOptions(sequence_length=sequence_length, **options)
         super().__init__(self.options.micro_batch_size, dp_rank, dp_size)
         self.source = text if isinstance(text, TextSource) else open_text(text)
-        self.tokenizer = (
-            load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
-        )
+        if isinstance(tokenizer, (str, os.PathLike)):
+            tokenizer = load_tokenizer(tokenizer)
+        self.tokenizer = tokenizer
         self.seek()
 
     @property
     def plan(self) -> State:
-        """What decides the tokens at every position: the content of the text, the tokenizer as it encodes (see
-        `Encoder.identity`), and the options. The first access reads the whole text.
+        """What decides the tokens at every position: the content of the text, the tokenizer (see `Encoder.identity`)
+        and the options. The first access reads the whole text.
         """
         plan: State = json.loads(self._plan)
         return plan
 
     @cached_property
     def _plan(self) -> str:
-        options = {
-            name: value for name, value in asdict(self.options).items() if name not in NOT_IN_PLAN
-        }
+        options = asdict(self.options)
+        for name in NOT_IN_PLAN:
+            del options[name]
         if self.options.shuffle_buffer < 2:
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
         if self.options.special_tokens == "refuse":
-            options |= {"special_tokens": "keep"}  # what is read at all is the same
-        files = [
-            {"name": os.path.basename(part.path), "checksum": _content(part)}
-            for part in self.source.parts
-        ]
-        encodes = self._encoder("hf").identity
+            options["special_tokens"] = "keep"  # texts that are not refused give the same tokens
+        files = []
+        for part in self.source.parts:
+            files.append({"name": os.path.basename(part.path), "checksum": _content(part)})
         plan = {
             "version": VERSION,
             "algorithm": ALGORITHM,
             "files": files,
             "column": self.source.column,
         }
-        return json.dumps(plan | encodes | options)
+        return json.dumps(plan | self._encoder("hf").identity | options)
 
     def seek(
         self,
@@ -137,22 +130,22 @@ class TokenStream(Resumable):
 
         Args:
             epoch: from 0.
-            consumed_train_samples: rows that all ranks together have had, over all epochs.
+            consumed_train_samples: rows delivered to all ranks together, over all epochs.
             epoch_began_at: that count when the epoch began.
-            cursors: of a stream of the same plan, from any rank; they save time and change nothing else.
+            cursors: of a stream of the same plan, from any rank; they only save time.
         """
+        began = whole_number(epoch_began_at, "epoch_began_at", 0)
+        consumed = whole_number(consumed_train_samples, "consumed_train_samples", began)
         self.start: State = {
-            "epoch": at_least(0, "epoch", epoch),
-            "epoch_began_at": at_least(0, "epoch_began_at", epoch_began_at),
-            "consumed_train_samples": at_least(
-                epoch_began_at, "consumed_train_samples", consumed_train_samples
-            ),
+            "epoch": whole_number(epoch, "epoch", 0),
+            "epoch_began_at": began,
+            "consumed_train_samples": consumed,
             "cursors": dict(cursors or {}),
         }
         self.restart(epoch)
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        # `taken` counts the rows that this worker has made since the count
+        """A start, and in "taken" the number of rows that this worker has made since its count."""
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 
@@ -167,32 +160,28 @@ class TokenStream(Resumable):
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            position, last_of_group = (
-                self.schedule.position_at(begin, rank, item)
-                for rank in (self.dp_rank, self.dp_size - 1)
-            )
+            position = self.schedule.position_at(begin, self.dp_rank, item)
+            last_of_group = self.schedule.position_at(begin, self.dp_size - 1, item)
             index, number = divmod(position, self.options.shards)
             if number not in shards:
-                cursor = Cursor(**place["cursors"].get(str(number), {"epoch": place["epoch"]}))
-                cursor = Cursor(
-                    *map(operator.index, cursor)
-                )  # a TypeError where a damaged state has no integers
-                if cursor.row > index:
-                    cursor = Cursor(epoch=place["epoch"])
+                cursor = _cursor(place, number, index)
                 shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
             found = _row_at(index, shards[number])
-            alone = self.options.repeat or position == last_of_group
-            if found is None or not (alone or _row_at(last_of_group, shards[number])):
-                return  # the last group of ranks is not complete
+            if found is None:
+                return
+            needs_no_more = self.options.repeat or position == last_of_group
+            if not needs_no_more and _row_at(last_of_group, shards[number]) is None:
+                return  # the last group of ranks has too few rows
             _, cursor_of_window, ids = found
             place["taken"] = taken + 1
             place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
             yield {"input_ids": ids}
 
     def _encoder(self, backend: Backend) -> Encoder:
-        """An encoder of this process: a parent's threads do not survive a fork. A worker's has none."""
+        """A new encoder for this process: a parent's threads do not survive a fork. Workers use one thread."""
         if get_worker_info() is not None:
-            os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+            os.environ["RAYON_NUM_THREADS"] = "1"
         return Encoder(
             self.tokenizer,
             backend=backend,
@@ -204,16 +193,16 @@ class TokenStream(Resumable):
 
 
 class TokenStreamDataLoader(OneIterationLoader):
-    """The batches of a TokenStream, whole ones only.
+    """The complete batches of a TokenStream.
 
     Args:
         stream: its micro_batch_size is the batch size.
-        collate_fn: rows to a batch, in the worker, for example a DataCollatorForCLM.
+        collate_fn: makes a batch of rows, in the worker; for example a DataCollatorForCLM.
         **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not persistent_workers:
             they would keep their place when an epoch begins.
 
     Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
-    One at a time: a new one goes on after what has been delivered, and ends the one before.
+    Only one iterator is live: a new one closes the old and resumes after the last delivered batch.
     """
 
     def __init__(
@@ -224,7 +213,8 @@ class TokenStreamDataLoader(OneIterationLoader):
     ) -> None:
         options |= {"collate_fn": partial(_with_cursors, stream, collate_fn), "drop_last": True}
         super().__init__(stream, stream.micro_batch_size, persistent_workers=False, **options)
-        self.stream, self._start = stream, dict(stream.start)
+        self.stream = stream
+        self._start = dict(stream.start)
 
     def batches(self) -> Generator[Any, None, None]:
         start = self._start
@@ -237,12 +227,12 @@ class TokenStreamDataLoader(OneIterationLoader):
 
     @property
     def plan(self) -> State:
-        """That of the stream."""
+        """The plan of the stream."""
         return self.stream.plan
 
     @property
     def cursors(self) -> State:
-        """Where each shard stands in the text: what `TokenStream.seek` takes."""
+        """The cursor of each shard, for `TokenStream.seek`."""
         return dict(self._start["cursors"])
 
     def seek(self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]) -> None:
@@ -251,15 +241,15 @@ class TokenStreamDataLoader(OneIterationLoader):
         self._start = dict(self.stream.start)
 
     def state_dict(self) -> State:
-        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: good on every rank, JSON.
+        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: JSON, valid on every rank.
 
-        consumed_train_samples counts the rows that all ranks together have had delivered, over all epochs, as a
-        NanosetDataLoader's does.
+        consumed_train_samples counts the rows delivered to all ranks together, over all epochs, as a NanosetDataLoader
+        does.
         """
         return {**self._start, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue after what `state` counts, with any number of ranks and workers. An iteration under way ends.
+        """Resume after the last batch counted in `state`, with any number of ranks and workers. Ends a live iterator.
 
         Raises:
             PlanMismatch: the state of another text, tokenizer or order.
@@ -272,26 +262,38 @@ class TokenStreamDataLoader(OneIterationLoader):
 
 
 def next_epoch(start: State) -> State:
-    """Where the epoch begins that follows the one of `start`."""
+    """The start of the epoch after the one of `start`."""
     consumed = start["consumed_train_samples"]
     return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
 
 
+def _cursor(place: State, number: int, index: int) -> Cursor:
+    """The cursor of shard `number`; of its beginning if there is none, or one beyond row `index`.
+
+    Raises:
+        TypeError: the cursor of a damaged state holds something other than integers.
+    """
+    epoch = place["epoch"]
+    saved = place["cursors"].get(str(number), {"epoch": epoch})
+    cursor = Cursor(*map(operator.index, Cursor(**saved)))
+    return cursor if cursor.row <= index else Cursor(epoch=epoch)
+
+
 def _row_at(index: int, rows: Iterator[Any]) -> Any:
-    """Row `index` of a shard, which lies ahead, with all that comes with it; None after the last one."""
+    """Advance to row `index` of a shard and return its entry; None after the last row."""
     return next((found for found in rows if found[0] == index), None)
 
 
 def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
-    """A batch, and where the stream of this process stands after it.
+    """A batch, and the cursors of this process after it.
 
-    A worker gets the loader's dataset and its collate function together, so `stream` is the copy that it reads.
+    A worker receives the loader's dataset and its collate function together, so `stream` is the copy that it reads.
     """
     return collate_fn(rows), stream.place["cursors"]
 
 
 def _content(part: TextPart) -> str:
-    """The checksum of a file of text, or of the texts of a dataset, each with its length."""
+    """The checksum of a text file; or of the texts of a dataset, each after its length."""
     if os.path.isfile(part.path):
         return checksum(part.path)
     digest = xxhash.xxh3_128()

@@ -163,7 +163,7 @@ def test_a_broken_manifest_is_named(tmp_path, field, value):
         del content[field]
     deep = "[" * 10**5 if field == "deep" else ""
     (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
-    with pytest.raises(ManifestError, match=r"manifest.json is no good manifest: [^\n]*$"):
+    with pytest.raises(ManifestError, match=r"manifest.json is no valid manifest: [^\n]*$"):
         ChunkManifest.read(tmp_path)
 
 

@@ -238,7 +238,7 @@ def test_unfinished_changed_and_unlike_subsets_are_refused(tmp_path):
         path.read_text().replace("[3, 3]", "[3, 4]")
     )  # as many lines and bytes as before
     with pytest.raises(
-        ManifestError, match="train.jsonl: changed: it has not the checksum that the manifest says"
+        ManifestError, match="train.jsonl: changed: its checksum differs from the manifest's"
     ):
         mix(tmp_path / "in", tmp_path / "other", "a", 2, 0)
     said.write(tmp_path / "in/b")

@@ -328,10 +328,10 @@ def test_wrong_arguments_say_what_is_right(paths, tmp_path):
         ("shards", 0),
         ("shuffle_buffer", -1),
     ):
-        with pytest.raises(ValueError, match=f"{name} must be an integer of at least"):
+        with pytest.raises(ValueError, match=f"{name} must be at least"):
             TokenStream(paths, TOKENIZER, **{"sequence_length": 4, name: value})
     for wrong in ({"consumed_train_samples": -1}, {"epoch_began_at": 5}, {"epoch": 1.5}):
-        with pytest.raises(ValueError, match="must be an integer of at least"):
+        with pytest.raises(ValueError, match="must be (an integer of )?at least"):
             stream.seek(**wrong)
     with pytest.raises(
         TypeError, match="StreamOptions: shufle: unknown key, did you mean 'shuffle_buffer'"
