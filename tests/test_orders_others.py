@@ -1,0 +1,117 @@
+"""Orders of other loaders: the arrays that the real packages return, and the way back from a sample."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref import Nanoset, TokenFile
+from nanoset_ref.orders import build_order
+
+SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def instances(order, positions):
+    """The instances at some positions, as the loader of another package numbers its rows."""
+    datasets, samples = order.lookup(np.asarray(positions, dtype=np.int64))
+    return (order.firsts[datasets] + samples).tolist()
+
+
+def check_contract(order):
+    """What every order promises: the way back is a search, counts are counts, and the recipe makes it again."""
+    pairs = [order[k] for k in range(len(order))]
+    assert list(zip(*(part.tolist() for part in order[:]), strict=True)) == pairs
+    half = len(order) // 2
+    for dataset, length in enumerate(order.dataset_lengths.tolist()):
+        assert order.counts(half)[dataset] == sum(d == dataset for d, _ in pairs[:half])
+        for sample in range(length):
+            places = [k for k, pair in enumerate(pairs) if pair == (dataset, sample)]
+            assert order.positions(dataset, sample).tolist() == places
+            before = [k for k in places if k < half]
+            assert order.positions(dataset, sample, half).tolist() == before
+    again = pickle.loads(pickle.dumps(order))
+    assert again.fingerprint == order.fingerprint
+    if order.recipe is not None:
+        recipe = json.loads(json.dumps(order.recipe))
+        options = recipe.pop("options")
+        again = build_order(
+            recipe["name"],
+            order.dataset_lengths,
+            recipe["dataset_weights"],
+            len(order),
+            recipe["random_seed"],
+            **options,
+        )
+    assert [again[k] for k in range(len(order))] == pairs
+    assert again.identity == order.identity
+
+
+# ---- OLMo-core
+
+
+def olmo_core_cases(golden):
+    return json.loads((golden / "olmo_core_chunks/chunks.json").read_text())
+
+
+def by_hand(sizes, chunk, seed, batch, epochs):
+    """OLMo-core's order in plain Python: the (file, row) of every position of some epochs."""
+    kept = [(file, row) for file, rows in enumerate(sizes) for row in range(rows // chunk * chunk)]
+    read = []
+    for epoch in range(1, epochs + 1):
+        chunks = np.arange(len(kept) // chunk, dtype=np.uint32)
+        np.random.Generator(np.random.PCG64(seed + epoch)).shuffle(chunks)
+        rows = [kept[number * chunk + i] for number in chunks.tolist() for i in range(chunk)]
+        read += rows[: len(rows) // batch * batch]
+    return read
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_rows_and_order_are_those_of_olmo_core(golden, tmp_path, number):
+    case = olmo_core_cases(golden)[number]
+    length = case["sequence_length"]
+    files = []
+    for file, tokens in enumerate(case["tokens"]):
+        path = tmp_path / f"{file}.npy"
+        (np.arange(tokens) % 60000).astype(np.uint16).tofile(path)
+        files.append(TokenFile(path))
+    chunk = (case["max_target_sequence_length"] or length) // length
+    order = f"olmo_core:chunk_size={chunk},batch_size={case['batch']}"
+    count = sum(map(len, case["read"]))
+    rows = Nanoset(files, None, length - 1, count, case["seed"], order=order, disjoint=True)
+    position = 0
+    for epoch, read in enumerate(case["read"]):
+        assert rows.order.epoch_of(position) == epoch
+        for instance in read:
+            file, first, _ = next(f for f in case["first_instance_of_files"] if instance < f[2])
+            assert rows.order[position] == (file, instance - first)
+            found = int(rows.read(np.array([position]))[0, 0])
+            assert found == case["first_token_of_instances"][instance]
+            position += 1
+
+
+@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
+    expected = by_hand(sizes, chunk, seed, batch, epochs)
+    options = {"chunk_size": chunk, "batch_size": batch}
+    if not expected:
+        with pytest.raises(ValueError, match=f"hold a batch of {batch} rows"):
+            build_order("olmo_core", sizes, None, 1, seed, **options)
+        return
+    order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+    assert [order[k] for k in range(len(order))] == expected
+    check_contract(order)
+
+
+def test_olmo_core_refuses_what_it_cannot_read():
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+        build_order("olmo_core:chunk_size=0", [4], None, 4)
+    with pytest.raises(ValueError, match="uint32"):
+        build_order("olmo_core", [2**32], None, 4)
+    with pytest.raises(ValueError, match="name=number, got 'chunk_size'"):
+        build_order("olmo_core:chunk_size", [4], None, 4)
+    with pytest.raises(ValueError, match="leave the weights out"):
+        build_order("olmo_core", [4], [1.0], 4)
