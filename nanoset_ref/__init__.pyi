@@ -24,6 +24,7 @@ from .orders import NanotronOrder as NanotronOrder
 from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
+from .orders.others import GrainOrder as GrainOrder
 from .orders.others import OLMoCoreOrder as OLMoCoreOrder
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute

@@ -5,6 +5,7 @@
 """
 
 from nanoset_ref.orders.base import Order
+from nanoset_ref.orders.others.grain import GrainOrder as GrainOrder
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
 
-OTHERS: dict[str, type[Order]] = {order.name: order for order in (OLMoCoreOrder,)}
+OTHERS: dict[str, type[Order]] = {order.name: order for order in (GrainOrder, OLMoCoreOrder)}
