@@ -25,6 +25,7 @@ from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
 from .orders.others import GrainOrder as GrainOrder
+from .orders.others import LlmCOrder as LlmCOrder
 from .orders.others import OLMoCoreOrder as OLMoCoreOrder
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref import Nanoset, TokenFile
+from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
+from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders import build_order
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
@@ -158,3 +159,110 @@ def test_grain_reads_a_sample_twice_and_one_never_where_the_cipher_is_too_small(
     assert np.flatnonzero(reads != 1).tolist() == sorted({order[0][1], n - 1})
     assert order.positions(0, n - 1).tolist() == []
     assert order.positions(*order[0]).tolist() == [0, n - 1]
+
+
+# ---- llm.c
+
+
+def write_shard(path, tokens, magic=20240520, version=1, dtype="<u2"):
+    """A shard as llm.c's `write_datafile` writes it."""
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype=dtype).tobytes())
+    return path
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_ranks_read_what_llm_c_reads(golden, tmp_path, number):
+    case = json.loads((golden / "llm_c/batches.json").read_text())[number]
+    paths = [
+        write_shard(tmp_path / f"{file}.bin", 10000 * file + np.arange(size))
+        for file, size in enumerate(case["tokens"])
+    ]
+    rows, ranks = case["micro_batch_size"], case["ranks"]
+    order = f"llm_c:micro_batch_size={rows},dp_size={ranks},shuffle={case['shuffle']}"
+    count = case["steps"] * rows * ranks
+    dataset = Nanoset(paths, None, case["sequence_length"], count, order=order)
+    theirs = np.array(case["first_tokens"]).reshape(ranks, case["steps"], rows)
+    for rank in range(ranks):
+        sampler = ResumableBatchSampler(count, rows, rank, ranks, layout="contiguous")
+        read = [dataset.read(np.array(batch))[:, 0].tolist() for batch in sampler]
+        assert read == theirs[rank].tolist()
+    source, _ = dataset.order[0]
+    span = dataset.spans(0)[0]
+    ids = np.frombuffer(paths[source].read_bytes()[span.first_byte : span.last_byte], "<u2")
+    assert ids[0] == theirs[0, 0, 0]
+
+
+def llm_c_by_hand(sizes, batch, ranks, epochs):
+    """What the ranks of llm.c read: for every rank a list of (file, batch)."""
+    read = []
+    for rank in range(ranks):
+        generator = np.random.MT19937()
+        generator._legacy_seeding(42 + rank)
+
+        def permute(values, generator=generator):
+            for i in range(len(values) - 1, 0, -1):
+                j = int(generator.random_raw()) % (i + 1)
+                values[i], values[j] = values[j], values[i]
+            return values
+
+        files = list(range(len(sizes)))
+        read.append([])
+        for _ in range(epochs):
+            for file in permute(files):
+                order = permute(list(range(sizes[file] // (batch * ranks))))
+                read[-1] += [(file, number) for number in order]
+    return read
+
+
+@given(
+    st.lists(st.integers(8, 30), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 3),
+)
+def test_llm_c_by_hand(sizes, batch, ranks, epochs):
+    read = llm_c_by_hand(sizes, batch, ranks, epochs)
+    expected = [
+        (file, (number * ranks + rank) * batch + row)
+        for step in range(len(read[0]))
+        for rank in range(ranks)
+        for file, number in [read[rank][step]]
+        for row in range(batch)
+    ]
+    options = {"micro_batch_size": batch, "dp_size": ranks}
+    order = build_order("llm_c", sizes, None, len(expected), **options)
+    assert [order[k] for k in range(len(order))] == expected
+    check_contract(order)
+
+
+def test_llm_c_refuses_a_file_without_a_batch():
+    with pytest.raises(ValueError, match="file 1 has 7"):
+        build_order("llm_c:micro_batch_size=8", [9, 7], None, 8)
+
+
+@pytest.mark.parametrize(
+    ("magic", "dtype", "begins"), [(20240520, "<u2", 50256), (20240801, "<u4", 128000)]
+)
+def test_shards_are_opened_with_their_documents(tmp_path, magic, dtype, begins):
+    version = 1 if magic == 20240520 else 7
+    tokens = [5, 6, begins, 1, 2, begins, 3]
+    file = open_tokens(write_shard(tmp_path / "a.bin", tokens, magic, version, dtype))
+    assert file.tokens.tolist() == tokens
+    assert file.document_offsets.tolist() == [0, 2, 5, 7]
+    assert pickle.loads(pickle.dumps(file)).tokens.tolist() == tokens
+    other = open_tokens(tmp_path / "a.bin", eos_token_id=3)
+    assert other.document_offsets.tolist() == [0, 6, 7]
+
+
+def test_damaged_shards_are_refused(tmp_path):
+    path = write_shard(tmp_path / "a.bin", np.arange(10))
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole + b"  ", whole[:4] + b"\x02" + whole[5:], whole[:1024]):
+        path.write_bytes(damaged)
+        with pytest.raises(TokenFileError, match="its header asks for version 1"):
+            open_tokens(path)
+    path.write_bytes(whole[:1000])
+    with pytest.raises(TokenFileError, match="does not begin with the header"):
+        open_tokens(path)

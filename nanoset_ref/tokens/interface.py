@@ -37,6 +37,7 @@ class Tokens(ABC):
         path: as given. opened: the `storage.identity` of each file of the set.
         dtype: of an id. num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
+        first_byte: of the ids in the file.
         facts: what is known about the ids: those fields of a token file's manifest that survive a conversion
             (tokenizer, vocab_size, eos_token_id, ...), and "checksum" of the file's bytes where one is recorded.
     """
@@ -44,6 +45,7 @@ class Tokens(ABC):
     dtype: np.dtype[Any]
     num_tokens: int
     windows: Windows = "overlapping"
+    first_byte = 0
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
         self.path = located(path)
