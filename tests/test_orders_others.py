@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.orders import build_order
+from nanoset_ref.orders.others import nanotron_stages
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -266,3 +267,99 @@ def test_damaged_shards_are_refused(tmp_path):
     path.write_bytes(whole[:1000])
     with pytest.raises(TokenFileError, match="does not begin with the header"):
         open_tokens(path)
+
+
+# ---- Nanotron, main branch
+
+
+def split_in_files(size):
+    """A folder's rows in files of 7, of none, and the rest."""
+    return [7, 0, size - 7] if size > 7 else [size]
+
+
+def config_of_nanotron(case):
+    """The YAML that a recorded run would have had, parsed."""
+    stages = []
+    for number, stage in enumerate(case["stages"]):
+        dataset = {"dataset_folder": [path for path, _ in stage["folders"]]}
+        if stage["weights"]:
+            dataset["dataset_weights"] = stage["weights"]
+        data = {"dataset": dataset, "seed": 6}
+        stages.append({"name": str(number), "start_training_step": stage["first"], "data": data})
+    return {
+        "tokens": {
+            "micro_batch_size": case["micro_batch_size"],
+            "batch_accumulation_per_replica": case["accumulation"],
+            "train_steps": case["steps"],
+            "sequence_length": case["sequence_length"],
+        },
+        "parallelism": {"dp": case["ranks"]},
+        "data_stages": stages,
+    }
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_stages_and_ledger_are_those_of_nanotron(golden, number):
+    case = json.loads((golden / "nanotron_main/stages.json").read_text())[number]
+    folders = {path: size for stage in case["stages"] for path, size in stage["folders"]}
+    rows = {path: split_in_files(size) for path, size in folders.items()}
+    orders = nanotron_stages(config_of_nanotron(case), rows)
+    batch = case["micro_batch_size"] * case["ranks"] * case["accumulation"]
+    for order, stage in zip(orders, case["stages"], strict=True):
+        paths = [path for path, _ in stage["folders"]]
+        places = [
+            (folder, row) for folder, path in enumerate(paths) for row in range(folders[path])
+        ]
+        read = [[places[instance] for instance in instances(order, range(len(order)))]]
+        for rank, theirs in enumerate(stage["read"]):
+            rows_of_rank = case["micro_batch_size"], rank, case["ranks"]
+            sampler = ResumableBatchSampler(len(order), *rows_of_rank, layout="contiguous")
+            assert [list(read[0][k]) for batch in sampler for k in batch] == theirs
+        last = stage["first"] + len(order) // batch - 1
+        counted = order.counted(stage["first"], last, batch)
+        tokens = [count * case["sequence_length"] for count in counted]
+        assert dict(zip(paths, tokens, strict=True)) == stage["counted_tokens"]
+
+
+@given(
+    st.lists(st.integers(5, 12), min_size=1, max_size=4),
+    st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    st.integers(0, 5),
+)
+def test_nanotron_main_by_hand(sizes, weights, length):
+    weights = [weight + 1 for weight in weights[: len(sizes)]]
+    files = [part for size in sizes for part in split_in_files(size)]
+    options = {
+        "folders": [len(split_in_files(size)) for size in sizes],
+        "offsets": [0] * len(sizes),
+    }
+    order = build_order("nanotron_main", files, weights, length, **options)
+    shares = np.array(weights) / np.sum(weights)
+    taken = [0] * len(sizes)
+    expected = []
+    for t in range(length):
+        folder = int(np.argmax(shares * max(t, 1) - taken))
+        expected.append(sum(sizes[:folder]) + taken[folder])
+        taken[folder] += 1
+    assert instances(order, range(length)) == expected
+    check_contract(order)
+
+
+def test_a_folder_that_runs_out_is_refused():
+    with pytest.raises(ValueError, match="folder 1 has 3 rows; this stage would read 2 from 2 on"):
+        build_order("nanotron_main", [9, 3], None, 4, offsets=[0, 2])
+    with pytest.raises(ValueError, match="folders count 2 files"):
+        build_order("nanotron_main", [9, 3], None, 4, folders=[1, 2])
+    config = {
+        "tokens": {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "train_steps": 2},
+        "parallelism": {"dp": 1},
+        "data_stages": [
+            {
+                "name": "stable",
+                "start_training_step": 1,
+                "data": {"dataset": {"dataset_folder": "a", "dataset_max_tokens": [5]}},
+            }
+        ],
+    }
+    with pytest.raises(ValueError, match="'stable' sets dataset_max_tokens"):
+        nanotron_stages(config, {"a": [5]})
