@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
 from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.megatron.mappings import blend_samples
 from nanoset_ref.orders import build_order
 from nanoset_ref.orders.others import nanotron_stages
 
@@ -363,3 +364,17 @@ def test_a_folder_that_runs_out_is_refused():
     }
     with pytest.raises(ValueError, match="'stable' sets dataset_max_tokens"):
         nanotron_stages(config, {"a": [5]})
+
+
+def test_long_stages_are_blended_block_by_block():
+    weights = [0.15, 0.6, 0.25]
+    count = 40_000  # more than two blocks
+    order = build_order("nanotron_main", [count] * 3, weights, count, offsets=[3, 0, 7])
+    shares = np.array(weights) / np.sum(weights)
+    folders, rows = blend_samples(shares, np.full(3, count), count)
+    found = order[:]
+    assert np.array_equal(found[0], folders)
+    assert np.array_equal(found[1], rows + np.array([3, 0, 7])[folders])
+    for position in (0, 16_383, 16_384, 32_768, 39_999):
+        assert order.positions(*order[position]).tolist() == [position]
+    assert order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []

@@ -11,11 +11,13 @@ import numpy as np
 
 from nanoset_ref.io.files import listed
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights, normalize_weights
+from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
 from nanoset_ref.orders.nanotron import furthest_behind
 
+BLOCK = 1 << 14  # places that are blended at once; of those before them only the counts are kept
 
-class NanotronMainOrder(NumberedOrder):
+
+class NanotronMainOrder(Order):
     """One stage: position k reads the next row of the folder that lags most behind its weight.
 
     1. weights (None: all equal) are divided by their sum in float64
@@ -72,20 +74,38 @@ class NanotronMainOrder(NumberedOrder):
         return given | {"dataset_weights": self.folder_weights.tolist()}
 
     def _build(self) -> None:
-        begins = np.cumsum([0, *self.folders])
-        rows = np.append(0, np.cumsum(self.dataset_lengths))[begins]
-        next_rows = rows[:-1] + self.offsets
-        blended = blend_folders(self.folder_weights, max(self.num_samples, 1))
-        taken = np.bincount(blended[: self.num_samples], minlength=len(self.folders))
-        for folder in np.flatnonzero(next_rows + taken > rows[1:]):
+        self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
+        begins = np.cumsum([0, *self.folders[:-1]])
+        self._folder_firsts = np.append(self.firsts, 0)[begins]
+        self._states = blend_states(self.folder_weights, self.num_samples)
+        rows = np.bincount(self._folder_of, self.dataset_lengths, len(self.folders))
+        for folder in np.flatnonzero(self.offsets + self._states[-1] > rows):
             raise ValueError(
-                f"folder {folder} has {rows[folder + 1] - rows[folder]} rows; this stage would read "
-                f"{taken[folder]} from {self.offsets[folder]} on, where Nanotron raises IndexError"
+                f"folder {folder} has {rows[folder]:.0f} rows; this stage would read "
+                f"{self._states[-1, folder]:.0f} from {self.offsets[folder]} on, where Nanotron "
+                f"raises IndexError"
             )
-        self.numbers = np.empty(len(blended), dtype=np.int64)
-        for folder, first in enumerate(next_rows):
-            chosen = np.flatnonzero(blended == folder)
-            self.numbers[chosen] = first + np.arange(len(chosen))
+
+    def lookup(self, positions: Int64Array) -> Pairs:
+        instances = np.empty_like(positions)
+        begins = self._folder_firsts + self.offsets
+        for block in np.unique(positions // BLOCK).tolist():
+            chosen = positions // BLOCK == block
+            places = positions[chosen] - block * BLOCK
+            folders, turns = blend_block(self.folder_weights, self._states[block], block)
+            instances[chosen] = (begins[folders] + turns)[places]
+        return self.pairs(instances)
+
+    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+        folder = self._folder_of[dataset]
+        row = self.firsts[dataset] - self._folder_firsts[folder] + sample
+        turn = row - self.offsets[folder]
+        if not 0 <= turn < self._states[-1, folder]:
+            return np.empty(0, dtype=np.int64)
+        block = np.searchsorted(self._states[:-1, folder], turn, side="right") - 1
+        folders, turns = blend_block(self.folder_weights, self._states[block], block)
+        positions = block * BLOCK + np.flatnonzero((folders == folder) & (turns == turn))
+        return positions[positions < until]
 
     def counted(self, first_step: int, last_step: int, global_batch_size: int) -> list[int]:
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
@@ -93,21 +113,41 @@ class NanotronMainOrder(NumberedOrder):
         It counts the places of the stage's blend that have the *run's* numbers, while the stage reads
         from place 0 on: so from the second change of stage on this is not what was read.
         """
-        stop = last_step * global_batch_size
-        places = blend_folders(self.folder_weights, stop)[(first_step - 1) * global_batch_size :]
-        return np.bincount(places, minlength=len(self.folders)).tolist()
+        before = blend_states(self.folder_weights, (first_step - 1) * global_batch_size)[-1]
+        after = blend_states(self.folder_weights, last_step * global_batch_size)[-1]
+        return (after - before).astype(np.int64).tolist()
 
 
 @njit(cache=True, nogil=True)
-def blend_folders(weights, size):
-    """The folders that `size` places are read from, int16 [size]; weights: float64 [folders], of sum 1."""
+def blend_states(weights, size):
+    """Rows taken of each folder before every block of places, and after `size` places.
+
+    float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
+    """
     taken = np.zeros(len(weights))
     limits = np.full(len(weights), np.inf)
-    blended = np.empty(size, dtype=np.int16)
+    states = np.zeros(((size + BLOCK - 1) // BLOCK + 1, len(weights)))
     for t in range(size):
-        blended[t] = furthest_behind(weights, taken, limits, t)
-        taken[blended[t]] += 1
-    return blended
+        if t % BLOCK == 0:
+            states[t // BLOCK] = taken
+        taken[furthest_behind(weights, taken, limits, t)] += 1
+    states[-1] = taken
+    return states
+
+
+@njit(cache=True, nogil=True)
+def blend_block(weights, state, block):
+    """The folder at each place of a block, and its turns before: int64 [BLOCK] each; see `blend_states`."""
+    taken = state.copy()
+    limits = np.full(len(weights), np.inf)
+    folders = np.empty(BLOCK, dtype=np.int64)
+    turns = np.empty(BLOCK, dtype=np.int64)
+    for place in range(BLOCK):
+        folder = furthest_behind(weights, taken, limits, block * BLOCK + place)
+        folders[place] = folder
+        turns[place] = taken[folder]
+        taken[folder] += 1
+    return folders, turns
 
 
 def nanotron_stages(
