@@ -24,6 +24,11 @@ from .orders import NanotronOrder as NanotronOrder
 from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
+from .orders.others import GrainOrder as GrainOrder
+from .orders.others import LlmCOrder as LlmCOrder
+from .orders.others import NanotronMainOrder as NanotronMainOrder
+from .orders.others import OLMoCoreOrder as OLMoCoreOrder
+from .orders.others import nanotron_stages as nanotron_stages
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute
 from .orders.permutation import unpermute as unpermute

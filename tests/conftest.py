@@ -18,9 +18,17 @@ settings.load_profile("patient")
 HERE = Path(__file__).parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes half a minute or more; `-m slow` runs it")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of what this system or this Python does not have. Nothing is skipped."""
+    """Leave out the tests of what this system or this Python does not have, and slow ones that are
+    not asked for. Nothing is skipped.
+    """
     kept = [item for item in items if all(map(applies, item.iter_markers("only_on")))]
+    if "slow" not in config.option.markexpr:
+        kept = [item for item in kept if not item.get_closest_marker("slow")]
     left_out = [item for item in items if item not in kept]
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept

@@ -330,6 +330,6 @@ def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -
 
 def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
     """What reads rows out of these files."""
-    if any(isinstance(file.path, BucketPath) for file in files):
+    if any(isinstance(file.path, BucketPath) or file.first_byte for file in files):
         return BucketGatherer(files)
     return direct_gatherer(files) or Gatherer(files)

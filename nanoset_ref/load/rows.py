@@ -293,9 +293,11 @@ def _hashes(rows: NDArray[Any]) -> list[str]:
 
 def document_spans(file: Tokens, first: int, last: int) -> list[Span]:
     """The spans of documents that tokens [first, last) of a file consist of."""
-    offsets, itemsize = file.document_offsets, file.dtype.itemsize
+    offsets = file.document_offsets
+    itemsize = file.dtype.itemsize
+    byte = file.first_byte
     if offsets is None:
-        return [Span(None, first, last, first * itemsize, last * itemsize)]
+        return [Span(None, first, last, byte + first * itemsize, byte + last * itemsize)]
     spans = []
     documents = range(
         int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last))
@@ -304,7 +306,8 @@ def document_spans(file: Tokens, first: int, last: int) -> list[Span]:
         begin, end = offsets[document : document + 2].tolist()
         low, high = max(begin, first), min(end, last)
         if low < high:
-            spans.append(Span(document, low - begin, high - begin, low * itemsize, high * itemsize))
+            bytes_read = byte + low * itemsize, byte + high * itemsize
+            spans.append(Span(document, low - begin, high - begin, *bytes_read))
     return spans
 
 

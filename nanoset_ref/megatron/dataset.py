@@ -257,6 +257,7 @@ class MegatronNanoset(PartRows):
             self.sequence_length,
             extra_token=config.add_extra_token_to_sequence,
             drop_last_partial=config.drop_last_partial_validation_sequence or self.split != "valid",
+            separate_final_epoch=config.separate_final_epoch,
         )
         stream = self.tokens_per_epoch * self.epochs.num_epochs
         extra = self.row_length - self.sequence_length

@@ -60,13 +60,14 @@ def plan_epochs(
     *,
     extra_token: bool = True,
     drop_last_partial: bool = True,
+    separate_final_epoch: bool = True,
 ) -> EpochPlan:
     """Count epochs and samples.
 
     1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None asks for one epoch.
     2. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
     3. The first E - 1 epochs fill ((E - 1)*T - 1) // S samples; if fewer than int(0.80 * samples per epoch) are wanted
-       beyond them, the last epoch is apart.
+       beyond them, the last epoch is apart, unless `separate_final_epoch` forbids it.
 
     Args:
         tokens_per_epoch: T, tokens in the split.
@@ -74,6 +75,8 @@ def plan_epochs(
         sequence_length: S, in tokens.
         extra_token: whether samples have S + 1 tokens; if not, the 1 in the formulas is 0.
         drop_last_partial: whether a last, shorter sample is left out.
+        separate_final_epoch: whether the last epoch may be apart. GPT-NeoX (ea7aefd8, May 2026) always shuffles all
+            epochs together, as it did for Pythia (its `_build_doc_idx`).
 
     Raises:
         ZeroDivisionError: samples are requested of a split without tokens (upstream counts epochs forever).
@@ -88,7 +91,7 @@ def plan_epochs(
     if not drop_last_partial:
         samples = int(np.ceil(np.float32(inputs) / np.float32(sequence_length)))
     # 3.
-    if num_samples is not None and epochs > 1:
+    if num_samples is not None and epochs > 1 and separate_final_epoch:
         before = (inputs - tokens_per_epoch) // sequence_length
         per_epoch = (tokens_per_epoch - extra) // sequence_length
         if num_samples - before < int(0.80 * per_epoch):

@@ -63,6 +63,8 @@ class NanosetConfig(DocumentOptions):
             label of each is a pad.
         drop_last_partial_validation_sequence: leave out the last, shorter sample of the valid split; if False it is
             filled up with `pad_id`.
+        separate_final_epoch: shuffle the last epoch apart where less than 80% of it is needed, as Megatron-Core does;
+            False: shuffle all epochs together, as GPT-NeoX does (Pythia).
         mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has in reserve, for the
             rounding of the blend.
         mmap_bin_files: map .bin, or read it with pread.
@@ -91,6 +93,7 @@ class NanosetConfig(DocumentOptions):
     path_to_cache: PathLike | None = None
     add_extra_token_to_sequence: bool = True
     drop_last_partial_validation_sequence: bool = True
+    separate_final_epoch: bool = True
     mid_level_dataset_surplus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.005
     mmap_bin_files: bool = True
     pad_id: int = -1

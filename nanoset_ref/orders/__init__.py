@@ -24,8 +24,11 @@ def build_order(
     random_seed: int = 1234,
     **options: object,
 ) -> Order:
-    """The order called `name`: "nanotron", "stateless", "identity", or the path of an .npy file of instance numbers;
-    `options` are that order's own keyword arguments.
+    """The order called `name`: "nanotron", "stateless", "identity", one of `orders.others`, or the path of an .npy
+    file of instance numbers.
+
+    `options` are that order's own keyword arguments; whole numbers may stand in its name, too:
+    "olmo_core:chunk_size=2".
 
     Raises:
         ValueError: no order has that name; and what the order itself refuses.
@@ -34,8 +37,19 @@ def build_order(
         return PublishedOrder(
             dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options
         )
-    if name not in ORDERS:
+    kind, _, given = name.partition(":")
+    known = ORDERS
+    if kind not in ORDERS:  # a run of ours imports none of the others
+        from nanoset_ref.orders.others import OTHERS
+
+        known = ORDERS | OTHERS
+    if kind not in known:
         raise ValueError(
-            f"there is no order {name!r}; choose one of {', '.join(map(repr, ORDERS))}, or an .npy file"
+            f"there is no order {kind!r}; choose one of {', '.join(map(repr, known))}, or an .npy file"
         )
-    return ORDERS[name](dataset_lengths, dataset_weights, num_samples, random_seed, **options)
+    for option in filter(None, given.split(",")):
+        key, _, value = option.partition("=")
+        if not value.isdecimal():
+            raise ValueError(f"options of an order are name=number, got {option!r} in {name!r}")
+        options[key] = int(value)
+    return known[kind](dataset_lengths, dataset_weights, num_samples, random_seed, **options)

@@ -39,6 +39,7 @@ class Tokens(ABC):
         dtype: of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
+        first_byte: offset of the ids in the file, in bytes.
         facts: the fields of a manifest that survive a conversion (tokenizer, vocab_size,
             eos_token_id, ...), as far as they are known, and "checksum" of the file's bytes if one
             is recorded.
@@ -47,6 +48,7 @@ class Tokens(ABC):
     dtype: np.dtype[Any]
     num_tokens: int
     windows: Windows = "overlapping"
+    first_byte = 0
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
         self.path = located(path)

@@ -22,7 +22,8 @@ def open_tokens(
     *,
     allow_unversioned: bool = False,
 ) -> Tokens:
-    """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix) or a .ds file.
+    """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix), a .ds file, or a .bin with the
+    header of llm.c.
 
     Args:
         path: the file, or the URL of a .npy token file (see `nanoset_ref.io.buckets`).
@@ -51,6 +52,11 @@ def open_tokens(
                 f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}"
             )
         return pair
+    if path.suffix == ".bin" and path.is_file():  # a format that few files have
+        from nanoset_ref.tokens.llm_c import LlmCFile, has_header
+
+        if has_header(path):
+            return LlmCFile(path, eos_token_id)
     if path.name.endswith(".documents.npy"):
         tokens = path.name.removesuffix(".documents.npy") + ".npy"
         raise TokenFileError(

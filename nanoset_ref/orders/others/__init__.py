@@ -1,0 +1,16 @@
+"""Orders of other loaders, each equal to the real one at the version that its module names.
+
+`build_order` takes the names of `OTHERS`, with the options of the class behind a colon:
+"olmo_core:chunk_size=2,batch_size=2048". `docs/loaders.md` compares the loaders.
+"""
+
+from nanoset_ref.orders.base import Order
+from nanoset_ref.orders.others.grain import GrainOrder as GrainOrder
+from nanoset_ref.orders.others.llm_c import LlmCOrder as LlmCOrder
+from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder as NanotronMainOrder
+from nanoset_ref.orders.others.nanotron_main import nanotron_stages as nanotron_stages
+from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
+
+OTHERS: dict[str, type[Order]] = {
+    order.name: order for order in (GrainOrder, LlmCOrder, NanotronMainOrder, OLMoCoreOrder)
+}

@@ -1,0 +1,123 @@
+"""``order="llm_c"``: batches of training as llm.c draws them, on each rank from a stream of its own.
+
+Source: karpathy/llm.c f1e2ace (May 2025), `llmc/dataloader.h` and `llmc/rand.h`. Its training shuffles
+(``shuffle=1``); its validation reads from front to back (``shuffle=0``).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.orders.base import Int64Array, Order, Pairs, whole_number
+
+SEED = 42  # llm.c has no other
+
+
+class LlmCOrder(Order):
+    """In step t rank r reads `micro_batch_size` neighboring samples of a file of its own choice.
+
+    1. file f has ``samples // (ranks * micro_batch_size)`` batches; the rest of it is never read
+    2. rank r draws from one mt19937(42 + r): in every epoch it shuffles the files on from their last
+       order, and then the batches of each file, from 0 1 2 ... on, when it comes to the file
+    3. of batch i rank r reads the samples (i * ranks + r) * micro_batch_size + 0, 1, ...
+
+    Positions are those of ranks that read blocks (``Schedule(layout="contiguous")``).
+
+    Example, files of 4 and 6 samples, 2 ranks, 1 sample each; (file, sample) of the first epoch::
+
+        rank 0    (1, 2) (1, 0) (1, 4) (0, 2) (0, 0)
+        rank 1    (1, 5) (1, 3) (1, 1) (0, 1) (0, 3)
+
+    Args:
+        dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None. The seed changes nothing.
+        micro_batch_size: B, rows of a rank in a step. dp_size: ranks.
+        shuffle: whether batches are shuffled; if not, ranks read batch after batch.
+
+    Raises:
+        ValueError: see `Order`; a file without a whole batch, which llm.c refuses, too.
+    """
+
+    name = "llm_c"
+    keeps_shares = False
+
+    def __init__(
+        self,
+        *order_arguments: Any,
+        micro_batch_size: int = 1,
+        dp_size: int = 1,
+        shuffle: bool = True,
+        **named: Any,
+    ) -> None:
+        self._rows = whole_number(micro_batch_size, "micro_batch_size", 1)
+        self._ranks = whole_number(dp_size, "dp_size", 1)
+        self._batch = self._rows * self._ranks
+        self.options = {
+            "micro_batch_size": self._rows,
+            "dp_size": self._ranks,
+            "shuffle": bool(shuffle),
+        }
+        super().__init__(*order_arguments, **named)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        given = super().identity | self.options
+        del given["random_seed"]
+        return given
+
+    def _build(self) -> None:
+        # 1.
+        batches = self.dataset_lengths // self._batch
+        if batches.min() < 1:
+            raise ValueError(
+                f"every file must fill a batch of {self._batch} samples; file {batches.argmin()} has "
+                f"{self.dataset_lengths.min()}: leave it out, or take smaller batches"
+            )
+        self._ends = np.cumsum(batches)
+        self._first_batches = self._ends - batches
+        epochs = -(-self.num_samples // (int(self._ends[-1]) * self._batch))
+        # 2.
+        numbers = [self._batches_of(rank, epochs) for rank in range(self._ranks)]
+        self._numbers = np.array(numbers, dtype=np.int64)
+
+    def _batches_of(self, rank: int, epochs: int) -> list[int]:
+        """The batches that a rank reads in its steps, numbered file by file."""
+        if not self.options["shuffle"]:
+            return list(range(self._ends[-1])) * epochs
+        generator = np.random.MT19937()
+        generator._legacy_seeding(SEED + rank)
+        files = list(range(len(self._ends)))
+        numbers: list[int] = []
+        for _ in range(epochs):
+            shuffle_from_the_end(files, generator)
+            for file in files:
+                batches = list(range(self._first_batches[file], self._ends[file]))
+                shuffle_from_the_end(batches, generator)
+                numbers += batches
+        return numbers
+
+    def lookup(self, positions: Int64Array) -> Pairs:
+        steps, places = np.divmod(positions, self._batch)
+        numbers = self._numbers[places // self._rows, steps]
+        files = np.searchsorted(self._ends, numbers, side="right")
+        # 3.
+        return files, (numbers - self._first_batches[files]) * self._batch + places
+
+    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+        batch, place = divmod(sample, self._batch)
+        number = self._first_batches[dataset] + batch
+        if number >= self._ends[dataset]:
+            return np.empty(0, dtype=np.int64)
+        steps = np.flatnonzero(self._numbers[place // self._rows] == number)
+        positions = steps * self._batch + place
+        return positions[positions < until]
+
+    def epoch_of(self, position: int) -> int:
+        return position // (int(self._ends[-1]) * self._batch)
+
+
+def shuffle_from_the_end(values: list[int], generator: np.random.MT19937) -> None:
+    """Shuffle in place, with one word of the generator for each value but one."""
+    words = generator.random_raw(len(values) - 1).tolist()
+    for i, word in zip(range(len(values) - 1, 0, -1), words, strict=True):
+        j = word % (i + 1)
+        values[i], values[j] = values[j], values[i]

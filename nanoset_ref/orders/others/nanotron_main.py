@@ -1,0 +1,193 @@
+"""The order of Nanotron's main branch, stage by stage, with the ledger that it keeps between stages.
+
+Source: huggingface/nanotron 2411b022 (April 2026; so since April 2025, pull request 341): `run_train.py`,
+`data/tokenized_bytes.py`, `data/nemo_dataset/blendable_dataset.py`. SmolLM3 was trained with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.io.files import listed
+from nanoset_ref.io.kernels import njit
+from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
+from nanoset_ref.orders.nanotron import furthest_behind
+
+BLOCK = 1 << 14  # places that are blended at once; of those before them only the counts are kept
+
+
+class NanotronMainOrder(Order):
+    """One stage: position k reads the next row of the folder that lags most behind its weight.
+
+    1. weights (None: all equal) are divided by their sum in float64
+    2. for t = 0, 1, ... the folder with the largest ``weight * max(t, 1.0) - taken`` is next
+    3. its rows are read in the order of its files, from ``offset`` on: nothing is shuffled
+
+    Example, folders of 2 + 3 and 4 rows, weights 0.5, 0.5, offsets 1, 0::
+
+        folder       0 1 0 1 0 1        row of the folder    1 0 2 1 3 2
+        (file, row)  (0, 1) (2, 0) (1, 0) (2, 1) (1, 1) (2, 2)
+
+    Ranks read blocks (``Schedule(layout="contiguous")``), rows of S + 1 tokens that share none.
+
+    Args:
+        dataset_lengths: rows in each file, folder after folder.
+        dataset_weights: one number for each *folder*.
+        num_samples, random_seed: see `Order`; the seed changes nothing here.
+        folders: how many files each folder has. offsets: row that a folder is read from.
+
+    Raises:
+        ValueError: see `Order`; lists of other lengths; a folder runs out, an IndexError in Nanotron.
+    """
+
+    name = "nanotron_main"
+    keeps_shares = False
+
+    def __init__(
+        self,
+        dataset_lengths: Sequence[int] | Int64Array,
+        dataset_weights: Weights | None,
+        num_samples: int,
+        random_seed: int = 1234,
+        *,
+        folders: Sequence[int] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        self.folders = list(folders or [1] * len(dataset_lengths))
+        self.offsets = list(offsets or [0] * len(self.folders))
+        if sum(self.folders) != len(dataset_lengths) or len(self.offsets) != len(self.folders):
+            raise ValueError(
+                f"folders count {len(dataset_lengths)} files, and each has an offset; got "
+                f"folders={self.folders}, offsets={self.offsets}"
+            )
+        given = [1.0] * len(self.folders) if dataset_weights is None else dataset_weights
+        self.folder_weights = normalize_weights(given, len(self.folders))
+        self.options = {"folders": self.folders, "offsets": self.offsets}
+        super().__init__(dataset_lengths, None, num_samples, random_seed)
+        self._given_weights = np.asarray(given, dtype=float).tolist()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        given = super().identity | self.options
+        del given["random_seed"]
+        return given | {"dataset_weights": self.folder_weights.tolist()}
+
+    def _build(self) -> None:
+        self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
+        begins = np.cumsum([0, *self.folders[:-1]])
+        self._folder_firsts = np.append(self.firsts, 0)[begins]
+        self._states = blend_states(self.folder_weights, self.num_samples)
+        rows = np.bincount(self._folder_of, self.dataset_lengths, len(self.folders))
+        for folder in np.flatnonzero(self.offsets + self._states[-1] > rows):
+            raise ValueError(
+                f"folder {folder} has {rows[folder]:.0f} rows; this stage would read "
+                f"{self._states[-1, folder]:.0f} from {self.offsets[folder]} on, where Nanotron "
+                f"raises IndexError"
+            )
+
+    def lookup(self, positions: Int64Array) -> Pairs:
+        instances = np.empty_like(positions)
+        begins = self._folder_firsts + self.offsets
+        for block in np.unique(positions // BLOCK).tolist():
+            chosen = positions // BLOCK == block
+            places = positions[chosen] - block * BLOCK
+            folders, turns = blend_block(self.folder_weights, self._states[block], block)
+            instances[chosen] = (begins[folders] + turns)[places]
+        return self.pairs(instances)
+
+    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+        folder = self._folder_of[dataset]
+        row = self.firsts[dataset] - self._folder_firsts[folder] + sample
+        turn = row - self.offsets[folder]
+        if not 0 <= turn < self._states[-1, folder]:
+            return np.empty(0, dtype=np.int64)
+        block = np.searchsorted(self._states[:-1, folder], turn, side="right") - 1
+        folders, turns = blend_block(self.folder_weights, self._states[block], block)
+        positions = block * BLOCK + np.flatnonzero((folders == folder) & (turns == turn))
+        return positions[positions < until]
+
+    def counted(self, first_step: int, last_step: int, global_batch_size: int) -> list[int]:
+        """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
+
+        It counts the places of the stage's blend that have the *run's* numbers, while the stage reads
+        from place 0 on: so from the second change of stage on this is not what was read.
+        """
+        before = blend_states(self.folder_weights, (first_step - 1) * global_batch_size)[-1]
+        after = blend_states(self.folder_weights, last_step * global_batch_size)[-1]
+        return (after - before).astype(np.int64).tolist()
+
+
+@njit(cache=True, nogil=True)
+def blend_states(weights, size):
+    """Rows taken of each folder before every block of places, and after `size` places.
+
+    float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
+    """
+    taken = np.zeros(len(weights))
+    limits = np.full(len(weights), np.inf)
+    states = np.zeros(((size + BLOCK - 1) // BLOCK + 1, len(weights)))
+    for t in range(size):
+        if t % BLOCK == 0:
+            states[t // BLOCK] = taken
+        taken[furthest_behind(weights, taken, limits, t)] += 1
+    states[-1] = taken
+    return states
+
+
+@njit(cache=True, nogil=True)
+def blend_block(weights, state, block):
+    """The folder at each place of a block, and its turns before: int64 [BLOCK] each; see `blend_states`."""
+    taken = state.copy()
+    limits = np.full(len(weights), np.inf)
+    folders = np.empty(BLOCK, dtype=np.int64)
+    turns = np.empty(BLOCK, dtype=np.int64)
+    for place in range(BLOCK):
+        folder = furthest_behind(weights, taken, limits, block * BLOCK + place)
+        folders[place] = folder
+        turns[place] = taken[folder]
+        taken[folder] += 1
+    return folders, turns
+
+
+def nanotron_stages(
+    config: Mapping[str, Any], rows: Mapping[str, Sequence[int]]
+) -> list[NanotronMainOrder]:
+    """The stages of a config of Nanotron, each from the ledger of those before.
+
+    Args:
+        config: Nanotron's YAML, parsed. Its global batch size holds for all stages.
+        rows: for each dataset_folder the rows of S + 1 tokens in its .ds files, in the order of
+            ``datatrove_files(folder, recursive=False)``; with shuffle_files also ``shuffle=True, seed=...``.
+
+    Raises:
+        KeyError: the config or `rows` lacks something. ValueError: see `NanotronMainOrder`; the config
+            sets dataset_max_tokens or use_old_brrr_dataloader.
+    """
+    tokens = config["tokens"]
+    batch = tokens["micro_batch_size"] * tokens["batch_accumulation_per_replica"]
+    batch *= config["parallelism"]["dp"]
+    stages = sorted(config["data_stages"], key=lambda stage: stage["start_training_step"])
+    starts = [stage["start_training_step"] for stage in stages]
+    ends = [*(start - 1 for start in starts[1:]), tokens["train_steps"]]
+    consumed: dict[str, int] = {}
+    orders = []
+    for stage, first, last in zip(stages, starts, ends, strict=True):
+        dataset = stage["data"]["dataset"]
+        for option in ("dataset_max_tokens", "use_old_brrr_dataloader"):
+            if dataset.get(option):
+                raise ValueError(f"stage {stage['name']!r} sets {option}, which is not reproduced")
+        names = listed(dataset["dataset_folder"])
+        order = NanotronMainOrder(
+            [length for name in names for length in rows[name]],
+            dataset.get("dataset_weights"),
+            (last - first + 1) * batch,
+            folders=[len(rows[name]) for name in names],
+            offsets=[consumed.get(name, 0) for name in names],
+        )
+        orders.append(order)
+        # of a folder that is listed twice Nanotron keeps the last count
+        counted = dict(zip(names, order.counted(first, last, batch), strict=True))
+        for name, count in counted.items():
+            consumed[name] = consumed.get(name, 0) + count
+    return orders

@@ -1,0 +1,95 @@
+"""``order="olmo_core"``: rows of one length, shuffled by OLMo-core in chunks of neighbors.
+
+Source: NumpyFSLDataset and NumpyFSLDataLoader of ai2-olmo-core 3.0.0 (June 2026; commit fa6c5014c,
+`olmo_core/data/data_loader.py` and `numpy_dataset.py`).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.orders.base import Int64Array, whole_number
+from nanoset_ref.orders.others.epochs import EpochOrder
+
+MOST_ROWS = 2**32 - 1
+
+
+class OLMoCoreOrder(EpochOrder):
+    """Chunks of `chunk_size` rows are shuffled, and each is read from front to back.
+
+    1. a file keeps ``length // chunk_size * chunk_size`` rows; its last ones are never read
+    2. the rows kept, numbered file by file, are cut into chunks, also across files
+    3. ``Generator(PCG64(seed + epoch)).shuffle`` orders the chunks; the first epoch is 1
+    4. rows that would fill no batch at the end of an epoch are not read
+
+    Example, lengths 5 and 4, chunk_size 2, seed 5, first epoch::
+
+        chunks     0      1      2      3
+        rows       0 1    2 3    5 6    7 8       instances; 4 is left over
+        shuffled   chunks 0 3 1 2
+        read       0 1 7 8 2 3 5 6
+
+    Args:
+        dataset_lengths: rows of S tokens in each file: ``tokens // S``.
+        dataset_weights, num_samples, random_seed: see `Order`; the weights are None.
+        chunk_size: ``max_target_sequence_length // sequence_length`` of the run's config, or 1.
+        batch_size: rows in a global batch. Needed by runs of several epochs.
+
+    Raises:
+        ValueError: see `Order`; no whole batch in an epoch; more rows than a uint32 can number.
+    """
+
+    name = "olmo_core"
+
+    def __init__(
+        self, *order_arguments: Any, chunk_size: int = 1, batch_size: int = 1, **named: Any
+    ) -> None:
+        self.chunk_size = whole_number(chunk_size, "chunk_size", 1)
+        self.batch_size = whole_number(batch_size, "batch_size", 1)
+        self.options = {"chunk_size": self.chunk_size, "batch_size": self.batch_size}
+        super().__init__(*order_arguments, **named)
+
+    def _build(self) -> None:
+        # 1.
+        self._kept = self.dataset_lengths // self.chunk_size * self.chunk_size
+        ends = np.cumsum(self._kept)
+        rows = int(ends[-1])
+        if rows >= MOST_ROWS:
+            raise ValueError(f"OLMo-core numbers rows in uint32; these files have {rows:,}")
+        self._ends = ends
+        self._shuffled_epoch = -1
+        # 4.
+        self.epoch_length = rows // self.batch_size * self.batch_size
+        if not self.epoch_length:
+            raise ValueError(
+                f"an epoch must hold a batch of {self.batch_size} rows; in whole chunks of "
+                f"{self.chunk_size} these files have {rows}: take smaller batches or chunks"
+            )
+
+    def _chunks(self, epoch: int) -> NDArray[np.uint32]:
+        """The chunks of an epoch in the order of training; those of the last epoch asked for are kept."""
+        # 2.
+        if self._shuffled_epoch != epoch:
+            chunks = np.arange(self._ends[-1] // self.chunk_size, dtype=np.uint32)
+            # 3.
+            generator = np.random.Generator(np.random.PCG64(self.random_seed + epoch + 1))
+            generator.shuffle(chunks)
+            self._shuffled = chunks
+            self._shuffled_epoch = epoch
+        return self._shuffled
+
+    def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
+        chunks = self._chunks(epoch)[places // self.chunk_size].astype(np.int64)
+        rows = chunks * self.chunk_size + places % self.chunk_size
+        left_out = self.firsts + self._kept - self._ends  # before each file
+        files = np.searchsorted(self._ends, rows, side="right")
+        return rows + left_out[files]
+
+    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
+        if sample >= self._kept[dataset]:
+            return np.empty(0, dtype=np.int64)
+        row = self._ends[dataset] - self._kept[dataset] + sample
+        found = np.flatnonzero(self._chunks(epoch) == row // self.chunk_size)
+        places = found * self.chunk_size + row % self.chunk_size
+        return places[places < self.epoch_length]

@@ -1,0 +1,75 @@
+"""The shards of llm.c and modded-nanogpt: token ids behind a header of 256 int32.
+
+    int32 [256]      magic, version, number of tokens, 0, 0, ...
+    uint16 or uint32 the ids, little endian
+
+A document *begins* with <|endoftext|>. Written by karpathy/llm.c f1e2ace (May 2025, `dev/data/data_common.py`), read by
+KellerJordan/modded-nanogpt f411b3d3 (August 2026).
+"""
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.files import PathLike
+from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.manifest import TokenFileError
+
+HEADER_BYTES = 1024
+FORMATS = {  # magic: version, dtype, the id that begins a document
+    20240520: (1, "<u2", 50256),  # GPT-2
+    20240801: (7, "<i4", 128000),  # Llama 3; uint32, but its ids lie below 2**31
+}
+
+
+def has_header(path: PathLike) -> bool:
+    """Whether a file begins as a shard does."""
+    magic = np.fromfile(path, "<i4", 1)
+    return magic.size == 1 and int(magic[0]) in FORMATS
+
+
+class LlmCFile(Tokens):
+    """One shard.
+
+    Args:
+        path: the file.
+        eos_token_id: the id that begins a document; default: that of GPT-2 or Llama 3.
+
+    Raises:
+        FileNotFoundError: no such file. TokenFileError: another header, or another size than it says.
+    """
+
+    first_byte = HEADER_BYTES
+
+    def __init__(self, path: PathLike, eos_token_id: int | None = None) -> None:
+        super().__init__(path)
+        header = np.fromfile(self.path, "<i4", 256).tolist()
+        if len(header) < 256 or header[0] not in FORMATS:
+            raise TokenFileError(f"{self.path} does not begin with the header of llm.c's shards")
+        version, dtype, begins = FORMATS[header[0]]
+        self.dtype = np.dtype(dtype)
+        self.num_tokens = header[2]
+        self.begins_with = begins if eos_token_id is None else eos_token_id
+        size = self.path.stat().st_size
+        expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
+        if header[1] != version or size != expected or self.num_tokens < 1:
+            raise TokenFileError(
+                f"{self.path} has version {header[1]} and {size} bytes, its header asks for version "
+                f"{version} and {expected} bytes: copy it again"
+            )
+
+    @functools.cached_property
+    def tokens(self) -> NDArray[np.integer]:
+        """As `Tokens.tokens`, behind the header."""
+        self.check_unchanged()
+        mapped = np.memmap(self.path, self.dtype, "r", HEADER_BYTES, (self.num_tokens,))
+        return mapped.view(np.ndarray)
+
+    @functools.cached_property
+    def document_offsets(self) -> NDArray[np.int64]:
+        """As `Tokens.document_offsets`, searched for at the first access. What stands before the first begin ends the
+        last document of the shard before.
+        """
+        begins = np.flatnonzero(self.tokens == self.begins_with)
+        return np.unique(np.concatenate([[0], begins, [self.num_tokens]]))

@@ -1,0 +1,380 @@
+"""Orders of other loaders: the arrays that the real packages return, and the way back from a sample."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
+from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.megatron.mappings import blend_samples
+from nanoset_ref.orders import build_order
+from nanoset_ref.orders.others import nanotron_stages
+
+SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def instances(order, positions):
+    """The instances at some positions, as the loader of another package numbers its rows."""
+    datasets, samples = order.lookup(np.asarray(positions, dtype=np.int64))
+    return (order.firsts[datasets] + samples).tolist()
+
+
+def check_contract(order):
+    """What every order promises: the way back is a search, counts are counts, and the recipe makes it again."""
+    pairs = [order[k] for k in range(len(order))]
+    assert list(zip(*(part.tolist() for part in order[:]), strict=True)) == pairs
+    half = len(order) // 2
+    for dataset, length in enumerate(order.dataset_lengths.tolist()):
+        assert order.counts(half)[dataset] == sum(d == dataset for d, _ in pairs[:half])
+        for sample in range(length):
+            places = [k for k, pair in enumerate(pairs) if pair == (dataset, sample)]
+            assert order.positions(dataset, sample).tolist() == places
+            before = [k for k in places if k < half]
+            assert order.positions(dataset, sample, half).tolist() == before
+    again = pickle.loads(pickle.dumps(order))
+    assert again.fingerprint == order.fingerprint
+    if order.recipe is not None:
+        recipe = json.loads(json.dumps(order.recipe))
+        options = recipe.pop("options")
+        again = build_order(
+            recipe["name"],
+            order.dataset_lengths,
+            recipe["dataset_weights"],
+            len(order),
+            recipe["random_seed"],
+            **options,
+        )
+    assert [again[k] for k in range(len(order))] == pairs
+    assert again.identity == order.identity
+
+
+# ---- OLMo-core
+
+
+def olmo_core_cases(golden):
+    return json.loads((golden / "olmo_core_chunks/chunks.json").read_text())
+
+
+def by_hand(sizes, chunk, seed, batch, epochs):
+    """OLMo-core's order in plain Python: the (file, row) of every position of some epochs."""
+    kept = [(file, row) for file, rows in enumerate(sizes) for row in range(rows // chunk * chunk)]
+    read = []
+    for epoch in range(1, epochs + 1):
+        chunks = np.arange(len(kept) // chunk, dtype=np.uint32)
+        np.random.Generator(np.random.PCG64(seed + epoch)).shuffle(chunks)
+        rows = [kept[number * chunk + i] for number in chunks.tolist() for i in range(chunk)]
+        read += rows[: len(rows) // batch * batch]
+    return read
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_rows_and_order_are_those_of_olmo_core(golden, tmp_path, number):
+    case = olmo_core_cases(golden)[number]
+    length = case["sequence_length"]
+    files = []
+    for file, tokens in enumerate(case["tokens"]):
+        path = tmp_path / f"{file}.npy"
+        (np.arange(tokens) % 60000).astype(np.uint16).tofile(path)
+        files.append(TokenFile(path))
+    chunk = (case["max_target_sequence_length"] or length) // length
+    order = f"olmo_core:chunk_size={chunk},batch_size={case['batch']}"
+    count = sum(map(len, case["read"]))
+    rows = Nanoset(files, None, length - 1, count, case["seed"], order=order, disjoint=True)
+    position = 0
+    for epoch, read in enumerate(case["read"]):
+        assert rows.order.epoch_of(position) == epoch
+        for instance in read:
+            file, first, _ = next(f for f in case["first_instance_of_files"] if instance < f[2])
+            assert rows.order[position] == (file, instance - first)
+            found = int(rows.read(np.array([position]))[0, 0])
+            assert found == case["first_token_of_instances"][instance]
+            position += 1
+
+
+@given(SIZES, st.integers(1, 5), st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 3))
+def test_olmo_core_by_hand(sizes, chunk, seed, batch, epochs):
+    expected = by_hand(sizes, chunk, seed, batch, epochs)
+    options = {"chunk_size": chunk, "batch_size": batch}
+    if not expected:
+        with pytest.raises(ValueError, match=f"hold a batch of {batch} rows"):
+            build_order("olmo_core", sizes, None, 1, seed, **options)
+        return
+    order = build_order("olmo_core", sizes, None, len(expected), seed, **options)
+    assert [order[k] for k in range(len(order))] == expected
+    check_contract(order)
+
+
+def test_olmo_core_refuses_what_it_cannot_read():
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+        build_order("olmo_core:chunk_size=0", [4], None, 4)
+    with pytest.raises(ValueError, match="uint32"):
+        build_order("olmo_core", [2**32], None, 4)
+    with pytest.raises(ValueError, match="name=number, got 'chunk_size'"):
+        build_order("olmo_core:chunk_size", [4], None, 4)
+    with pytest.raises(ValueError, match="leave the weights out"):
+        build_order("olmo_core", [4], [1.0], 4)
+
+
+# ---- grain
+
+
+def test_places_are_those_of_grain(golden):
+    for case in json.loads((golden / "grain/shuffles.json").read_text()):
+        count = max(case["places"]) + 1
+        order = build_order("grain:accept_repeat=1", [case["samples"]], None, count, case["seed"])
+        assert instances(order, case["places"]) == case["read"]
+        for place, instance in zip(case["places"][::7], case["read"][::7], strict=True):
+            assert place in order.positions(0, instance)
+
+
+@given(SIZES, SEEDS, st.integers(0, 50))
+def test_grain_reads_every_sample_once_in_an_epoch_and_finds_it(sizes, seed, more):
+    order = build_order("grain", sizes, None, 2 * sum(sizes) + more, seed)
+    for epoch in range(2):
+        read = instances(order, np.arange(sum(sizes)) + epoch * sum(sizes))
+        assert sorted(read) == list(range(sum(sizes)))
+    again = build_order("grain", sizes, None, sum(sizes), (seed + 1) % 2**32)
+    assert instances(again, np.arange(sum(sizes))) == read
+    check_contract(order)
+
+
+@given(st.integers(2, 2**45), SEEDS, st.data())
+def test_grain_finds_samples_of_long_files(n, seed, data):
+    order = build_order("grain:accept_repeat=1", [n], None, 3 * n, seed)
+    position = data.draw(st.integers(0, 3 * n - 1))
+    assert position in order.positions(*order[position])
+
+
+@pytest.mark.parametrize("k", [8, 9])
+def test_grain_reads_a_sample_twice_and_one_never_where_the_cipher_is_too_small(k):
+    n = 4**k + 1
+    with pytest.raises(ValueError, match="reads one of them twice in an epoch and the last never"):
+        build_order("grain", [n], None, n)
+    build_order("grain", [n + 1], None, n)
+    order = build_order("grain:accept_repeat=1", [n], None, n, 5)
+    reads = np.bincount(order[:][1], minlength=n)
+    assert np.flatnonzero(reads != 1).tolist() == sorted({order[0][1], n - 1})
+    assert order.positions(0, n - 1).tolist() == []
+    assert order.positions(*order[0]).tolist() == [0, n - 1]
+
+
+# ---- llm.c
+
+
+def write_shard(path, tokens, magic=20240520, version=1, dtype="<u2"):
+    """A shard as llm.c's `write_datafile` writes it."""
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype=dtype).tobytes())
+    return path
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_ranks_read_what_llm_c_reads(golden, tmp_path, number):
+    case = json.loads((golden / "llm_c/batches.json").read_text())[number]
+    paths = [
+        write_shard(tmp_path / f"{file}.bin", 10000 * file + np.arange(size))
+        for file, size in enumerate(case["tokens"])
+    ]
+    rows, ranks = case["micro_batch_size"], case["ranks"]
+    order = f"llm_c:micro_batch_size={rows},dp_size={ranks},shuffle={case['shuffle']}"
+    count = case["steps"] * rows * ranks
+    dataset = Nanoset(paths, None, case["sequence_length"], count, order=order)
+    theirs = np.array(case["first_tokens"]).reshape(ranks, case["steps"], rows)
+    for rank in range(ranks):
+        sampler = ResumableBatchSampler(count, rows, rank, ranks, layout="contiguous")
+        read = [dataset.read(np.array(batch))[:, 0].tolist() for batch in sampler]
+        assert read == theirs[rank].tolist()
+    source, _ = dataset.order[0]
+    span = dataset.spans(0)[0]
+    ids = np.frombuffer(paths[source].read_bytes()[span.first_byte : span.last_byte], "<u2")
+    assert ids[0] == theirs[0, 0, 0]
+
+
+def llm_c_by_hand(sizes, batch, ranks, epochs):
+    """What the ranks of llm.c read: for every rank a list of (file, batch)."""
+    read = []
+    for rank in range(ranks):
+        generator = np.random.MT19937()
+        generator._legacy_seeding(42 + rank)
+
+        def permute(values, generator=generator):
+            for i in range(len(values) - 1, 0, -1):
+                j = int(generator.random_raw()) % (i + 1)
+                values[i], values[j] = values[j], values[i]
+            return values
+
+        files = list(range(len(sizes)))
+        read.append([])
+        for _ in range(epochs):
+            for file in permute(files):
+                order = permute(list(range(sizes[file] // (batch * ranks))))
+                read[-1] += [(file, number) for number in order]
+    return read
+
+
+@given(
+    st.lists(st.integers(8, 30), min_size=1, max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 3),
+)
+def test_llm_c_by_hand(sizes, batch, ranks, epochs):
+    read = llm_c_by_hand(sizes, batch, ranks, epochs)
+    expected = [
+        (file, (number * ranks + rank) * batch + row)
+        for step in range(len(read[0]))
+        for rank in range(ranks)
+        for file, number in [read[rank][step]]
+        for row in range(batch)
+    ]
+    options = {"micro_batch_size": batch, "dp_size": ranks}
+    order = build_order("llm_c", sizes, None, len(expected), **options)
+    assert [order[k] for k in range(len(order))] == expected
+    check_contract(order)
+
+
+def test_llm_c_refuses_a_file_without_a_batch():
+    with pytest.raises(ValueError, match="file 1 has 7"):
+        build_order("llm_c:micro_batch_size=8", [9, 7], None, 8)
+
+
+@pytest.mark.parametrize(
+    ("magic", "dtype", "begins"), [(20240520, "<u2", 50256), (20240801, "<u4", 128000)]
+)
+def test_shards_are_opened_with_their_documents(tmp_path, magic, dtype, begins):
+    version = 1 if magic == 20240520 else 7
+    tokens = [5, 6, begins, 1, 2, begins, 3]
+    file = open_tokens(write_shard(tmp_path / "a.bin", tokens, magic, version, dtype))
+    assert file.tokens.tolist() == tokens
+    assert file.document_offsets.tolist() == [0, 2, 5, 7]
+    assert pickle.loads(pickle.dumps(file)).tokens.tolist() == tokens
+    other = open_tokens(tmp_path / "a.bin", eos_token_id=3)
+    assert other.document_offsets.tolist() == [0, 6, 7]
+
+
+def test_damaged_shards_are_refused(tmp_path):
+    path = write_shard(tmp_path / "a.bin", np.arange(10))
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole + b"  ", whole[:4] + b"\x02" + whole[5:], whole[:1024]):
+        path.write_bytes(damaged)
+        with pytest.raises(TokenFileError, match="its header asks for version 1"):
+            open_tokens(path)
+    path.write_bytes(whole[:1000])
+    with pytest.raises(TokenFileError, match="does not begin with the header"):
+        open_tokens(path)
+
+
+# ---- Nanotron, main branch
+
+
+def split_in_files(size):
+    """A folder's rows in files of 7, of none, and the rest."""
+    return [7, 0, size - 7] if size > 7 else [size]
+
+
+def config_of_nanotron(case):
+    """The YAML that a recorded run would have had, parsed."""
+    stages = []
+    for number, stage in enumerate(case["stages"]):
+        dataset = {"dataset_folder": [path for path, _ in stage["folders"]]}
+        if stage["weights"]:
+            dataset["dataset_weights"] = stage["weights"]
+        data = {"dataset": dataset, "seed": 6}
+        stages.append({"name": str(number), "start_training_step": stage["first"], "data": data})
+    return {
+        "tokens": {
+            "micro_batch_size": case["micro_batch_size"],
+            "batch_accumulation_per_replica": case["accumulation"],
+            "train_steps": case["steps"],
+            "sequence_length": case["sequence_length"],
+        },
+        "parallelism": {"dp": case["ranks"]},
+        "data_stages": stages,
+    }
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_stages_and_ledger_are_those_of_nanotron(golden, number):
+    case = json.loads((golden / "nanotron_main/stages.json").read_text())[number]
+    folders = {path: size for stage in case["stages"] for path, size in stage["folders"]}
+    rows = {path: split_in_files(size) for path, size in folders.items()}
+    orders = nanotron_stages(config_of_nanotron(case), rows)
+    batch = case["micro_batch_size"] * case["ranks"] * case["accumulation"]
+    for order, stage in zip(orders, case["stages"], strict=True):
+        paths = [path for path, _ in stage["folders"]]
+        places = [
+            (folder, row) for folder, path in enumerate(paths) for row in range(folders[path])
+        ]
+        read = [[places[instance] for instance in instances(order, range(len(order)))]]
+        for rank, theirs in enumerate(stage["read"]):
+            rows_of_rank = case["micro_batch_size"], rank, case["ranks"]
+            sampler = ResumableBatchSampler(len(order), *rows_of_rank, layout="contiguous")
+            assert [list(read[0][k]) for batch in sampler for k in batch] == theirs
+        last = stage["first"] + len(order) // batch - 1
+        counted = order.counted(stage["first"], last, batch)
+        tokens = [count * case["sequence_length"] for count in counted]
+        assert dict(zip(paths, tokens, strict=True)) == stage["counted_tokens"]
+
+
+@given(
+    st.lists(st.integers(5, 12), min_size=1, max_size=4),
+    st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    st.integers(0, 5),
+)
+def test_nanotron_main_by_hand(sizes, weights, length):
+    weights = [weight + 1 for weight in weights[: len(sizes)]]
+    files = [part for size in sizes for part in split_in_files(size)]
+    options = {
+        "folders": [len(split_in_files(size)) for size in sizes],
+        "offsets": [0] * len(sizes),
+    }
+    order = build_order("nanotron_main", files, weights, length, **options)
+    shares = np.array(weights) / np.sum(weights)
+    taken = [0] * len(sizes)
+    expected = []
+    for t in range(length):
+        folder = int(np.argmax(shares * max(t, 1) - taken))
+        expected.append(sum(sizes[:folder]) + taken[folder])
+        taken[folder] += 1
+    assert instances(order, range(length)) == expected
+    check_contract(order)
+
+
+def test_a_folder_that_runs_out_is_refused():
+    with pytest.raises(ValueError, match="folder 1 has 3 rows; this stage would read 2 from 2 on"):
+        build_order("nanotron_main", [9, 3], None, 4, offsets=[0, 2])
+    with pytest.raises(ValueError, match="folders count 2 files"):
+        build_order("nanotron_main", [9, 3], None, 4, folders=[1, 2])
+    config = {
+        "tokens": {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "train_steps": 2},
+        "parallelism": {"dp": 1},
+        "data_stages": [
+            {
+                "name": "stable",
+                "start_training_step": 1,
+                "data": {"dataset": {"dataset_folder": "a", "dataset_max_tokens": [5]}},
+            }
+        ],
+    }
+    with pytest.raises(ValueError, match="'stable' sets dataset_max_tokens"):
+        nanotron_stages(config, {"a": [5]})
+
+
+def test_long_stages_are_blended_block_by_block():
+    weights = [0.15, 0.6, 0.25]
+    count = 40_000  # more than two blocks
+    order = build_order("nanotron_main", [count] * 3, weights, count, offsets=[3, 0, 7])
+    shares = np.array(weights) / np.sum(weights)
+    folders, rows = blend_samples(shares, np.full(3, count), count)
+    found = order[:]
+    assert np.array_equal(found[0], folders)
+    assert np.array_equal(found[1], rows + np.array([3, 0, 7])[folders])
+    for position in (0, 16_383, 16_384, 32_768, 39_999):
+        assert order.positions(*order[position]).tolist() == [position]
+    assert order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []
