@@ -26,14 +26,16 @@ class Adapter:
             one rank, from the state on. `data` is what `format` says.
         state_of: loader -> all that a checkpoint keeps of it, after the batches delivered so far. It must pickle.
         claims: names of the laws that the loader claims, see `nanoset_ref.laws.LAWS`. Others are not judged.
-        format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`): raw, bin, ds, jsonl,
+        format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`): npy, bin, ds, jsonl,
             parquet, tar, mds, litdata.
         tail: what happens to rows that do not fill a last batch on every rank: "drop" leaves them out, "pad" fills up
             with rows that were read before, "keep" makes shorter batches.
         rows_of: batch -> the row numbers in it; None: they are found, see `nanoset_ref.laws.identity`.
         mask: name of the field of a batch that is true at every token and false at padding.
         same_epochs: every epoch has the same order, as declared.
-        most_rows: the largest number of rows to try, beside the boundaries 4^k + 1 that a sampler is tried at.
+        most_rows: the largest number of rows to try.
+        largest: the law `once` is also tried at 4^k + 1 rows up to this number, where ciphers change their width; with
+            the format "rows" only.
         most_ranks: the largest number of ranks.
         most_workers: the largest number of workers.
         most_batch: the largest number of rows in a batch.
@@ -49,6 +51,7 @@ class Adapter:
     mask: str = ""
     same_epochs: bool = False
     most_rows: int = 200
+    largest: int = 65_537
     most_ranks: int = 4
     most_workers: int = 3
     most_batch: int = 5

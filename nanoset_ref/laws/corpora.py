@@ -32,7 +32,7 @@ class Corpus(NamedTuple):
         paths: one file or folder for each source; empty if the loader reads no files.
         rows: rows of each source; the first row of a source follows the last one of the source before.
         weights: of the sources, with sum 1; None: there is one source.
-        sequence_length: S, tokens in a row. A raw file ends with one token more, for labels.
+        sequence_length: S, tokens in a row. An .npy file (raw uint16) ends with one token more, for labels.
     """
 
     paths: list[str]
@@ -64,7 +64,8 @@ def write_corpus(
     for number, first in enumerate(accumulate(rows, initial=0)):
         if number < len(rows):
             path = folder / f"{number}.{form}"
-            WRITERS[form](path, tokens_of_rows(first, rows[number]))
+            if not path.exists():
+                WRITERS[form](path, tokens_of_rows(first, rows[number]))
             paths.append(str(path))
     return Corpus(paths, rows, weights)
 
@@ -73,7 +74,7 @@ def lines_of(tokens: NDArray[np.int64]) -> list[str]:
     return [" ".join(map(str, row)) for row in tokens.tolist()]
 
 
-def _raw(path: Path, tokens: NDArray[np.int64]) -> None:
+def _npy(path: Path, tokens: NDArray[np.int64]) -> None:
     label = tokens[-1, -1] + 1
     np.append(tokens, label).astype("<u2").tofile(path)
 
@@ -137,7 +138,7 @@ def _litdata(path: Path, tokens: NDArray[np.int64]) -> None:
 
 
 WRITERS: dict[str, Callable[[Path, NDArray[np.int64]], Any]] = {
-    "raw": _raw,
+    "npy": _npy,
     "bin": _bin,
     "ds": _ds,
     "jsonl": _jsonl,

@@ -20,8 +20,7 @@ from nanoset_ref.laws.law_report import LawReport, Outcome
 from nanoset_ref.laws.players import Players
 from nanoset_ref.laws.rules import LAWS, Case, Refused, judge_with
 
-# up to 65,537 rows: where ciphers of blocks change their width
-LARGE = [Case(rows=4**power + 1) for power in range(3, 9)]
+BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
 def described(loader: Any, options: dict[str, Any]) -> Adapter:
@@ -119,8 +118,7 @@ class Search:
         try:
             case = find(self._cases(), self._breaks, settings=limits, random=random)
         except NoSuchExample:
-            if self.law == "once" and self.players.adapter.format == "rows":
-                case = next(filter(self._breaks, LARGE), None)
+            case = next(filter(self._breaks, self._boundaries()), None)
         finding = self.known[case] if case else None
         return Outcome(len(self.known), case, finding, self.refused, self.late)
 
@@ -135,6 +133,12 @@ class Search:
                 self.refused = str(reason)
                 return False
         return self.known[case] is not None
+
+    def _boundaries(self) -> list[Case]:
+        adapter = self.players.adapter
+        if self.law != "once" or adapter.format != "rows":
+            return []
+        return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
 
     def _cases(self) -> Any:
         from hypothesis import strategies as draw  # the extra `laws`
