@@ -1,0 +1,74 @@
+"""Put other people's loaders to the laws, and record what was found.
+
+    MEGATRON_SAMPLERS=.../megatron/training/datasets/data_samplers.py python -m benchmarks.laws.record
+    python -m benchmarks.laws.record --only grain litData          # in an environment that has them
+
+The results are merged into benchmarks/results/laws_peers.json: loader, versions, machine, month, the laws and for each that
+is broken the smallest case. The search is the same for a seed, unless the budget ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.laws.peers import PEERS
+from nanoset_ref.laws import check
+
+RESULTS = Path(__file__).parent.parent / "results" / "laws_peers.json"
+PACKAGES = {
+    "torch D": "torch",
+    "torchdata": "torchdata torch",
+    "HF": "datasets",
+    "accelerate": "accelerate torch",
+    "grain": "grain",
+    "litData": "litdata torch",
+    "OLMo-core": "ai2-olmo-core torch",
+    "mosaicml": "mosaicml-streaming torch",
+}
+
+
+def versions(name: str) -> dict[str, str]:
+    if name.startswith("Megatron"):
+        return {"Megatron-LM": os.environ.get("MEGATRON_VERSION", "unknown")}
+    found = {}
+    for prefix, packages in PACKAGES.items():
+        for package in packages.split() if name.startswith(prefix) else ():
+            try:
+                found[package] = version(package)
+            except PackageNotFoundError:
+                found[package] = "unknown"
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--budget", type=float, default=60)
+    parser.add_argument("--examples", type=int, default=40)
+    options = parser.parse_args()
+    chosen = [name for name in PEERS if any(part in name for part in options.only)]
+    for name in chosen:
+        report = check(PEERS[name], budget=options.budget, examples=options.examples)
+        record = {
+            "versions": versions(name) | {"numpy": version("numpy"), "hypothesis": version("hypothesis")},
+            "month": time.strftime("%Y-%m"),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+            "laws": json.loads(report.to_json())["laws"],
+        }
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        key = f"{name} ({', '.join(f'{a} {b}' for a, b in list(record['versions'].items())[:1])})"
+        results[key] = record
+        RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+        print(f"== {name}\n{report}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

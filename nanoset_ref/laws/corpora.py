@@ -1,0 +1,149 @@
+"""Data whose rows name themselves: every token is a number that tells its row and its place in the row.
+
+A row has S = 8 tokens. Row 0 is [8 ... 15], row 1 is [16 ... 23], row r begins at S (r + 1). Numbers below S are left for
+padding and end-of-document tokens. In formats of text, a row is a line of these numbers.
+
+>>> tokens_of_rows(0, 2)
+array([[ 8,  9, 10, 11, 12, 13, 14, 15],
+       [16, 17, 18, 19, 20, 21, 22, 23]])
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+S = 8  # tokens in a row
+FILE_ROWS = 2**16 // S - 2  # rows of all sources together whose tokens fit in uint16
+
+
+class Corpus(NamedTuple):
+    """What an adapter gets as `data`, unless the number of rows is enough.
+
+    Args:
+        paths: one file or folder for each source; empty if the loader reads no files.
+        rows: rows of each source; the first row of a source follows the last one of the source before.
+        weights: of the sources, with sum 1; None: there is one source.
+        sequence_length: S, tokens in a row. An .npy file (raw uint16) ends with one token more, for labels.
+    """
+
+    paths: list[str]
+    rows: list[int]
+    weights: list[float] | None = None
+    sequence_length: int = S
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+
+def tokens_of_rows(first: int, count: int) -> NDArray[np.int64]:
+    """The tokens of rows `first`, `first` + 1, ..., int64 [count, S]."""
+    start = S * (first + 1)
+    return np.arange(start, start + S * count).reshape(count, S)
+
+
+def write_corpus(
+    folder: Path, form: str, rows: list[int], weights: list[float] | None = None
+) -> Corpus:
+    """Write sources of so many rows into a folder, in a format that `WRITERS` names; "rows" writes nothing."""
+    if form == "rows":
+        return Corpus([], rows, weights)
+    if form not in WRITERS:
+        raise ValueError(f"format must be rows or one of {', '.join(WRITERS)}, got {form!r}")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, first in enumerate(accumulate(rows, initial=0)):
+        if number < len(rows):
+            path = folder / f"{number}.{form}"
+            if not path.exists():
+                WRITERS[form](path, tokens_of_rows(first, rows[number]))
+            paths.append(str(path))
+    return Corpus(paths, rows, weights)
+
+
+def lines_of(tokens: NDArray[np.int64]) -> list[str]:
+    return [" ".join(map(str, row)) for row in tokens.tolist()]
+
+
+def _npy(path: Path, tokens: NDArray[np.int64]) -> None:
+    label = tokens[-1, -1] + 1
+    np.append(tokens, label).astype("<u2").tofile(path)
+
+
+def _bin(path: Path, tokens: NDArray[np.int64]) -> None:
+    # imported when this format is asked for
+    from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
+
+    builder = MMapIndexedDatasetBuilder(path, dtype=np.uint16)
+    for row in tokens:
+        builder.add_document(row, [S])
+    builder.finalize(path.with_suffix(".idx"))
+
+
+def _ds(path: Path, tokens: NDArray[np.int64]) -> None:
+    # imported when this format is asked for
+    from nanoset_ref.tokens.ds import DatatroveWriter
+
+    with DatatroveWriter(path, dtype="<u2") as writer:
+        writer.write(tokens.ravel(), [S] * len(tokens))
+
+
+def _jsonl(path: Path, tokens: NDArray[np.int64]) -> None:
+    lines = [json.dumps({"text": line}) for line in lines_of(tokens)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _parquet(path: Path, tokens: NDArray[np.int64]) -> None:
+    # an optional library
+    from pyarrow import parquet, table
+
+    parquet.write_table(table({"text": lines_of(tokens)}), path, row_group_size=7)
+
+
+def _tar(path: Path, tokens: NDArray[np.int64]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for number, line in enumerate(lines_of(tokens)):
+            member = tarfile.TarInfo(f"{number:06}.txt")
+            member.size = len(line)
+            archive.addfile(member, BytesIO(line.encode()))
+
+
+def _mds(path: Path, tokens: NDArray[np.int64]) -> None:
+    # an optional library
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(path), columns={"tokens": "ndarray:int64:8"}, size_limit=2048) as writer:
+        for row in tokens:
+            writer.write({"tokens": row})
+
+
+def _litdata(path: Path, tokens: NDArray[np.int64]) -> None:
+    # an optional library
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(path), chunk_size=7)
+    for number, row in enumerate(tokens):
+        writer.add_item(number, row)
+    writer.done()
+    writer.merge()
+
+
+WRITERS: dict[str, Callable[[Path, NDArray[np.int64]], Any]] = {
+    "npy": _npy,
+    "bin": _bin,
+    "ds": _ds,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "tar": _tar,
+    "mds": _mds,
+    "litdata": _litdata,
+}

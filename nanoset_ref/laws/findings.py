@@ -1,0 +1,120 @@
+"""What differs between what was read and what should have been, classified and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nanoset_ref.laws.players import Batches
+
+Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
+Place = tuple[int, int, Any]  # rank, step, row
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A law is broken.
+
+    Args:
+        kind: lost, doubled, out of order, hang, crash, other data or slow growth.
+        words: what happened, in a sentence.
+        found: of every rank, at every step, the rows that were read.
+        wanted: the rows that should have been read; empty where no single order is right.
+        rows: the rows that the sentence is about.
+    """
+
+    kind: Kind
+    words: str
+    found: Batches = field(default_factory=list)
+    wanted: Batches = field(default_factory=list)
+    rows: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}"
+
+
+def places(batches: Batches) -> Iterator[Place]:
+    """Every row with the rank and the step that read it."""
+    for rank, steps in enumerate(batches):
+        for step, rows in enumerate(steps):
+            for row in rows:
+                yield rank, step, row
+
+
+def rows_of(batches: Batches) -> list[Any]:
+    return [row for _, _, row in places(batches)]
+
+
+def by_step(batches: Batches) -> Batches:
+    """The rows that all ranks together read at each step, sorted, as if one rank had read them.
+
+    >>> by_step([[(4, 1), (0,)], [(2, 3)]])
+    [[(1, 2, 3, 4), (0,)]]
+    """
+    steps = max(map(len, batches), default=0)
+    together = [[row for rank in batches for row in rank[step : step + 1]] for step in range(steps)]
+    return [[tuple(sorted(sum(rows, ()), key=str)) for rows in together]]
+
+
+def miscounted(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
+    """Whether a row is read twice or never; `again` and `spare` are how many may be."""
+    counts = Counter(rows_of(batches))
+    twice = [row for row, count in counts.items() if count > 1]
+    surplus = sum(counts.values()) - len(counts)
+    if surplus > again:
+        words = f"row {twice[0]} was read {_times(counts[twice[0]])}: {_where(batches, twice[0])}"
+        return Finding("doubled", words, batches, rows=tuple(twice))
+    never = [row for row in range(rows) if row not in counts]
+    if len(never) > spare:
+        many = f" ({len(never)} of {rows} rows were not)" if len(never) > 1 else ""
+        words = f"row {never[0]} was never read{many}"
+        return Finding("lost", words, batches, rows=tuple(never))
+    return None
+
+
+def difference(wanted: Batches, found: Batches, when: str) -> Finding | None:
+    """The first difference between two traces; `when` says what was changed between them."""
+    if wanted == found:
+        return None
+    more = Counter(rows_of(found)) - Counter(rows_of(wanted))
+    less = Counter(rows_of(wanted)) - Counter(rows_of(found))
+    if more and not less:
+        kind: Kind = "doubled"
+        row = next(iter(more))
+        words = f"row {row} was read once more, {_where(found, row)}"
+    elif less:
+        kind = "lost"
+        row = next(iter(less))
+        words = f"row {row} was not read; it should have been {_where(wanted, row)}"
+    else:
+        kind = "out of order"
+        rank, step = _first_difference(wanted, found)
+        read, right = found[rank][step : step + 1], wanted[rank][step : step + 1]
+        row = read[0][0] if read and read[0] else None
+        words = (
+            f"rank {rank} read {_shown(read)} at step {step} and should have read {_shown(right)}"
+        )
+    return Finding(kind, f"{when}, {words}", found, wanted, (row,))
+
+
+def _first_difference(wanted: Batches, found: Batches) -> tuple[int, int]:
+    for rank, steps in enumerate(wanted):
+        for step, rows in enumerate(steps):
+            if found[rank][step : step + 1] != [rows]:
+                return rank, step
+    return 0, 0
+
+
+def _where(batches: Batches, row: Any) -> str:
+    by = [f"by rank {rank} at step {step}" for rank, step, other in places(batches) if other == row]
+    return " and ".join(by[:3])
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _shown(batches: list[tuple[Any, ...]]) -> str:
+    return str(list(batches[0])) if batches else "nothing"

@@ -1,0 +1,58 @@
+"""`nanoset-ref laws my_module:make`: put a loader to the laws from the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+
+from nanoset_ref.cli.command import run
+from nanoset_ref.laws.searching import check
+
+
+def judge_loader(
+    loader: str,
+    /,
+    *,
+    law: list[str] | None = None,
+    budget: float = 60.0,
+    seed: int = 0,
+    json: bool = False,
+    html: Path | None = None,
+    script: Path | None = None,
+    badge: bool = False,
+) -> int:
+    """Put a data loader to the laws of loading; exit code 1 if it breaks one that it claims.
+
+    Args:
+        loader: MODULE:NAME of an adapter, or of its function `make`
+        law: judge these laws only
+        budget: seconds for all laws together
+        seed: of the search
+        json: print the report as JSON
+        html: write the report, with its tables, to this file
+        script: write a script for the counterexample of the first broken law to this file
+        badge: print a line for a README at the end
+    """
+    sys.path.insert(0, os.getcwd())
+    made = resolve_name(loader)
+    progress = None if json else _say
+    report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
+    print(report.to_json() if json else report.tables())
+    if html:
+        html.write_text(report._repr_html_())
+    if script and report.broken:
+        script.write_text(report.script(report.broken[0]))
+    if badge:
+        print(report.badge())
+    return 1 if report.broken else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:
+    return run(judge_loader, arguments, prog)

@@ -1,0 +1,56 @@
+"""A pytest plugin: `def test_loader(laws): laws.hold(make)`, or with `law` a test for each law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+class Laws:
+    """What the fixtures `laws` and `law` give.
+
+    Args:
+        budget: seconds for a test.
+        seed: of the search.
+        only: the laws to judge; None: all that the loader claims.
+    """
+
+    def __init__(self, budget: float, seed: int, only: list[str] | None = None) -> None:
+        self.budget = budget
+        self.seed = seed
+        self.only = only
+
+    def hold(self, loader: Any, **options: Any) -> None:
+        """Fail with the report if the loader breaks a law; a law that it does not claim is skipped."""
+        from nanoset_ref.laws.searching import check, described  # only where a test asks for it
+
+        claims = described(loader, options).claims.split()
+        if self.only and not {*self.only} & {*claims}:
+            pytest.skip("not claimed")
+        report = check(loader, laws=self.only, budget=self.budget, seed=self.seed, **options)
+        if report.broken:
+            pytest.fail(str(report), pytrace=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("laws of loading")
+    group.addoption("--laws-budget", type=float, default=60.0, help="seconds for a test")
+    group.addoption("--laws-seed", type=int, default=0, help="seed of the search")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "law" in metafunc.fixturenames:
+        from nanoset_ref.laws.rules import LAWS  # only where a test asks for it
+
+        metafunc.parametrize("law", LAWS, indirect=True)
+
+
+@pytest.fixture
+def laws(pytestconfig: pytest.Config) -> Laws:
+    return Laws(pytestconfig.getoption("--laws-budget"), pytestconfig.getoption("--laws-seed"))
+
+
+@pytest.fixture
+def law(request: pytest.FixtureRequest, laws: Laws) -> Laws:
+    return Laws(laws.budget, laws.seed, [request.param])

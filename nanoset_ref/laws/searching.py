@@ -1,0 +1,161 @@
+"""The search: hypothesis draws cases, the laws judge them, and what breaks a law is shrunk to the smallest case.
+
+A run is repeatable: the cases follow from the seed, as long as the budget does not end the search early.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from nanoset_ref.laws.adapter import Adapter
+from nanoset_ref.laws.findings import Finding
+from nanoset_ref.laws.law_report import LawReport, Outcome
+from nanoset_ref.laws.players import Players
+from nanoset_ref.laws.rules import LAWS, Case, Refused, judge_with
+
+BOUNDARIES = [4**power + 1 for power in range(3, 12)]
+
+
+def described(loader: Any, options: dict[str, Any]) -> Adapter:
+    """An adapter, from an adapter or a bare `make`, with some of its fields changed."""
+    if isinstance(loader, Adapter):
+        return replace(loader, **options)
+    return Adapter(make=loader, **options)
+
+
+def check(
+    loader: Any,
+    *,
+    laws: Iterable[str] | None = None,
+    budget: float = 60.0,
+    seed: int = 0,
+    examples: int = 60,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> LawReport:
+    """Put a loader to the laws that it claims.
+
+    Args:
+        loader: an `Adapter`, or the `make` of one.
+        laws: judge these only.
+        budget: seconds for all laws together; a case that has begun is finished.
+        seed: of the search.
+        examples: the most cases of a law.
+        progress: called with a line after each law.
+        options: fields of the adapter.
+
+    Raises:
+        ImportError: hypothesis is not installed.
+        ValueError: a law or a claim has an unknown name, or a law needs what the adapter lacks.
+    """
+    adapter = described(loader, options)
+    claimed = adapter.claims.split()
+    chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
+    _check_names(adapter, [*claimed, *(laws or ())])
+    report = LawReport(adapter, {law: Outcome() for law in LAWS}, seed)
+    end = time.monotonic() + budget
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        players = stack.enter_context(Players(adapter))
+        for number, law in enumerate(chosen):
+            now = time.monotonic()
+            share = max(end - now, 0) / (len(chosen) - number)
+            search = Search(players, folder, law, now + share)
+            report.outcomes[law] = search.outcome(seed, examples)
+            if progress:
+                progress(report.line(law))
+    return report
+
+
+def judge(loader: Any, law: str, case: Case, **options: Any) -> Finding | None:
+    """Judge one case by one law, as the script of a counterexample does; None: the law holds there."""
+    adapter = described(loader, options)
+    with tempfile.TemporaryDirectory() as folder, Players(adapter) as players:
+        return judge_with(players, Path(folder), law, case)
+
+
+def _check_names(adapter: Adapter, names: list[str]) -> None:
+    unknown = [name for name in names if name not in LAWS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no law; the laws are {', '.join(LAWS)}")
+    stateful = {"resume", "killed", "elastic", "refuses"} & {*names}
+    if stateful and adapter.state_of is None:
+        raise ValueError(f"the law {min(stateful)!r} needs state_of")
+    if "masks" in names and not adapter.mask:
+        raise ValueError("the law 'masks' needs the name of the field: mask=")
+
+
+class Search:
+    """Looks for a case that breaks one law, until a deadline."""
+
+    def __init__(self, players: Players, folder: Path, law: str, deadline: float) -> None:
+        self.players = players
+        self.folder = folder
+        self.law = law
+        self.deadline = deadline
+        self.known: dict[Case, Finding | None] = {}
+        self.refused = ""
+        self.late = False
+
+    def outcome(self, seed: int, examples: int) -> Outcome:
+        try:
+            from hypothesis import find, settings  # the extra `laws`
+            from hypothesis.errors import NoSuchExample
+        except ImportError as error:
+            message = "the search is hypothesis's: pip install 'nanoset_ref[laws]'"
+            raise ImportError(message) from error
+
+        limits = settings(max_examples=examples, database=None, deadline=None)
+        random = Random(f"{seed} {self.law}")
+        case = None
+        try:
+            case = find(self._cases(), self._breaks, settings=limits, random=random)
+        except NoSuchExample:
+            case = next(filter(self._breaks, self._boundaries()), None)
+        finding = self.known[case] if case else None
+        return Outcome(len(self.known), case, finding, self.refused, self.late)
+
+    def _breaks(self, case: Case) -> bool:
+        if case not in self.known:
+            if time.monotonic() > self.deadline:
+                self.late = True
+                return False
+            try:
+                self.known[case] = judge_with(self.players, self.folder, self.law, case)
+            except Refused as reason:
+                self.refused = str(reason)
+                return False
+        return self.known[case] is not None
+
+    def _boundaries(self) -> list[Case]:
+        adapter = self.players.adapter
+        if self.law != "once" or adapter.format != "rows":
+            return []
+        return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
+
+    def _cases(self) -> Any:
+        from hypothesis import strategies as draw  # the extra `laws`
+
+        adapter = self.players.adapter
+        rows = draw.integers(1, adapter.most_rows)
+        if self.law == "spread":
+            rows = draw.integers(200, 400)
+        stop = draw.integers(0, 20)
+        fields = {
+            "rows": rows,
+            "world_size": draw.integers(1, adapter.most_ranks),
+            "batch_size": draw.integers(1, adapter.most_batch),
+            "workers": draw.integers(0, adapter.most_workers),
+            "seed": draw.integers(0, 5),
+            "epoch": draw.integers(0, 3),
+            "other": draw.integers(1, 5),
+            "stops": draw.lists(stop, min_size=1, max_size=3).map(tuple),
+        }
+        return draw.builds(Case, **{name: fields[name] for name in LAWS[self.law][1].split()})

@@ -1,0 +1,117 @@
+"""Adapters of this package's own loaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streaming.stream_parts import inputs_and_labels, number_tokenizer
+
+from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
+from nanoset_ref.laws import Adapter
+from nanoset_ref.megatron import MegatronNanoset, MMapIndexedDataset, NanosetConfig
+from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
+
+CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
+TOKENIZER = number_tokenizer(4000)
+
+
+def state_dict(loader: Any) -> Any:
+    return loader.state_dict()
+
+
+def loader_of(dataset: Any, place: dict[str, Any], **options: Any) -> Any:
+    loader = build_nanoset_dataloader(
+        dataset,
+        micro_batch_size=place["batch_size"],
+        dp_rank=place["rank"],
+        dp_size=place["world_size"],
+        consumed_train_samples=place["epoch"] * len(dataset),
+        num_loading_workers=place["workers"],
+        **options,
+    )
+    if place["state"] is not None:
+        loader.load_state_dict(place["state"])
+    return loader
+
+
+def nanoset(order: str, **options: Any) -> Adapter:
+    def make(data: Any, *, state: Any = None, **place: Any) -> Any:
+        (rows,) = data.rows
+        files = data.path, None, data.sequence_length, rows, place["seed"]
+        dataset = Nanoset([files[0]], *files[1:], order=order, token_dtype="<u2")
+        return loader_of(dataset, place | {"state": state}, **options)
+
+    claims = CLAIMS + ("" if order == "identity" else " seed spread")
+    return of(make, claims=f"{claims} epochs", format="npy", tail=options.get("tail", "drop"))
+
+
+def of(make: Any, **options: Any) -> Adapter:
+    common = {"same_epochs": True, "tail": "drop", "most_workers": 2, "state_of": state_dict}
+    return Adapter(make=make, **common | options)
+
+
+def packed(data: Any, *, state: Any = None, **place: Any) -> Any:
+    (rows,) = data.rows
+    dataset = PackedNanoset([data.path], None, data.sequence_length, rows, place["seed"], pad_id=0)
+    return loader_of(dataset, place | {"state": state})
+
+
+def megatron(data: Any, *, state: Any = None, **place: Any) -> Any:
+    config = NanosetConfig(
+        random_seed=place["seed"],
+        sequence_length=data.sequence_length,
+        data_path=data.path.removesuffix(".bin"),
+        split="1,0,0",
+        add_extra_token_to_sequence=False,
+    )
+    corpus = MMapIndexedDataset(data.path.removesuffix(".bin"))
+    dataset = MegatronNanoset(corpus, 0, len(corpus), None, "train", config)
+    return loader_of(dataset, place | {"state": state})
+
+
+def stream(data: Any, *, state: Any = None, **place: Any) -> Any:
+    tokens = TokenStream(
+        data.path,
+        TOKENIZER,
+        data.sequence_length - 1,
+        micro_batch_size=place["batch_size"],
+        dp_rank=place["rank"],
+        dp_size=place["world_size"],
+        seed=place["seed"],
+        shuffle_buffer=16,
+        append_eod=False,
+        backend="hf",
+    )
+    loader = TokenStreamDataLoader(tokens, num_workers=place["workers"])
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
+
+
+def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
+    made = ResumableBatchSampler(
+        data,
+        place["batch_size"],
+        place["rank"],
+        place["world_size"],
+        place["epoch"] * data,
+    )
+    if state is not None:
+        made.load_state_dict(state)
+    return made
+
+
+STREAM = "once ranks order workers repeat seed resume killed elastic owned data refuses"
+OURS = {
+    "Nanoset, nanotron": nanoset("nanotron"),
+    "Nanoset, stateless": nanoset("stateless"),
+    "Nanoset, identity": nanoset("identity"),
+    "Nanoset, contiguous": nanoset("stateless", layout="contiguous"),
+    "Nanoset, padded": nanoset("stateless", tail="pad"),
+    "PackedNanoset": of(packed, claims=f"{CLAIMS} seed epochs", format="ds"),
+    "MegatronNanoset": of(megatron, claims=f"{CLAIMS} seed epochs", format="bin"),
+    "TokenStream": of(stream, claims=STREAM, format="jsonl"),
+    "ResumableBatchSampler": of(
+        sampler, claims="once ranks order repeat resume elastic data length growth epochs"
+    ),
+}

@@ -1,0 +1,22 @@
+"""Each planted fault is found by the law that is named for it, and a right loader holds them all."""
+
+import pytest
+
+from laws.mutants import FAULTS, adapter_of
+
+from nanoset_ref.laws import check
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_by_the_law_named_for_it(fault: str) -> None:
+    law = FAULTS[fault]
+    limit = 1.0 if "hangs" in fault else 20.0
+    report = check(adapter_of(fault, limit=limit), laws=[law], budget=20)
+    assert report.broken == [law], report
+
+
+def test_a_right_loader_holds_all_laws() -> None:
+    report = check(adapter_of(), budget=40, examples=20)
+    assert report.broken == [], report
+    judged = [law for law, outcome in report.outcomes.items() if outcome.cases]
+    assert judged == adapter_of().claims.split()
