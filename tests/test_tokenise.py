@@ -165,7 +165,7 @@ def test_ranks_are_let_go_when_the_call_in_rank_0_fails(monkeypatch):
     ours, theirs = Pipe()
     monkeypatch.setattr(ranks, "other_ranks", lambda: [ranks.Helper("another rank", ours)])
     monkeypatch.setattr(ranks, "is_main_rank", lambda: True)
-    rank = threading.Thread(target=ranks.help_along, args=[theirs], daemon=True)
+    rank = threading.Thread(target=ranks.serve, args=[theirs], daemon=True)
     rank.start()
     with pytest.raises(ZeroDivisionError):
         ranks.in_rank_0(lambda: 1 / 0)()

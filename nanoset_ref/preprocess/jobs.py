@@ -29,7 +29,7 @@ from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
-from nanoset_ref.preprocess.ranks import JobError, other_ranks, started_helpers, tell
+from nanoset_ref.preprocess.ranks import JobError, broadcast, other_ranks, started_helpers
 from nanoset_ref.preprocess.text import Document, InputError, TextSource
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def tokenise(
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
         helpers = workers + ranks
-        tell(helpers, encoder.described)
+        broadcast(helpers, encoder.described)
         encoders: list[Encode] = [helper.encode for helper in helpers]
         if ranks:
             encoders.append(encoder.encode)

@@ -44,8 +44,8 @@ PROGRAM = """
 import sys
 sys.path[:] = sys.argv[2:]  # PYTHONPATH would put a script's folder before the standard library
 from multiprocessing.connection import Connection
-from nanoset_ref.preprocess.ranks import help_along
-help_along(Connection(int(sys.argv[1])))
+from nanoset_ref.preprocess.ranks import serve
+serve(Connection(int(sys.argv[1])))
 """
 
 
@@ -71,7 +71,7 @@ class Helper(NamedTuple):
         return np.frombuffer(ids, np.int32), np.frombuffer(lengths, np.int64)
 
 
-def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
+def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
     """Send a message to all helpers; `Helper.encode` reports the dead ones."""
     for helper in helpers:
         with suppress(OSError):
@@ -98,7 +98,7 @@ def started_helpers(count: int) -> Iterator[list[Helper]]:
         yield helpers
 
 
-def help_along(connection: Connection) -> None:
+def serve(connection: Connection) -> None:
     """Answer messages until null arrives.
 
     If the other end is gone, this process ends silently: the other has reported the error.
@@ -131,12 +131,12 @@ def in_rank_0(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result | None:
         joined = other_ranks()
         if joined and not is_main_rank():
-            help_along(joined[0].connection)
+            serve(joined[0].connection)
             return None
         try:
             return function(*arguments, **options)
         finally:
-            tell(joined, None)
+            broadcast(joined, None)
 
     return call
 

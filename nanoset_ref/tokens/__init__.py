@@ -1,4 +1,4 @@
-"""Token files: raw little-endian token ids, and a manifest that says what they are.
+"""Token files: raw little-endian token ids, and a manifest that describes them.
 
     <stem>.npy             the ids back to back, no header (the format Nanotron writes and reads)
     <stem>.json            the manifest: dtype, counts, tokenizer, EOS id, checksum
