@@ -1,7 +1,7 @@
-"""The Megatron-style pipeline: .bin/.idx corpora, and samples cut from shuffled documents, bit for bit those of
-Megatron-Core.
+"""The Megatron-style pipeline: samples cut from the shuffled documents of .bin/.idx corpora.
 
-The public names stand in `__init__.pyi` and are imported when they are asked for: preprocessing never loads torch.
+They are bit for bit those of Megatron-Core. The public names are listed in `__init__.pyi` and
+imported on first use, so that preprocessing never loads torch.
 """
 
 import lazy_loader

@@ -1,13 +1,16 @@
 """From a config to datasets: cut splits, count samples per corpus, blend.
 
-    one prefix                  sequences round(begin*n) : round(end*n) of it, as many samples as asked
-    several, no weights         one epoch of each, in proportion to their lengths: all samples, or as many as asked
-    several, weights w          ceil(w*N) samples of each, built with a small surplus; the sum of these in the blend
-    a blend for each split      the same per split, every corpus whole
+    one prefix              sequences round(begin*n) : round(end*n), as many samples as requested
+    several, no weights     one epoch of each, in proportion to their lengths: all samples, or as
+                            many as requested
+    several, weights w      ceil(w*N) samples of each, built with a small reserve; the blend has the
+                            sum of these
+    a blend for each split  the same per split, with every corpus whole
 
-`build` may run on every rank at once: nothing but the index cache is shared, and that takes care of itself.
+`build` may run on every rank at once: they share only the index cache, which locks itself.
 
-Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_builder.py (core_v0.16.1).
+Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_builder.py
+(core_v0.16.1).
 """
 
 import functools
@@ -28,45 +31,51 @@ class NanosetBuilder:
 
     def __init__(self, config: NanosetConfig) -> None:
         self.config = config
-        self._open = functools.cache(
-            functools.partial(MMapIndexedDataset, mmap=config.mmap_bin_files)
-        )
+        self._open = functools.cache(MMapIndexedDataset)
 
     def build(
         self, wanted: Sequence[str] = SPLITS
     ) -> list[MegatronNanoset | BlendedNanoset | None]:
-        """[train, valid, test]; None for a split that is left out, or not among those `wanted`.
+        """[train, valid, test]; None for a split that is left out, or not in `wanted`.
 
         Raises:
             FileNotFoundError, TokenFileError: a corpus that cannot be read.
-            ValueError: a split that cannot give what is asked of it; the message says which and the way out.
+            ValueError: a split that cannot provide the samples requested of it; the message names
+                the split and the remedy.
         """
-        return [self._build(*plan) if plan[0] in wanted else None for plan in self.config.splits]
+        datasets: list[MegatronNanoset | BlendedNanoset | None] = []
+        for split, blend, bounds, size in self.config.splits:
+            if blend is None or bounds is None or split not in wanted:
+                datasets.append(None)
+            else:
+                datasets.append(self._build(split, blend, bounds, size))
+        return datasets
 
     def _build(
-        self, split: str, blend: Blend | None, bounds: Bounds | None, size: int | None
-    ) -> MegatronNanoset | BlendedNanoset | None:
-        if blend is None or bounds is None:
-            return None
-        config, (prefixes, weights) = self.config, blend
+        self, split: str, blend: Blend, bounds: Bounds, size: int | None
+    ) -> MegatronNanoset | BlendedNanoset:
+        config = self.config
+        prefixes, weights = blend
 
-        def read(prefix: str, size: int | None) -> MegatronNanoset:
-            corpus = self._open(prefix)
-            first, stop = (round(bound * len(corpus)) for bound in bounds)
-            return MegatronNanoset(corpus, first, stop, size, split, config)
+        def read(prefix: str, num_samples: int | None) -> MegatronNanoset:
+            corpus = self._open(prefix, mmap=config.mmap_bin_files)
+            begin, end = bounds
+            first = round(begin * len(corpus))
+            stop = round(end * len(corpus))
+            return MegatronNanoset(corpus, first, stop, num_samples, split, config)
 
         if len(prefixes) == 1 and (weights is None or config.split is None):
             return read(prefixes[0], size)
-        if weights is None or size is None:  # weights without a size do not pass the config
+        if weights is None or size is None:  # the config refuses weights without a size
             datasets = [read(prefix, None) for prefix in prefixes]
             lengths = [len(dataset) for dataset in datasets]
-            return BlendedNanoset(
-                datasets, lengths, None if size is None else min(size, sum(lengths)), config
-            )
-        shares, surplus = normalise(weights), 1 + config.mid_level_dataset_surplus
-        targets = [math.ceil(size * share) for share in shares]
-        datasets = [
-            read(prefix, math.ceil(target * surplus))
-            for prefix, target in zip(prefixes, targets, strict=True)
-        ]
-        return BlendedNanoset(datasets, shares, sum(targets), config)
+            if size is not None:
+                size = min(size, sum(lengths))
+            return BlendedNanoset(datasets, lengths, size, config)
+        shares = normalise(weights)
+        wanted = [math.ceil(size * share) for share in shares]
+        reserve = 1 + config.mid_level_dataset_surplus
+        datasets = []
+        for prefix, count in zip(prefixes, wanted, strict=True):
+            datasets.append(read(prefix, math.ceil(count * reserve)))
+        return BlendedNanoset(datasets, shares, sum(wanted), config)

@@ -1,14 +1,17 @@
 """Samples of a Megatron-style dataset, bit for bit those of Megatron-Core's GPTDataset.
 
-A batch is read by two kernels: one walks the mappings and finds the pieces of each sample, the other copies them out
-of .bin. Neither checks bounds: the mappings were built here or have the right checksum, and .idx was checked when it
-was opened. Nothing here grows with the corpus but the mappings themselves.
+Two kernels read a batch: one walks the mappings and finds the pieces of each sample, the other
+copies them out of .bin. Neither checks bounds: the mappings were built here or have the right
+checksum, and .idx was checked when it was opened. Nothing here grows with the corpus except the
+mappings themselves.
 
-The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its code does: a sample
-ends *with* the token at Sa_idx[j + 1], so that S + 1 tokens come out and not S; and where it lies within one document
-(i == i_next) it is document[offset : offset_next + 1], not document[offset:] + document[:offset_next].
+The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its
+code does: a sample ends *with* the token at Sa_idx[j + 1], so it has S + 1 tokens and not S; and
+where it lies within one document (i == i_next) it is document[offset : offset_next + 1], not
+document[offset:] + document[:offset_next].
 
-Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and blended_dataset.py (core_v0.16.1).
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and blended_dataset.py
+(core_v0.16.1).
 """
 
 import dataclasses
@@ -30,19 +33,21 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise, refuse
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
 Positions = NDArray[np.int64]
-Route = tuple[int, Positions, Positions]
+Route = tuple[int, Positions, Positions]  # see `PartRows.routes`
 BLOCK = 1 << 20  # positions that are scanned at once
-ALGORITHM = 1  # version of the mappings and the blend, as `Order.algorithm`
+ALGORITHM = 1  # version of the mappings and the blend, like `Order.algorithm`
 logger = logging.getLogger(__name__)
 
 
 class PartRows(Rows):
-    """What one corpus and a blend of several have in common: rows are put together from pieces of .bin files.
+    """Rows put together from pieces of .bin files: the common part of one corpus and of a blend.
 
     Attributes:
-        dataset_index: int16 [len], the part that each position reads. The i-th position of a part reads its sample i.
-        shares: of each part, of any sum.
-        config: as of the parts.
+        parts: the datasets of a blend; a single dataset is its own only part.
+        dataset_index: int16 [len], the part that each position reads. The i-th position of a part
+            reads its sample i.
+        shares: of each part, with any sum.
+        config: that of the parts.
     """
 
     dataset_index: NDArray[np.int16]
@@ -50,13 +55,14 @@ class PartRows(Rows):
     config: NanosetConfig
 
     @property
-    def parts(self) -> "Sequence[MegatronNanoset]":
-        """The datasets of a blend; a single one is its own only part."""
-        return getattr(self, "datasets", [self])
+    @abstractmethod
+    def parts(self) -> "Sequence[MegatronNanoset]": ...
 
     @abstractmethod
     def routes(self, positions: Positions) -> Iterable[Route]:
-        """For each part that is read its number, the places in `positions` that read it, and their samples in it."""
+        """For each part that is read: its number, the places in `positions` that read it, and the
+        samples of the part at these places.
+        """
 
     def __len__(self) -> int:
         return len(self.dataset_index)
@@ -66,17 +72,18 @@ class PartRows(Rows):
         return [part.corpus for part in self.parts]
 
     def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
-        """The corpora that rows are read from, and of each the pieces, int64 [pieces, 4], in order: (place in
-        `positions`, begin, end, column). Tokens begin:end of .bin go to the row's columns from `column` on.
+        """The corpora that rows are read from, each with its pieces, int64 [pieces, 4], in order.
+
+        A piece is (place in `positions`, begin, end, column): the tokens begin:end of .bin are the
+        columns of the row from `column` on.
         """
         for source, places, samples in self.routes(positions):
-            part, corpus = self.parts[source], self.parts[source].corpus
-            mappings = part.document_index, part.sample_index, part.shuffle_index
-            layout = corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize
-            yield (
-                corpus,
-                _locate(mappings, layout, places, samples, self.sequence_length, self.row_length),
-            )
+            part = self.parts[source]
+            corpus = part.corpus
+            mappings = (part.document_index, part.sample_index, part.shuffle_index)
+            layout = (corpus.sequence_lengths, corpus.sequence_pointers, corpus.dtype.itemsize)
+            extra = self.row_length - self.sequence_length
+            yield corpus, _locate(mappings, layout, places, samples, extra)
 
     def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
         if not self.config.drop_last_partial_validation_sequence:
@@ -89,16 +96,15 @@ class PartRows(Rows):
                 out[row, column : column + end - begin] = corpus.read(begin, end)
 
     def _starts(self, positions: Positions) -> Starts:
-        """Where sequences begin, which to Megatron's shuffle are documents; every pad is one by itself."""
+        """Starts of sequences, which are Megatron's documents; every pad is a document, too."""
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
         filled = np.zeros((len(positions), 1), dtype=np.int64)
         for _, pieces in self.pieces(positions):
             rows, begins, ends, columns = pieces.T
-            starts[rows, np.where(begins < ends, columns, 0)] = True
-            filled[rows, 0] = (
-                columns + ends - begins
-            )  # the last piece of a row is the last to write
+            is_empty = begins == ends
+            starts[rows, np.where(is_empty, 0, columns)] = True
+            filled[rows, 0] = columns + ends - begins  # the last piece of a row counts
         return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:
@@ -110,11 +116,10 @@ class PartRows(Rows):
 
     def spans(self, position: int) -> list[Span]:
         ((corpus, pieces),) = self.pieces(np.array([position]))
-        return [
-            span
-            for _, begin, end, _ in pieces.tolist()
-            for span in document_spans(corpus, begin, end)
-        ]
+        spans: list[Span] = []
+        for _, begin, end, _ in pieces.tolist():
+            spans += document_spans(corpus, begin, end)
+        return spans
 
     def positions_of(
         self,
@@ -123,7 +128,7 @@ class PartRows(Rows):
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
     ) -> Positions:
-        """As `Rows.positions_of`, in a scan of all positions of the file; nothing is kept."""
+        """As `Rows.positions_of`, by a scan of all positions of the file; nothing is stored."""
         begin, end = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
         found = [positions[:0]]
@@ -134,42 +139,44 @@ class PartRows(Rows):
         return np.concatenate(found)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
-        """As `Rows.usage`. No sample is read twice, but its documents are, once in each epoch of the index."""
-        length, extra, uses = self.sequence_length, self.row_length - self.sequence_length, []
-        before, after = (
-            np.bincount(self.dataset_index[:k], minlength=len(self.parts)).tolist()
-            for k in (start, stop)
-        )
-        for part, share, first, last in zip(
-            self.parts, normalise(self.shares), before, after, strict=True
-        ):
-            tokens, epochs = part.tokens_per_epoch, part.epochs.num_epochs
+        """As `Rows.usage`. No sample is read twice, but its documents are, once per epoch."""
+        before = np.bincount(self.dataset_index[:start], minlength=len(self.parts)).tolist()
+        after = np.bincount(self.dataset_index[:stop], minlength=len(self.parts)).tolist()
+        uses = []
+        for number, (part, share) in enumerate(self._weighted_parts()):
+            read = after[number] - before[number]
+            epochs = part.epochs.num_epochs
             use = SourceUse(
                 path=str(part.corpus.path),
                 weight=share,
-                num_samples=(tokens - extra) // length,
-                read=last - first,
-                epochs=(last - first) * length / max(tokens, 1),
-                distinct=last,
+                num_samples=part.samples_per_epoch,
+                read=read,
+                epochs=read * self.sequence_length / max(part.tokens_per_epoch, 1),
+                distinct=after[number],
                 repetitions=epochs,
-                tokens=tokens * epochs,
-                tail_tokens=tokens * epochs - extra - len(part) * length,
+                tokens=part.tokens_per_epoch * epochs,
+                tail_tokens=part.tail_tokens,
             )
             uses.append(use)
         return uses
 
+    def _weighted_parts(self) -> "list[tuple[MegatronNanoset, float]]":
+        return list(zip(self.parts, normalise(self.shares), strict=True))
+
     def plot(self) -> Any:
-        """A picture: the share of each part along the positions, and how often each is read (see `Order.plot`)."""
+        """A picture: the share of each part along the positions, and how often each is read.
+
+        See `Order.plot`.
+        """
         from nanoset_ref.orders.pictures import draw_sources
 
-        names = [part.corpus.path.stem for part in self.parts]
-        extra = self.row_length - self.sequence_length
-        sizes = [(part.tokens_per_epoch - extra) // self.sequence_length for part in self.parts]
-        promised = np.array(normalise(self.shares))
-        title = f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}"
-        every = range(len(self))
         return draw_sources(
-            lambda at: self.dataset_index[at], every, names, np.array(sizes), promised, title
+            lambda positions: self.dataset_index[positions],
+            range(len(self)),
+            [part.corpus.path.stem for part in self.parts],
+            np.array([part.samples_per_epoch for part in self.parts]),
+            np.array(normalise(self.shares)),
+            f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}",
         )
 
     def _repr_html_(self) -> str:
@@ -181,23 +188,15 @@ class PartRows(Rows):
             "sequence length": self.sequence_length,
             "seed": self.config.random_seed,
         }
-        shares = normalise(self.shares)
-        rows = [
-            (
-                part.corpus.path_prefix,
-                part.tokens_per_epoch,
-                len(part),
-                part.epochs.num_epochs,
-                share,
-            )
-            for part, share in zip(self.parts, shares, strict=True)
-        ]
-        return html_table(
-            type(self).__name__, facts, ("corpus", "tokens", "samples", "epochs", "share"), rows
-        )
+        head = ("corpus", "tokens", "samples", "epochs", "share")
+        rows = []
+        for part, share in self._weighted_parts():
+            size = (part.tokens_per_epoch, len(part), part.epochs.num_epochs)
+            rows.append((part.corpus.path_prefix, *size, share))
+        return html_table(type(self).__name__, facts, head, rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process maps the cached index again, or, without a cache, builds its own."""
+        """A worker process maps the cached index again or, without a cache, builds its own."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return type(self), tuple(getattr(self, field.name) for field in fields)
 
@@ -209,18 +208,21 @@ class MegatronNanoset(PartRows):
     Args:
         corpus: the .bin/.idx pair.
         first, stop: the sequences of the corpus that belong to the split.
-        num_samples: samples wanted, in as many epochs as that takes; None: one epoch. `len` may be larger, as all
-            tokens of the last epoch are cut.
+        num_samples: samples wanted, in as many epochs as that takes; None: one epoch. `len` may be
+            larger, because all tokens of the last epoch are cut.
         split: "train", "valid" or "test".
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
-        document_index, sample_index, shuffle_index: see `nanoset_ref.megatron.mappings`. epochs: the EpochPlan.
-            tokens_per_epoch: T.
+        document_index, sample_index, shuffle_index: see `nanoset_ref.megatron.mappings`.
+        epochs: the EpochPlan.
+        tokens_per_epoch: T.
+        samples_per_epoch: whole samples in T tokens.
+        tail_tokens: at the end of the stream, in no sample; negative if the last one is padded.
 
     Raises:
-        ValueError: a number of samples is asked of a split without tokens (asked for one epoch, it has 0 samples and a
-            warning says so; a blend refuses it); an empty corpus; ids that are not integers.
+        ValueError: samples are requested of a split without tokens (one epoch of it has 0 samples,
+            with a warning, and a blend refuses it); an empty corpus; ids that are not integers.
     """
 
     corpus: MMapIndexedDataset
@@ -231,80 +233,109 @@ class MegatronNanoset(PartRows):
     config: NanosetConfig
 
     def __post_init__(self) -> None:
-        corpus, config = self.corpus, self.config
-        holds = f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values"
+        corpus = self.corpus
+        config = self.config
         require(
-            corpus.num_tokens and corpus.dtype.kind in "iu", f"{holds}; samples need integer ids"
+            corpus.num_tokens and corpus.dtype.kind in "iu",
+            f"{corpus.path} holds {corpus.num_tokens} {corpus.dtype.name} values; "
+            "samples need integer ids",
         )
         if not 0 <= self.first <= self.stop <= len(corpus):
             raise ValueError(
-                f"{corpus.path_prefix} has {len(corpus)} sequences; got first={self.first}, stop={self.stop}"
+                f"{corpus.path_prefix} has {len(corpus)} sequences; "
+                f"got first={self.first}, stop={self.stop}"
             )
-        self.sequence_length, self.row_length = config.sequence_length, config.row_length
+        self.sequence_length = config.sequence_length
+        self.row_length = config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
-        self.tokens_per_epoch = int(
-            corpus.sequence_lengths[self.first : self.stop].sum(dtype=np.int64)
+        self._plan_epochs()
+        self.document_index, self.sample_index, self.shuffle_index = cached(
+            config.path_to_cache,
+            {
+                "index": "mappings",
+                "idx": corpus.idx_checksum,
+                **self._order,
+                "pad_id": config.pad_id,
+            },
+            ("document_index", "sample_index", "shuffle_index"),
+            self._build_index,
         )
-        if not self.tokens_per_epoch:
-            sequences = f"sequences {self.first}:{self.stop} of {len(corpus)}, without tokens"
-            way_out = "give it a larger part, or leave it out with a 0 in split"
-            problem = f"the {self.split} split of {corpus.path_prefix} is {sequences}: {way_out}"
+        self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
+
+    def _plan_epochs(self) -> None:
+        """Count tokens, epochs and samples."""
+        lengths = self.corpus.sequence_lengths[self.first : self.stop]
+        self.tokens_per_epoch = int(lengths.sum(dtype=np.int64))
+        if self.tokens_per_epoch == 0:
+            problem = (
+                f"the {self.split} split of {self.corpus.path_prefix} is sequences "
+                f"{self.first}:{self.stop} of {len(self.corpus)}, without tokens: give it a larger "
+                "part, or leave it out with a 0 in split"
+            )
             require(self.num_samples is None, problem)
             logger.warning("%s; it has 0 samples, as upstream's", problem)
+        drops_partial = self.config.drop_last_partial_validation_sequence or self.split != "valid"
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
             self.num_samples,
             self.sequence_length,
-            extra_token=config.add_extra_token_to_sequence,
-            drop_last_partial=config.drop_last_partial_validation_sequence or self.split != "valid",
-            separate_final_epoch=config.separate_final_epoch,
+            extra_token=self.config.add_extra_token_to_sequence,
+            drop_last_partial=drops_partial,
+            separate_final_epoch=self.config.separate_final_epoch,
         )
-        stream = self.tokens_per_epoch * self.epochs.num_epochs
         extra = self.row_length - self.sequence_length
-        self.padded = self.epochs.num_samples * self.sequence_length + extra > stream
-        names = "document_index", "sample_index", "shuffle_index"
-        depends_on = {
-            "index": "mappings",
-            "idx": corpus.idx_checksum,
-            **self._order,
-            "pad_id": config.pad_id,
-        }
-        arrays = cached(config.path_to_cache, depends_on, names, self._build_index)
-        self.document_index, self.sample_index, self.shuffle_index = arrays
-        self.dataset_index = np.broadcast_to(np.int16(0), self.epochs.num_samples)
+        self.samples_per_epoch = (self.tokens_per_epoch - extra) // self.sequence_length
+        stream = self.tokens_per_epoch * self.epochs.num_epochs
+        self.tail_tokens = stream - extra - self.epochs.num_samples * self.sequence_length
+        self.padded = self.tail_tokens < 0
 
     def _build_index(self) -> Arrays:
-        split = self.corpus.sequence_lengths, self.first, self.stop, self.epochs
-        seed, extra = self.config.random_seed, self.config.add_extra_token_to_sequence
-        return [*build_mappings(*split, self.sequence_length, seed, extra_token=extra).values()]
+        mappings = build_mappings(
+            self.corpus.sequence_lengths,
+            self.first,
+            self.stop,
+            self.epochs,
+            self.sequence_length,
+            self.config.random_seed,
+            extra_token=self.config.add_extra_token_to_sequence,
+        )
+        return list(mappings.values())
+
+    @property
+    def parts(self) -> "Sequence[MegatronNanoset]":
+        return [self]
 
     def routes(self, positions: Positions) -> Iterable[Route]:
         return [(0, np.arange(len(positions)), positions)]
 
     @property
     def _order(self) -> dict[str, Any]:
-        """What the mappings are a function of, beside the .idx."""
-        fields = "sequence_length", "add_extra_token_to_sequence", "random_seed"
+        """What determines the mappings, beside the .idx."""
+        config = self.config
         return {
             "sequences": [self.first, self.stop],
-            **{name: getattr(self.config, name) for name in fields},
+            "sequence_length": config.sequence_length,
+            "add_extra_token_to_sequence": config.add_extra_token_to_sequence,
+            "random_seed": config.random_seed,
             **dataclasses.asdict(self.epochs),
         }
 
     def _describe(self) -> dict[str, Any]:
         corpus = self.corpus
+        file = described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},
-            "files": [
-                described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
-            ],
+            "files": [file],
         }
 
     def __repr__(self) -> str:
-        what = f"{self.corpus.path_prefix!r}, {self.split}: sequences {self.first:,}:{self.stop:,}"
-        size = f"sequence_length={self.sequence_length}, {len(self):,} samples, {self.epochs.num_epochs} epochs"
-        return f"MegatronNanoset({what}, {size}, seed={self.config.random_seed})"
+        return (
+            f"MegatronNanoset({self.corpus.path_prefix!r}, {self.split}: "
+            f"sequences {self.first:,}:{self.stop:,}, sequence_length={self.sequence_length}, "
+            f"{len(self):,} samples, {self.epochs.num_epochs} epochs, "
+            f"seed={self.config.random_seed})"
+        )
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -313,16 +344,18 @@ class BlendedNanoset(PartRows):
 
     Args:
         datasets: the parts.
-        weights: their shares, positive; with `size` None numbers of samples, all of which are read once.
+        weights: their shares, positive; if `size` is None, numbers of samples, each read once.
         size: samples in the blend, or None.
-        config: as of the parts.
+        config: that of the parts.
 
     Attributes:
-        dataset_index: int16 [len]. dataset_sample_index: int64 [len]. counts: int64 [datasets], samples taken of each.
-            shares: the weights, normalised if there is a size.
+        dataset_index: int16 [len].
+        dataset_sample_index: int64 [len].
+        counts: int64 [datasets], samples taken from each.
+        shares: the weights, normalized if there is a size.
 
     Raises:
-        ValueError: a part without samples, or the blend takes more of a part than it has.
+        ValueError: a part has no samples, or fewer than the blend takes.
     """
 
     datasets: Sequence[MegatronNanoset]
@@ -331,63 +364,91 @@ class BlendedNanoset(PartRows):
     config: NanosetConfig
 
     def __post_init__(self) -> None:
-        config, self.split = self.config, self.datasets[0].split
-        self.sequence_length, self.row_length = config.sequence_length, config.row_length
-        refuse_too_many(len(self.datasets))
+        config = self.config
+        self.split = self.datasets[0].split
+        self.sequence_length = config.sequence_length
+        self.row_length = config.row_length
         self.row_dtype = np.result_type(*(dataset.row_dtype for dataset in self.datasets))
         self.padded = any(dataset.padded for dataset in self.datasets)
+        refuse_too_many(len(self.datasets))
         for dataset in self.datasets:
             require(
                 len(dataset),
-                f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the split a larger part, "
-                "or leave the corpus out of it with data_path_per_split",
+                f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the "
+                "split a larger part, or leave the corpus out of it with data_path_per_split",
             )
         self.shares = self.weights if self.size is None else normalise(self.weights)
-        description = {"index": "blend", "weights": self.shares, "size": self.size}
-        names = "dataset_index", "dataset_sample_index"
-        arrays = cached(config.path_to_cache, description, names, self._build_index)
-        self.dataset_index, self.dataset_sample_index = arrays
+        self.dataset_index, self.dataset_sample_index = cached(
+            config.path_to_cache,
+            {"index": "blend", "weights": self.shares, "size": self.size},
+            ("dataset_index", "dataset_sample_index"),
+            self._build_index,
+        )
         self.counts = np.bincount(self.dataset_index, minlength=len(self.datasets))
-        for dataset, takes in zip(self.datasets, self.counts, strict=True):
+        for dataset, count in zip(self.datasets, self.counts, strict=True):
             require(
-                takes <= len(dataset),
-                f"the {self.split} blend takes more samples than there are of {dataset.corpus.path_prefix}: raise "
-                f"mid_level_dataset_surplus (now {config.mid_level_dataset_surplus}) two- or tenfold, or ask for fewer",
+                count <= len(dataset),
+                f"the {self.split} blend takes more samples than there are of "
+                f"{dataset.corpus.path_prefix}: raise mid_level_dataset_surplus "
+                f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or ask for fewer",
             )
 
     def _build_index(self) -> Arrays:
-        limits = self.weights if self.size is None else [self.size] * len(self.weights)
-        size = sum(limits) if self.size is None else self.size
+        if self.size is None:
+            limits = self.weights
+            size = sum(limits)
+        else:
+            limits = [self.size] * len(self.weights)
+            size = self.size
         return blend_samples(np.array(normalise(self.weights)), np.array(limits), size)
 
+    @property
+    def parts(self) -> Sequence[MegatronNanoset]:
+        return self.datasets
+
     def routes(self, positions: Positions) -> Iterable[Route]:
-        sources, samples = self.dataset_index[positions], self.dataset_sample_index[positions]
+        sources = self.dataset_index[positions]
+        samples = self.dataset_sample_index[positions]
         for source in np.unique(sources).tolist():
             places = np.flatnonzero(sources == source)
             yield source, places, samples[places]
 
     def _describe(self) -> dict[str, Any]:
         parts = [part._describe() for part in self.datasets]
-        blended = {
+        order = {
             "kind": "blend",
             "algorithm": ALGORITHM,
             "weights": list(self.shares),
             "size": self.size,
+            "parts": [part["order"] for part in parts],
         }
         return {
-            "order": {**blended, "parts": [part["order"] for part in parts]},
+            "order": order,
             "rows": {"parts": [part["rows"] for part in parts]},
             "files": [file for part in parts for file in part["files"]],
         }
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.4f}" for share in normalise(self.shares))
-        return f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, shares {shares})"
+        return (
+            f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, "
+            f"shares {shares})"
+        )
 
 
 @njit(cache=True, nogil=True)
-def _locate(mappings, layout, places, samples, sequence_length, row_length):
-    """The pieces of `samples`, int64 [pieces, 4], as `PartRows.pieces` has them."""
+def _locate(mappings, layout, places, samples, extra):
+    """The pieces of samples, int64 [pieces, 4], see `PartRows.pieces`.
+
+    Args:
+        mappings: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
+            index int [N] of a part.
+        layout: sequence lengths int32 [S] in tokens, their pointers int64 [S] in bytes, and the
+            bytes of a token.
+        places: int64 [n], the first column of the result.
+        samples: int64 [n], in 0 .. N - 1, before the shuffle.
+        extra: 1 if samples end with the first token of the next one, else 0.
+    """
     document_index, sample_index, shuffle_index = mappings
     lengths, pointers, itemsize = layout
     count = 0
@@ -398,15 +459,18 @@ def _locate(mappings, layout, places, samples, sequence_length, row_length):
     piece = 0
     for n in range(len(samples)):
         j = np.int64(shuffle_index[samples[n]])
-        first, last = sample_index[j], sample_index[j + 1]
+        first, first_token = sample_index[j]
+        last, last_token = sample_index[j + 1]
         column = 0
-        for i in range(first[0], last[0] + 1):
+        for i in range(first, last + 1):
             sequence = document_index[i]
-            start = first[1] if i == first[0] else 0
-            stop = last[1] + row_length - sequence_length if i == last[0] else lengths[sequence]
+            start = first_token if i == first else 0
+            stop = last_token + extra if i == last else lengths[sequence]
             begin = pointers[sequence] // itemsize
-            pieces[piece, 0], pieces[piece, 3] = places[n], column
-            pieces[piece, 1], pieces[piece, 2] = begin + start, begin + stop
+            pieces[piece, 0] = places[n]
+            pieces[piece, 1] = begin + start
+            pieces[piece, 2] = begin + stop
+            pieces[piece, 3] = column
             column += stop - start
             piece += 1
     return pieces

@@ -1,9 +1,11 @@
-"""Build the cached indexes of a run ahead of it, on one process, so that its ranks only map them.
+"""Build the cached indexes before a run, in one process, so that its ranks only map them.
 
-    python -m nanoset_ref.megatron.index --data-path web_text_document=0.7 books_text_document=0.3 --split 949,50,1 \\
-        --sequence-length 4096 --split-num-samples 1000000 1000 0 --random-seed 1234 --path-to-cache cache
+    python -m nanoset_ref.megatron.index \\
+        --data-path web_text_document=0.7 books_text_document=0.3 --split 949,50,1 \\
+        --sequence-length 4096 --split-num-samples 1000000 1000 0 --random-seed 1234 \\
+        --path-to-cache cache
 
-The flags are the fields of `NanosetConfig`. A run with the same fields finds everything there.
+The options are the fields of `NanosetConfig`. A run with the same fields finds all its indexes.
 """
 
 import dataclasses
@@ -55,10 +57,9 @@ def build_indexes(options: IndexOptions) -> None:
         raise UsageError(
             "weights need --split-num-samples TRAIN VALID TEST, 0 for a split that is not used"
         )
-    extra, drop = not fields.pop("no_extra_token"), not fields.pop("keep_last_partial")
-    config = NanosetConfig(
-        add_extra_token_to_sequence=extra, drop_last_partial_validation_sequence=drop, **fields
-    )
+    fields["add_extra_token_to_sequence"] = not fields.pop("no_extra_token")
+    fields["drop_last_partial_validation_sequence"] = not fields.pop("keep_last_partial")
+    config = NanosetConfig(**fields)
     datasets = [dataset for dataset in NanosetBuilder(config).build() if dataset is not None]
     if not any(map(len, datasets)):
         raise ValueError(
@@ -70,7 +71,9 @@ def build_indexes(options: IndexOptions) -> None:
 def parse_data_path(items: Sequence[str]) -> list[Any]:
     """["a", "b"] -> ["a", "b"]; ["a=3", "b=1", "a=2"] -> [3.0, "a", 1.0, "b", 2.0, "a"]."""
     paths, weights = paths_and_weights(items)
-    return [*itertools.chain(*zip(weights, paths, strict=True))] if weights else paths
+    if not weights:
+        return paths
+    return list(itertools.chain(*zip(weights, paths, strict=True)))
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.megatron.index") -> int:

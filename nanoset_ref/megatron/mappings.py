@@ -1,7 +1,8 @@
-"""The three mappings of a Megatron-style dataset (document index, sample index, shuffle index), and the two of a blend.
+"""The three mappings of a Megatron-style dataset (document, sample, shuffle index), and a blend.
 
-The sequences of a split are repeated for E epochs and shuffled; read one after another they are a stream of E*T tokens;
-the stream is cut every S tokens; the samples are shuffled again. Each step is one array:
+The sequences of a split are repeated for E epochs and shuffled; read one after another they are a
+stream of E*T tokens; the stream is cut every S tokens; the samples are shuffled again. Each step is
+one array:
 
     document index   int32 [E*n]       place i in the stream -> sequence
     sample index     int [N + 1, 2]    sample j -> (i, offset) where it begins
@@ -9,19 +10,19 @@ the stream is cut every S tokens; the samples are shuffled again. Each step is o
 
     lengths [5, 2, 4], one epoch, S = 3:   [2, 0, 1]   [[0, 0], [0, 3], [1, 2], [2, 0]]   [1, 2, 0]
 
-A sample holds S + 1 tokens (its last is its right neighbour's first), so sample j ends *with* the token at which sample
-j + 1 begins.
+A sample holds S + 1 tokens: its last token is the first one of the next sample. So sample j ends
+*with* the token at which sample j + 1 begins.
 
-Building costs one pass over documents and samples and two shuffles; it keeps 4 bytes per document and epoch and 12 per
-sample.
+Building costs one pass over documents and samples and two shuffles; it stores 4 bytes per document
+and epoch and 12 per sample.
 
-A blend says which dataset, and which of its samples, stands at each position. Position t goes to the dataset that lags
-most behind its share, weight * max(t, 1) - samples taken; the first one wins a tie. The cost is one comparison per
-dataset and position, 10 bytes per position are kept.
+A blend has two arrays: the dataset and its sample at each position. Position t goes to the dataset
+that lags most behind its share, weight * max(t, 1) - samples taken; the first one wins a tie. This
+costs one comparison per dataset and position, and stores 10 bytes per position.
 
-Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1), defects included: its
-documentation counts *documents* for E, its code tokens; "documents" are sequences throughout; the number of samples
-with a kept partial one is computed in float32.
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1),
+defects included: its documentation counts *documents* for E, its code tokens; "documents" are
+sequences throughout; the number of samples with a kept partial one is computed in float32.
 """
 
 import dataclasses
@@ -37,14 +38,16 @@ from nanoset_ref.orders.random_state import shuffle
 
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
-    """How many epochs a split is read, and whether the last one is shuffled apart.
+    """How many epochs of a split are read, and whether the last one is shuffled separately.
 
     Args:
         num_samples: N, samples in the dataset: at least those requested.
-        num_epochs: E, the fewest epochs whose tokens suffice.
-        separate_final_epoch: less than 80% of the last epoch is needed: its documents come after all others, so that
-            whoever stops at the number of samples requested has read the first E - 1 epochs completely.
-        num_samples_before_final_epoch: samples that the first E - 1 epochs fill; N if the last one is not apart.
+        num_epochs: E, the fewest epochs with enough tokens.
+        separate_final_epoch: less than 80% of the last epoch is needed, so its documents come after
+            all others: a run that stops at the number of samples requested has read the first E - 1
+            epochs completely.
+        num_samples_before_final_epoch: samples in the first E - 1 epochs; N if the last one is not
+            separate.
     """
 
     num_samples: int
@@ -64,10 +67,11 @@ def plan_epochs(
 ) -> EpochPlan:
     """Count epochs and samples.
 
-    1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None asks for one epoch.
+    1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None requests one epoch.
     2. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
-    3. The first E - 1 epochs fill ((E - 1)*T - 1) // S samples; if fewer than int(0.80 * samples per epoch) are wanted
-       beyond them, the last epoch is apart, unless `separate_final_epoch` forbids it.
+    3. The first E - 1 epochs hold ((E - 1)*T - 1) // S samples; if fewer than
+       int(0.80 * samples per epoch) are wanted beyond them, the last epoch is separate,
+       unless `separate_final_epoch` is False.
 
     Args:
         tokens_per_epoch: T, tokens in the split.
@@ -79,12 +83,16 @@ def plan_epochs(
             epochs together, as it did for Pythia (its `_build_doc_idx`).
 
     Raises:
-        ZeroDivisionError: samples are requested of a split without tokens (upstream counts epochs forever).
+        ZeroDivisionError: samples are requested of a split without tokens (upstream loops forever).
     """
     extra = int(extra_token)
     # 1.
-    wanted = 0 if num_samples is None else num_samples * sequence_length + extra
-    epochs = max(1, -(-wanted // tokens_per_epoch)) if wanted else 1
+    wanted = 0
+    if num_samples is not None:
+        wanted = num_samples * sequence_length + extra
+    epochs = 1
+    if wanted > 0:
+        epochs = -(-wanted // tokens_per_epoch)
     # 2.
     inputs = max(0, epochs * tokens_per_epoch - extra)
     samples = inputs // sequence_length
@@ -111,12 +119,14 @@ def build_mappings(
 ) -> dict[str, NDArray[Any]]:
     """Build all three for the sequences first:stop of a corpus.
 
-    1. RandomState(random_seed) shuffles the documents of the first epochs, then those of the last one if it is apart.
-    2. The same stream shuffles the samples of the first epochs, then the rest, likewise.
+    1. RandomState(random_seed) shuffles the documents of the first epochs, then those of the last
+       one if it is separate.
+    2. The same random stream shuffles the samples of the first epochs, then the rest, likewise.
     3. The stream of documents is cut.
 
     Returns:
-        {"document_index": int32 [E*n], "sample_index": int32 or int64 [N + 1, 2], "shuffle_index": uint32 or int64 [N]}
+        document_index int32 [E*n], sample_index int32 or int64 [N + 1, 2], and shuffle_index uint32
+        or int64 [N], by name.
 
     Raises:
         ValueError: more sequences than an int32 can number.
@@ -128,22 +138,34 @@ def build_mappings(
         )
     # 1.
     documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
-    apart = len(documents) - (stop - first) * plan.separate_final_epoch
+    documents_before = len(documents)
+    if plan.separate_final_epoch:
+        documents_before -= stop - first
     # 2.
     dtype = np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64
-    samples, before = np.arange(plan.num_samples, dtype=dtype), plan.num_samples_before_final_epoch
-    shuffle(random_seed, documents[:apart], documents[apart:], samples[:before], samples[before:])
-    # 3.
-    cuts = np.zeros(
-        (plan.num_samples + 1, 2), dtype=np.int32 if len(documents) <= widest else np.int64
+    samples = np.arange(plan.num_samples, dtype=dtype)
+    samples_before = plan.num_samples_before_final_epoch
+    shuffle(
+        random_seed,
+        documents[:documents_before],
+        documents[documents_before:],
+        samples[:samples_before],
+        samples[samples_before:],
     )
+    # 3.
+    dtype = np.int32 if len(documents) <= widest else np.int64
+    cuts = np.zeros((plan.num_samples + 1, 2), dtype=dtype)
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 
 
 @njit(cache=True, nogil=True)
 def _cut_stream(lengths, document_index, sequence_length, extra, index):
-    """Row j >= 1 follows from the stream position of the last token of sample j - 1, which is j*S + extra - 1."""
+    """Fill the sample index, int [N + 1, 2], whose first row is (0, 0).
+
+    Row j >= 1 follows from the last token of sample j - 1, which is token j*S + extra - 1 of the
+    stream. lengths: int32 [S], of all sequences, in tokens; document_index: int32 [E*n].
+    """
     row = 1
     last_token = sequence_length + extra - 1
     begin = 0  # stream position of the document's first token
@@ -162,15 +184,15 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
 
 @njit(cache=True, nogil=True)
 def blend_samples(weights, limits, size):
-    """A blend of `size` positions in proportion to `weights`, which are used as given: normalise them first.
+    """A blend of `size` positions in proportion to `weights`, which must be normalized before.
 
     Args:
         weights: float64 [number of datasets].
-        limits: int64 [number of datasets], the most samples that each may give.
+        limits: int64 [number of datasets], the most samples taken from each.
 
     Returns:
-        Dataset index, int16 [size], and dataset sample index, int64 [size]. Samples of a dataset come in order and are
-        not wrapped.
+        Dataset index, int16 [size], and dataset sample index, int64 [size]. Samples of a dataset
+        come in order and do not wrap around.
     """
     taken = np.zeros(len(weights), dtype=np.int64)
     dataset_index = np.empty(size, dtype=np.int16)

@@ -1,4 +1,4 @@
-"""Megatron's names for the .bin/.idx pair; its reader and writer are in `nanoset_ref.tokens`."""
+"""The .bin/.idx pairs of `nanoset_ref.tokens`: the stub of this package can list siblings only."""
 
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset as MMapIndexedDataset
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder as MMapIndexedDatasetBuilder

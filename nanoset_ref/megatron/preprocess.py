@@ -1,13 +1,14 @@
 """Text to a .bin/.idx pair, with Megatron-LM's flags.
 
-    python -m nanoset_ref.megatron.preprocess --input my_corpus.json --output-prefix my-llama2-dataset \\
-        --tokenizer-type Llama2Tokenizer --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model \\
-        --append-eod --workers 6
+    python -m nanoset_ref.megatron.preprocess --input my_corpus.json \\
+        --output-prefix my-llama2-dataset --tokenizer-type Llama2Tokenizer \\
+        --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model --append-eod --workers 6
 
-writes `my-llama2-dataset_text_document.bin` and `.idx`; the flags of `nanoset_ref.preprocess` are understood, too.
-Reading, encoding, errors, progress and the sharing out of the work are the same; only the sink differs, so any number
-of workers (or ranks of torchrun) gives the same bytes. As upstream, a document is one sequence, an empty text is a
-document without any, and ids are uint16 for vocabularies below 65,500, else int32.
+writes `my-llama2-dataset_text_document.bin` and `.idx`; the flags of `nanoset_ref.preprocess` work,
+too. Input, encoding, errors, progress and the distribution of the work are the same; only the sink
+differs, so any number of workers (or ranks of torchrun) writes the same bytes. As upstream, a
+document is one sequence, an empty text is a document without any, and ids are uint16 for
+vocabularies below 65,500, else int32.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ from nanoset_ref.preprocess.text import OnError, open_text
 from nanoset_ref.tokens.bin_idx import require
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
-# Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
+# Upstream's names; all are loaded with AutoTokenizer, from --tokenizer-model or its folder.
 TokenizerType = Literal[
     "HuggingFaceTokenizer",
     "Llama2Tokenizer",
@@ -49,7 +50,7 @@ TokenizerType = Literal[
     "GPTSentencePieceTokenizer",
 ]
 NARROW_VOCABULARY = 65_500
-UPSTREAMS_WORDS = {  # for those of nanoset_ref.preprocess, which are understood too
+UPSTREAM_FLAGS = {  # of nanoset_ref.preprocess -> upstream
     "--tokenizer-name-or-path": "--tokenizer-model",
     "--column": "--json-keys",
     "--num-workers": "--workers",
@@ -59,7 +60,7 @@ UPSTREAMS_WORDS = {  # for those of nanoset_ref.preprocess, which are understood
 
 @contextlib.contextmanager
 def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
-    """A pair of files for the ids of `encoder`, which exists once all documents are there."""
+    """Write the ids of `encoder` to a pair of files, which appears when it is complete."""
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
     only_eod = 0 if encoder.prefix else len(encoder.suffix)  # tokens of an empty text
     with MMapIndexedDatasetBuilder(f"{path_prefix}.bin", dtype, overwrite=overwrite) as builder:
@@ -139,7 +140,7 @@ def main(
 ) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     words = [
-        re.sub(r"^--[\w-]+", lambda name: UPSTREAMS_WORDS.get(name[0], name[0]), word)
+        re.sub(r"^--[\w-]+", lambda name: UPSTREAM_FLAGS.get(name[0], name[0]), word)
         for word in words
     ]
     return run(preprocess_corpus, words, prog, report=report_all, says=logging.INFO)
