@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
+from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron.mappings import blend_samples
 from nanoset_ref.orders import build_order
@@ -378,3 +379,20 @@ def test_long_stages_are_blended_block_by_block():
     for position in (0, 16_383, 16_384, 32_768, 39_999):
         assert order.positions(*order[position]).tolist() == [position]
     assert order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []
+
+
+def test_commands_take_the_order_of_a_published_run(golden, tmp_path, capsys):
+    case = olmo_core_cases(golden)[0]
+    paths = []
+    for file, tokens in enumerate(case["tokens"]):
+        paths.append(str(tmp_path / f"{file}.npy"))
+        (np.arange(tokens) % 60000).astype(np.uint16).tofile(paths[-1])
+    order = f"olmo_core:chunk_size=2,batch_size={case['batch']}"
+    run = ["--data", *paths, "--row-length", "8", "--order", order, "--seed", "34521"]
+    run += ["--num-samples", str(len(case["read"][0])), "--micro-batch-size", "4"]
+    main(["where", *run, "--step", "3"])
+    printed = capsys.readouterr().out
+    file, first, _ = next(f for f in case["first_instance_of_files"] if case["read"][0][8] < f[2])
+    sample = case["read"][0][8] - first
+    assert f"{file}.npy" in printed
+    assert f"{sample * 8 * 2:,}" in printed or str(sample * 8 * 2) in printed
