@@ -28,6 +28,7 @@ from .orders.others import GrainOrder as GrainOrder
 from .orders.others import LlmCOrder as LlmCOrder
 from .orders.others import NanotronMainOrder as NanotronMainOrder
 from .orders.others import OLMoCoreOrder as OLMoCoreOrder
+from .orders.others import document_walk as document_walk
 from .orders.others import nanotron_stages as nanotron_stages
 from .orders.permutation import derive as derive
 from .orders.permutation import permute as permute

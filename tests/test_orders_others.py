@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, TokenFile, TokenFileError, open_tokens
+from nanoset_ref.cli import main
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.megatron.mappings import blend_samples
 from nanoset_ref.orders import build_order
-from nanoset_ref.orders.others import nanotron_stages
+from nanoset_ref.orders.others import document_walk, nanotron_stages
 
 SIZES = st.lists(st.integers(0, 15), min_size=1, max_size=4).filter(any)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -378,3 +379,52 @@ def test_long_stages_are_blended_block_by_block():
     for position in (0, 16_383, 16_384, 32_768, 39_999):
         assert order.positions(*order[position]).tolist() == [position]
     assert order.positions(0, 2).tolist() == order.positions(1, count - 1).tolist() == []
+
+
+def test_commands_take_the_order_of_a_published_run(golden, tmp_path, capsys):
+    case = olmo_core_cases(golden)[0]
+    paths = []
+    for file, tokens in enumerate(case["tokens"]):
+        paths.append(str(tmp_path / f"{file}.npy"))
+        (np.arange(tokens) % 60000).astype(np.uint16).tofile(paths[-1])
+    order = f"olmo_core:chunk_size=2,batch_size={case['batch']}"
+    run = ["--data", *paths, "--row-length", "8", "--order", order, "--seed", "34521"]
+    run += ["--num-samples", str(len(case["read"][0])), "--micro-batch-size", "4"]
+    main(["where", *run, "--step", "3"])
+    printed = capsys.readouterr().out
+    file, first, _ = next(f for f in case["first_instance_of_files"] if case["read"][0][8] < f[2])
+    sample = case["read"][0][8] - first
+    assert f"{file}.npy" in printed
+    assert f"{sample * 8 * 2:,}" in printed or str(sample * 8 * 2) in printed
+
+
+# ---- modded-nanogpt
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_pieces_are_those_of_modded_nanogpt(golden, tmp_path, number):
+    case = json.loads((golden / "modded_nanogpt/pieces.json").read_text())[number]
+    shards = []
+    for file, (begins, size) in enumerate(zip(case["begins"], case["tokens"], strict=True)):
+        tokens = np.zeros(size, dtype=np.int64)
+        tokens[begins] = 50256
+        shards.append(open_tokens(write_shard(tmp_path / f"{file}.bin", tokens)))
+    numbers = case["tokens_per_rank"], case["max_length"], case["ranks"]
+    expected = [
+        [step, rank, *piece]
+        for step, ranks in enumerate(case["read"])
+        for rank, pieces in enumerate(ranks)
+        for piece in pieces
+    ]
+    assert document_walk(shards, *numbers).tolist() == expected
+
+
+def test_the_walk_of_the_docstring(tmp_path):
+    tokens = np.zeros(16, dtype=np.int64)
+    tokens[[0, 3, 12]] = 50256
+    file = open_tokens(write_shard(tmp_path / "a.bin", tokens))
+    walk = document_walk([file], 5, 4, 1)
+    assert walk.tolist() == [[0, 0, 0, 0, 3], [0, 0, 0, 3, 6]]
+    assert document_walk([file], 16, 4, 1).shape == (0, 5)
+    with pytest.raises(ValueError, match="ranks"):
+        document_walk([file], 5, 4, 0)

@@ -67,9 +67,11 @@ class LlmCFile(Tokens):
         return mapped.view(np.ndarray)
 
     @functools.cached_property
+    def begins(self) -> NDArray[np.int64]:
+        """int64, the places at which documents begin, searched for at the first access."""
+        return np.flatnonzero(self.tokens == self.begins_with)
+
+    @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64]:
-        """As `Tokens.document_offsets`, searched for at the first access. What stands before the first begin ends the
-        last document of the shard before.
-        """
-        begins = np.flatnonzero(self.tokens == self.begins_with)
-        return np.unique(np.concatenate([[0], begins, [self.num_tokens]]))
+        """As `Tokens.document_offsets`; what stands before the first begin counts as a document."""
+        return np.unique(np.concatenate([[0], self.begins, [self.num_tokens]]))
