@@ -71,7 +71,9 @@ def distributed_sampler(data: int, *, state: Any = None, **place: Any) -> Any:
         range(data), place["world_size"], place["rank"], seed=place["seed"]
     )
     sampler.set_epoch(place["epoch"])
-    return DataLoader(range(data), place["batch_size"], sampler=sampler, num_workers=place["workers"])
+    return DataLoader(
+        range(data), place["batch_size"], sampler=sampler, num_workers=place["workers"]
+    )
 
 
 @peer(
@@ -162,7 +164,9 @@ def megatron_pretraining(data: int, *, state: Any = None, **place: Any) -> Any:
     consumed = (state or 0) * together
     if consumed >= data:
         return Counted([], state)
-    sampler = megatron_samplers().MegatronPretrainingSampler(data, consumed, **megatron_place(place))
+    sampler = megatron_samplers().MegatronPretrainingSampler(
+        data, consumed, **megatron_place(place)
+    )
     return Counted(sampler, state or 0)
 
 
@@ -185,6 +189,7 @@ def megatron_cyclic(sharding: bool) -> Any:
 
 
 if "MEGATRON_SAMPLERS" in os.environ:
+    megatron_samplers()  # its imports take a while
     common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "most_rows": 60}
     cyclic = "once ranks repeat epochs resume"
     PEERS["Megatron-LM pretraining sampler"] = Adapter(
@@ -331,7 +336,7 @@ class Grain:
     "litData StreamingDataLoader",
     "litdata",
     format="litdata",
-    claims=f"{TOGETHER} seed epochs resume",
+    claims="once ranks repeat owned data seed epochs resume",
     tail="drop",
     most_workers=2,
     most_rows=60,
@@ -347,9 +352,10 @@ def litdata_streaming(data: Any, *, state: Any = None, **place: Any) -> Any:
     loader = StreamingDataLoader(
         dataset, batch_size=place["batch_size"], num_workers=place["workers"], drop_last=True
     )
-    if state is not None:
+    if state is None:
+        loader.current_epoch = place["epoch"]  # __iter__ tells the dataset
+    else:
         loader.load_state_dict(state)
-    dataset.set_epoch(place["epoch"])
     return loader
 
 

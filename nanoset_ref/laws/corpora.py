@@ -1,7 +1,7 @@
 """Data whose rows name themselves: every token is a number that tells its row and its place in the row.
 
-A row has S = 8 tokens. Row 0 is [8 ... 15], row 1 is [16 ... 23], row r begins at S (r + 1). Numbers below S are left for
-padding and end-of-document tokens. In formats of text, a row is a line of these numbers.
+A row has S = 8 tokens: row 0 is [8 ... 15], row 1 is [16 ... 23], and row r begins at S (r + 1). Numbers below S stand
+for padding and the ends of documents. In formats of text, a row is a line of these numbers.
 
 >>> tokens_of_rows(0, 2)
 array([[ 8,  9, 10, 11, 12, 13, 14, 15],

@@ -37,10 +37,9 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
         yield np.array(batch.split(), dtype=np.int64)
     elif isinstance(batch, CONTAINERS) and batch and np.ndim(batch[0]) > 1:
         yield from _arrays(batch[0])  # (inputs, labels)
-    elif isinstance(batch, CONTAINERS) and batch and not np.isscalar(batch[0]):
-        for item in batch:
-            yield from _arrays(item)
-    elif isinstance(batch, CONTAINERS) and batch and isinstance(batch[0], (str, bytes)):
+    elif (isinstance(batch, CONTAINERS) and batch and not np.isscalar(batch[0])) or (
+        isinstance(batch, CONTAINERS) and batch and isinstance(batch[0], (str, bytes))
+    ):
         for item in batch:
             yield from _arrays(item)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
-from nanoset_ref.laws.rules import LAWS, Case
+from nanoset_ref.laws.rules import Case
 
 MOST_STEPS = 8  # of a table
 SCRIPT = '''"""The law {law!r}: {words}"""
@@ -85,7 +85,7 @@ class LawReport:
     def _table(self, law: str) -> list[str]:
         """Rank by step: what was read and, where it differs, what should have been."""
         cells = self._cells(law)
-        if not cells:
+        if not any(cells):
             return []
         width = max(len(text) for row in cells for text, _ in row)
         head = "  ".join(f"step {step}".ljust(width) for step in range(len(cells[0])))

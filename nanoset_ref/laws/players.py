@@ -1,7 +1,7 @@
 """Processes that run a loader, so that one that hangs or dies is a finding and not the end.
 
-A player is a forked process that answers one `Run` after another. It has a session of its own: when it does not answer in
-time, it is killed together with the workers that it started. Two players take turns, so that a resumed loader never
+A player is a forked process that answers one `Run` after another. It has a session of its own: when it does not answer
+in time, it is killed together with the workers that it started. Two players take turns, so that a resumed loader never
 shares a process, and the state of its random generators, with the loader that it continues.
 """
 
@@ -13,8 +13,8 @@ import os
 import pickle
 import signal
 import time
-import tracemalloc
 import traceback
+import tracemalloc
 import warnings
 from dataclasses import dataclass, field
 from itertools import islice
@@ -77,7 +77,7 @@ class Trace:
     seconds: float = 0.0
     memory: int = 0
     error: str = ""
-    kind: str = ""
+    kind: Any = ""
     refused: bool = False
 
 
@@ -153,14 +153,12 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
 class Players:
     """Two processes that take turns; a context that ends them.
 
-    Args:
-        adapter: the loader.
-        start_method: of multiprocessing; "fork" also takes functions that were defined in a notebook.
+    They are forked, so that functions that were defined in a notebook can be played.
     """
 
-    def __init__(self, adapter: Adapter, start_method: str = "fork") -> None:
+    def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
-        self.context: Any = multiprocessing.get_context(start_method)
+        self.context: Any = multiprocessing.get_context("fork")
         self.seats: list[Any] = [None, None]
         self.turn = 0
 

@@ -6,13 +6,12 @@ A law that a loader does not claim is not judged. `docs/laws_of_loading.md` expl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.corpora import Corpus, write_corpus
 from nanoset_ref.laws.findings import Finding, by_step, difference, miscounted, places, rows_of
 from nanoset_ref.laws.players import Batches, Players, Run, Trace
@@ -55,21 +54,27 @@ class Refused(Exception):
 class Bench:
     """Runs a loader in the case that is judged."""
 
-    def __init__(self, adapter: Adapter, players: Players, case: Case, folder: Path) -> None:
-        self.adapter = adapter
+    def __init__(self, players: Players, folder: Path, case: Case) -> None:
         self.players = players
-        self.case = case
+        self.adapter = players.adapter
         self.folder = folder
-
-    def claims(self, law: str) -> bool:
-        return law in self.adapter.claims.split()
+        self.case = case
+        self.epoch = Run(
+            data=self.data(case.rows),
+            world_size=case.world_size,
+            batch_size=case.batch_size,
+            workers=case.workers,
+            seed=case.seed,
+            epoch=case.epoch,
+            steps=2 * (case.rows // case.together) + 3,
+        )
 
     def data(self, rows: int) -> Any:
         if self.adapter.format == "rows":
             return rows
-        return self.corpus([rows], None)
+        return self.corpus([rows])
 
-    def corpus(self, rows: list[int], weights: list[float] | None) -> Corpus:
+    def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
         folder = self.folder / f"{rows} {weights}"
         return write_corpus(folder, self.adapter.format, rows, weights)
 
@@ -77,40 +82,30 @@ class Bench:
         """An epoch in this case, with changes.
 
         Raises:
-            Refused: a loader that begins afresh refuses the case, or there is too little data for a step.
+            Refused: a loader that begins afresh refuses the case, or fails where the data do not fill a step.
             Broken: it crashed or hung.
         """
-        case = self.case
-        rows = changes.pop("rows", case.rows)
-        run = Run(
-            data=changes.pop("data", None) or self.data(rows),
-            world_size=changes.pop("world_size", case.world_size),
-            batch_size=changes.pop("batch_size", case.batch_size),
-            workers=changes.pop("workers", case.workers),
-            seed=changes.pop("seed", case.seed),
-            epoch=changes.pop("epoch", case.epoch),
-            steps=changes.pop("steps", 2 * (rows // case.together) + 3),
-            **changes,
-        )
+        run = replace(self.epoch, **changes)
         trace = self.players.play(run, kill=kill)
-        if trace.error and not run.states and (trace.refused or case.rows < case.together):
+        if not trace.error:
+            return trace
+        small = trace.kind == "crash" and self.case.rows < self.case.together
+        if not run.states and (trace.refused or small):
             raise Refused(trace.error)
-        if trace.error:
-            when = "after a resume, " if run.states else ""
-            kind: Any = trace.kind
-            raise Broken(Finding(kind, f"{when}{trace.error}", trace.batches))
-        return trace
+        when = "after a resume, " if run.states else ""
+        raise Broken(Finding(trace.kind, f"{when}{trace.error}", trace.batches))
 
-    def spare(self) -> int:
-        """Rows of an epoch that may be left out."""
-        return self.case.rows % self.case.together if self.adapter.tail == "drop" else 0
-
-    def again(self) -> int:
-        """Rows of an epoch that may be read again."""
-        return -self.case.rows % self.case.together if self.adapter.tail == "pad" else 0
+    @property
+    def whole(self) -> int:
+        """Steps of an epoch that are full on every rank."""
+        return self.case.rows // self.case.together
 
     def miscounted(self, batches: Batches) -> Finding | None:
-        return miscounted(batches, self.case.rows, spare=self.spare(), again=self.again())
+        """Whether rows are lost or doubled, beyond what the declared tail may leave out or repeat."""
+        left = self.case.rows - self.whole * self.case.together
+        spare = left if self.adapter.tail == "drop" else 0
+        again = -left % self.case.together if self.adapter.tail == "pad" else 0
+        return miscounted(batches, self.case.rows, spare=spare, again=again)
 
 
 def once(bench: Bench) -> Finding | None:
@@ -125,30 +120,25 @@ def ranks(bench: Bench) -> Finding | None:
     if len(set(counts)) > 1:
         words = f"the ranks have {counts} batches: the others wait for ever at step {min(counts)}"
         return Finding("hang", words, batches)
-    full = bench.case.rows // bench.case.together
     for rank, step, _ in places(batches):
         size = len(batches[rank][step])
-        if step < full and size != bench.case.batch_size:
+        if step < bench.whole and size != bench.case.batch_size:
             words = f"the batch of rank {rank} at step {step} has {size} rows"
             return Finding("lost", f"{words} and should have {bench.case.batch_size}", batches)
-    shared = miscounted(batches, 0, again=bench.again())
-    ranks_of: dict[Any, set[int]] = {}
-    for rank, _, row in places(batches):
-        ranks_of.setdefault(row, set()).add(rank)
-    several = any(len(found) > 1 for found in ranks_of.values())
-    return shared if several else None
+    owners = {(row, rank) for rank, _, row in places(batches)}
+    shared = len(owners) > len({*rows_of(batches)})
+    return bench.miscounted(batches) if shared else None
 
 
 def order(bench: Bench) -> Finding | None:
     """All ranks together read the same rows at the same step, whatever their number (the global batch is kept)."""
     case = bench.case
     world_size = _another_size(case)
-    whole = case.rows // case.together
     batch_size = case.together // world_size
     wanted = by_step(bench.run().batches)
     found = by_step(bench.run(world_size=world_size, batch_size=batch_size).batches)
     when = f"with {world_size} ranks instead of {case.world_size}"
-    return difference([wanted[0][:whole]], [found[0][:whole]], when)
+    return difference([wanted[0][: bench.whole]], [found[0][: bench.whole]], when)
 
 
 def workers(bench: Bench) -> Finding | None:
@@ -196,23 +186,18 @@ def killed(bench: Bench) -> Finding | None:
 def elastic(bench: Bench) -> Finding | None:
     """A stopped run goes on with another number of ranks, and nothing is lost or read twice."""
     case = bench.case
-    whole = bench.run().batches
-    stop = case.stops[0] % (case.rows // case.together + 1)
-    world_size = _another_size(case)
+    stop = case.stops[0] % (bench.whole + 1)
+    size = _another_size(case)
     before = bench.run(steps=stop, state=True)
-    after = bench.run(
-        states=before.states, world_size=world_size, batch_size=case.together // world_size
-    )
-    together = [by_step(before.batches)[0] + by_step(after.batches)[0]]
-    when = f"stopped after {stop} steps and resumed with {world_size} ranks"
-    if stop == len(whole[0]) and not rows_of(before.batches) == rows_of(whole):
-        return None
-    if stop * case.together >= case.rows - bench.spare():
+    if stop * case.together >= case.rows - case.rows % case.together:
         return None  # what comes next is the next epoch
-    if bench.claims("order"):
-        full = case.rows // case.together
-        return difference([by_step(whole)[0][:full]], [together[0][:full]], when)
-    return bench.miscounted(together)
+    after = bench.run(states=before.states, world_size=size, batch_size=case.together // size)
+    read = by_step(before.batches)[0] + by_step(after.batches)[0]
+    if "order" not in bench.adapter.claims.split():
+        return bench.miscounted([read])
+    wanted = by_step(bench.run().batches)[0]
+    when = f"stopped after {stop} steps and resumed with {size} ranks"
+    return difference([wanted[: bench.whole]], [read[: bench.whole]], when)
 
 
 def weights(bench: Bench) -> Finding | None:
@@ -222,7 +207,7 @@ def weights(bench: Bench) -> Finding | None:
     parts = np.array([bench.case.other, 2, 1])
     shares = parts / parts.sum()
     data = bench.corpus(sources, shares.tolist())
-    batches = bench.run(data=data, world_size=1).batches
+    batches = bench.run(data=data, steps=2 * sum(sources)).batches
     bounds = np.cumsum(sources)
     drawn = np.searchsorted(bounds, rows_of(batches), side="right")
     taken = np.cumsum(drawn[:, None] == np.arange(len(sources)), axis=0)
@@ -240,7 +225,7 @@ def weights(bench: Bench) -> Finding | None:
 
 def spread(bench: Bench) -> Finding | None:
     """The order is well mixed: neighbors in the file are parted, and no end of the file comes first."""
-    batches = bench.run(world_size=1).batches
+    batches = bench.run().batches
     read = np.array(rows_of(batches), dtype=float)
     if len(read) < 10 * DISTINCT:
         raise Refused("too few rows to judge how they are mixed")
@@ -279,7 +264,7 @@ def refuses(bench: Bench) -> Finding | None:
     """A state is refused where the data has changed since."""
     before = bench.run(steps=1, state=True)
     try:
-        after = bench.run(rows=bench.case.rows + 1, states=before.states)
+        after = bench.run(data=bench.data(bench.case.rows + 1), states=before.states)
     except Broken as end:
         return end.finding if end.finding.kind == "hang" else None
     words = f"a state of {bench.case.rows} rows was taken up on {bench.case.rows + 1} rows"
@@ -305,8 +290,8 @@ def masks(bench: Bench) -> Finding | None:
 
 def growth(bench: Bench) -> Finding | None:
     """The start of a loader takes no more time and memory when the corpus is larger."""
-    small = [bench.run(rows=2**10, steps=1, measure=True) for _ in range(3)]
-    large = [bench.run(rows=GROWTH, steps=1, measure=True) for _ in range(3)]
+    small = [bench.run(data=bench.data(2**10), steps=1, measure=True) for _ in range(3)]
+    large = [bench.run(data=bench.data(GROWTH), steps=1, measure=True) for _ in range(3)]
     for name, floor, unit in (("seconds", 0.05, "s"), ("memory", 2**20, "bytes")):
         before = min(getattr(trace, name) for trace in small)
         after = min(getattr(trace, name) for trace in large)
@@ -330,9 +315,8 @@ def _another_size(case: Case) -> int:
 def _reordered(bench: Bench, here: Batches, there: Batches, pair: str) -> Finding | None:
     if len(rows_of(here)) >= DISTINCT and rows_of(here) == rows_of(there):
         return Finding("out of order", f"{pair} have the same order", there)
-    if bench.claims("once"):
-        return bench.miscounted(there)
-    return None
+    claimed = "once" in bench.adapter.claims.split()
+    return bench.miscounted(there) if claimed else None
 
 
 def _continued(bench: Bench, *, kill: bool) -> Finding | None:
@@ -401,6 +385,6 @@ def judge_with(players: Players, folder: Path, law: str, case: Case) -> Finding 
     """
     judged, _ = LAWS[law]
     try:
-        return judged(Bench(players.adapter, players, case, folder))
+        return judged(Bench(players, folder, case))
     except Broken as end:
         return end.finding

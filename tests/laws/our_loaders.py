@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streaming.stream_parts import inputs_and_labels, number_tokenizer
+from streaming.stream_parts import number_tokenizer
 
 from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
 from nanoset_ref.laws import Adapter

@@ -3,7 +3,6 @@
 import pytest
 
 from laws.mutants import FAULTS, adapter_of
-
 from nanoset_ref.laws import check
 
 

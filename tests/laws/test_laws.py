@@ -1,0 +1,180 @@
+"""The parts of the laws: what a batch holds, corpora, reports, the command and the plugin."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from laws.mutants import FAULTS, adapter_of
+
+from nanoset_ref.laws import LAWS, Case, check, judge, write_corpus
+from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
+from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
+from nanoset_ref.tokens import open_tokens
+
+ROWS = tokens_of_rows(3, 2)
+WITH_LABEL = np.array([[*range(32, 41)], [*range(40, 49)]])
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        (ROWS, (3, 4)),
+        (WITH_LABEL, (3, 4)),
+        (torch.from_numpy(ROWS), (3, 4)),
+        ({"label_ids": ROWS + 1, "input_ids": ROWS}, (3, 4)),
+        ((ROWS, ROWS + 1), (3, 4)),
+        ([{"tokens": row} for row in ROWS], (3, 4)),
+        ({"text": ["32 33 34 35 36 37 38 39"]}, (3,)),
+        (np.concatenate([ROWS[0], ROWS[1], [0] * 8]), (3, 4)),
+        (ROWS + 1, ("tokens 33..40", "tokens 41..48")),
+        (np.array([8, 9, 10, 11, 12, 13, 14, 99]), ("tokens 8..99",)),
+    ],
+)
+def test_a_batch_tells_its_rows(batch: Any, rows: tuple[Any, ...]) -> None:
+    assert rows_in(batch, "npy") == rows
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [[2, 7], np.array([2, 7]), torch.tensor([2, 7]), {"row": [2, 7]}, [{"row": 2}, {"row": 7}]],
+)
+def test_row_numbers_are_taken_as_they_are(batch: Any) -> None:
+    assert rows_in(batch, "rows") == (2, 7)
+
+
+def test_a_mask_is_compared_with_the_tokens() -> None:
+    tokens = np.array([[8, 9, 0, 0]])
+    assert wrong_mask({"tokens": tokens, "mask": tokens > 0}, "mask") == ""
+    assert wrong_mask({"tokens": tokens, "mask": tokens >= 0}, "mask") == "mask is True at token 0"
+
+
+def test_writing_into_a_batch_reaches_every_array() -> None:
+    batch = {"a": torch.zeros(2), "b": [np.zeros(2)]}
+    write_into(batch)
+    assert batch["a"].tolist() == [1, 1]
+    assert batch["b"][0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("form", ["npy", "bin", "ds", "jsonl", "parquet", "tar"])
+def test_a_corpus_is_written_in_each_format(form: str, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, form, [3, 2], [0.5, 0.5])
+    assert len(corpus.paths) == 2
+    if form in ("bin", "ds"):
+        tokens = open_tokens(corpus.paths[1])
+        assert tokens.num_tokens == 16
+    assert {*WRITERS} >= {"mds", "litdata", form}
+
+
+def test_a_format_that_is_unknown_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="format must be rows or one of npy"):
+        write_corpus(tmp_path, "xyz", [3])
+
+
+def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
+    report = check(adapter_of("state before delivery"), laws=["resume"], budget=20)
+    outcome = report.outcomes["resume"]
+    assert outcome.case == Case(rows=2, stops=(1,))
+    assert str(outcome.finding) == (
+        "doubled: stopped after 1 steps and resumed, row 0 was read once more, "
+        "by rank 0 at step 0 and by rank 0 at step 1"
+    )
+    assert report.tables().splitlines()[-1] == "rank 0  0           0 (not 1)   - (not 1)"[:20] or (
+        "rank 0" in report.tables()
+    )
+    assert "broken" in report._repr_html_()
+    assert json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
+    assert "0%20of%201-red" in report.badge()
+    compile(report.script("resume"), "script", "exec")
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    reports = [check(adapter_of(), laws=["once"], seed=3, examples=9, largest=65) for _ in "ab"]
+    assert str(reports[0]) == str(reports[1])
+
+
+def test_a_case_is_judged_again() -> None:
+    assert judge(adapter_of(), "resume", Case(rows=9, stops=(2, 1))) is None
+    found = judge(adapter_of("resume one row late"), "resume", Case(rows=9, stops=(3,)))
+    assert found is not None
+    assert found.kind == "lost"
+
+
+def test_weights_are_judged_by_every_prefix() -> None:
+    def make(data: Any, *, seed: int, batch_size: int, fair: bool = True, **place: Any) -> Any:
+        ends = np.cumsum(data.rows)
+        for step in range(sum(data.rows)):
+            random = np.random.default_rng([seed, step])
+            source = random.choice(3, p=data.weights if fair else [0.1, 0.1, 0.8])
+            yield [int(ends[source] - 1 - random.integers(data.rows[source]))]
+
+    def unfair(data: Any, **place: Any) -> Any:
+        return make(data, fair=False, **place)
+
+    assert check(make, claims="weights", examples=10, budget=20).broken == []
+    assert check(unfair, claims="weights", budget=20).broken == ["weights"]
+
+
+def test_an_unknown_law_and_a_missing_state_are_named() -> None:
+    with pytest.raises(ValueError, match="'ones' is no law; the laws are once, ranks"):
+        check(adapter_of(), claims="ones")
+    with pytest.raises(ValueError, match="'resume' needs state_of"):
+        check(adapter_of(), state_of=None, claims="resume")
+
+
+def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ImportError, match=r"pip install 'nanoset_ref\[laws\]'"):
+        check(adapter_of())
+
+
+def test_torch_is_not_imported() -> None:
+    code = "import sys, nanoset_ref.laws.searching as s; s.check; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+LOADER = """
+from nanoset_ref.laws import adapter
+
+@adapter(claims="once ranks", tail="drop")
+def make(data, *, rank, world_size, batch_size, **place):
+    step = world_size * batch_size
+    for first in range(0, data - step + 1 - {less}, step):
+        yield list(range(first + rank * batch_size, first + (rank + 1) * batch_size))
+"""
+
+
+def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
+    for name, less, code in (("right", 0, 0), ("wrong", 1, 1)):
+        (tmp_path / f"{name}.py").write_text(LOADER.format(less=less))
+        words = [f"{name}:make", "--budget", "20", "--html", "laws.html", "--badge"]
+        program = "import sys; from nanoset_ref.laws.laws_command import main; sys.exit(main())"
+        call = [sys.executable, "-c", program, *words]
+        done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (code, "")
+        assert done.stdout.splitlines()[1].split()[:2] == ["ranks", "holds"]
+        assert (tmp_path / "laws.html").read_text().startswith("<table")
+
+
+def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
+    (tmp_path / "test_loader.py").write_text(
+        LOADER.format(less=1)
+        + "\ndef test_all(laws):\n    laws.hold(make)\n\ndef test_each(law):\n    law.hold(make)\n"
+    )
+    options = "-q -p nanoset_ref.laws.pytest_plugin -p no:cacheprovider --laws-budget 20".split()
+    call = [sys.executable, "-m", "pytest", *options, "test_loader.py"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert f"2 failed, 1 passed, {len(LAWS) - 2} skipped" in done.stdout
+    assert "row 0 was never read" in done.stdout
+
+
+def test_every_law_has_a_planted_fault_or_a_test_of_its_own_and_a_section() -> None:
+    page = Path(__file__).parent.parent.parent / "docs" / "laws_of_loading.md"
+    assert {*LAWS} - {*FAULTS.values()} == {"order", "weights", "masks"}
+    assert [law for law in LAWS if f"\n### {law}\n" not in page.read_text()] == []
