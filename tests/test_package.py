@@ -52,5 +52,5 @@ def test_reading_needs_no_library_of_texts_and_a_missing_one_is_named_in_one_lin
     )
     assert done.stdout.count("[(12, 8), (12, 8)]") == 2, done.stderr
     assert done.stdout.endswith("0\n1\n")
-    assert done.stderr.strip().endswith("pip install tokenizers")
+    assert done.stderr.strip().endswith('pip install "nanoset_ref[text]"')
     assert done.stderr.count("\n") == 1

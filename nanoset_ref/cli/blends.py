@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nanoset_ref.megatron import MMapIndexedDataset, NanosetConfig
-from nanoset_ref.megatron.mappings import plan_epochs
-from nanoset_ref.megatron.nanoset_config import normalise
-from nanoset_ref.tokens import Tokens
+from nanoset_ref import megatron  # loads its modules when they are used
+
+if TYPE_CHECKING:
+    from nanoset_ref.megatron import NanosetConfig
+    from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,8 @@ def token_blend(
     disjoint: bool = False,
 ) -> SourceBlend:
     """The blend of a Nanoset: {name: its files}, and a weight (or None) for each name."""
+    from nanoset_ref.megatron.nanoset_config import normalise  # loads numba
+
     lengths = [
         sum(file.num_samples(length, disjoint) for file in files) for files in named.values()
     ]
@@ -121,6 +124,8 @@ def _tail(file: Tokens, length: int, disjoint: bool) -> int:
 
 def megatron_blend(config: NanosetConfig) -> SourceBlend:
     """The train split of Megatron-style data, with the sizes of its indexes."""
+    from nanoset_ref.megatron.nanoset_config import normalise  # loads numba
+
     _, blend, bounds, size = config.splits[0]
     if blend is None or bounds is None:
         raise ValueError("the run has no train split: give its first part a size above 0")
@@ -129,14 +134,16 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     sources, index = [], 0
     alone = len(blend.prefixes) == 1
     for number, prefix in enumerate(blend.prefixes):
-        corpus = MMapIndexedDataset(prefix)
+        corpus = megatron.MMapIndexedDataset(prefix)
         first, stop = (round(bound * len(corpus)) for bound in bounds)
         tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
         wanted = size if alone else None
         if shares and size is not None:
             wanted = math.ceil(math.ceil(size * shares[number]) * surplus)
         extra = int(config.add_extra_token_to_sequence)
-        plan = plan_epochs(max(tokens, 1), wanted, config.sequence_length, extra_token=bool(extra))
+        plan = megatron.plan_epochs(
+            max(tokens, 1), wanted, config.sequence_length, extra_token=bool(extra)
+        )
         index += (
             plan.num_epochs * (stop - first) * 4 + (plan.num_samples + 1) * 8 + plan.num_samples * 4
         )

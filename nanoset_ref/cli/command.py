@@ -170,8 +170,6 @@ def _is_there(path: str) -> bool:
 
 def one_line(error: BaseException) -> str:
     """What an error says, on one line."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error}: pip install {error.name.partition('.')[0]}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())

@@ -16,21 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from nanoset_ref import megatron, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.load.blocks import batches_per_block
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.megatron import NanosetConfig
-from nanoset_ref.provenance.auditing import shortened
-from nanoset_ref.tokens import datatrove_files, open_tokens
-from nanoset_ref.train import Config, load_config, stages_of
-from nanoset_ref.train.data_section import (
-    ChunksSection,
-    DatasetConfig,
-    MegatronSection,
-    TextSection,
-)
 
 ID_BYTES = 4  # of a row that is read, int32
 
@@ -87,6 +77,8 @@ class StageEstimate:
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
             f"rank; the stage is {epochs:.3f} epochs"
         )
+        from nanoset_ref.provenance.auditing import shortened  # loads torch
+
         paths = shortened([it.path for it in self.sources])
         width = max(map(len, ["source", *paths]))
         head = f"{'samples':>13} {'share':>7} {'read':>13} {'epochs':>8} {'never read':>13} {'tail tokens':>11}"
@@ -125,21 +117,22 @@ def estimate_run(
         raise UsageError("give either --tokens-per-second or --step-time")
     run.check_named_once()
     if run.config:
-        config = load_config(run.config)
+        config = train.load_config(run.config)
         stages = list(estimated_stages(config))
         ranks = config.parallelism
         gpus = gpus or ranks.dp * ranks.pp * ranks.tp
     else:
         stages = [_stage_by_hand(run, schedule, num_loading_workers)]
         gpus = gpus or schedule.dp_size
-    steps, tokens = sum(stage.steps for stage in stages), sum(stage.tokens for stage in stages)
+    steps = sum(stage.steps for stage in stages)
+    num_tokens = sum(stage.tokens for stage in stages)
     seconds = None
     if tokens_per_second:
-        seconds = tokens / tokens_per_second
+        seconds = num_tokens / tokens_per_second
     elif step_time:
         seconds = steps * step_time
-    total: dict[str, Any] = {"steps": steps, "tokens": tokens, "gpus": gpus}
-    line = f"in all {steps:,} steps, {tokens:,} tokens on {gpus:,} GPUs"
+    total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
+    line = f"in all {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
     if seconds is None:
         line += "; --tokens-per-second or --step-time says the hours"
     else:
@@ -152,12 +145,14 @@ def estimate_run(
     )
 
 
-def estimated_stages(config: Config) -> Iterator[StageEstimate]:
+def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Every stage of a run that begins at step 1."""
+    from nanoset_ref.train.data_section import TextSection  # needs the extra `train`
+
     ends: dict[
         int, tuple[int, dict[str, float]]
     ] = {}  # of each stage: its last position, and what had been read
-    for stage in stages_of(config):
+    for stage in train.stages_of(config):
         length, dataset = stage.sequence_length, stage.data.dataset
         schedule = config.schedule()
         samples = len(stage.steps) * schedule.global_batch_size
@@ -174,6 +169,13 @@ def estimated_stages(config: Config) -> Iterator[StageEstimate]:
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
     """The sources of a stage of a config."""
+    from nanoset_ref.train.data_section import (  # needs the extra `train`
+        ChunksSection,
+        DatasetConfig,
+        MegatronSection,
+        TextSection,
+    )
+
     dataset, length = stage.data.dataset, stage.sequence_length
     if isinstance(dataset, TextSection):
         return SourceBlend(sources=(), order="text")
@@ -188,14 +190,16 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
         asked = dataset.num_samples or samples
         fields = dataset.model_dump(exclude={"num_samples"}) | {"split_num_samples": (asked, 0, 0)}
         return megatron_blend(
-            NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields)
+            megatron.NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields)
         )
     assert isinstance(dataset, DatasetConfig)
     if dataset.names_folders:
-        named = {path: datatrove_files(path, recursive=False) for path in dataset.dataset_path}
+        named = {
+            path: tokens.datatrove_files(path, recursive=False) for path in dataset.dataset_path
+        }
         return token_blend(named, [*dataset.dataset_path.values()], length, dataset.order)
     given = {path: dataset.dataset_path.get(path, 0.0) for path in stage.files}
-    opened = {path: [open_tokens(path, dtype)] for path, dtype in stage.files.items()}
+    opened = {path: [tokens.open_tokens(path, dtype)] for path, dtype in stage.files.items()}
     return token_blend(opened, [*given.values()], length, dataset.order)
 
 
@@ -273,6 +277,8 @@ def _estimated(
 
 def buffer_bytes(micro_batch_size: int, row_length: int, workers: int, read_ahead: int) -> int:
     """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
+    from nanoset_ref.load.blocks import batches_per_block  # loads torch
+
     slots = workers * 2 + read_ahead + 3
     batch = micro_batch_size * row_length * ID_BYTES
     return slots * batches_per_block(batch, slots) * batch

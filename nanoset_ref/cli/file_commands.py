@@ -6,26 +6,16 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from nanoset_ref import tokens  # loads its modules when they are used
 from nanoset_ref.cli.command import at_least
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
-from nanoset_ref.orders.pictures import new_figure
-from nanoset_ref.tokens import (
-    Tokens,
-    agreed_facts,
-    as_text,
-    convert,
-    convert_parts,
-    describe,
-    open_tokens,
-    split,
-    verify,
-    without_companions,
-)
+
+if TYPE_CHECKING:
+    from nanoset_ref.tokens import Tokens
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 
@@ -46,7 +36,7 @@ class Unsaid:
     json: bool = False
 
     def open(self, path: str) -> Tokens:
-        return open_tokens(path, self.token_dtype, self.eos_token_id)
+        return tokens.open_tokens(path, self.token_dtype, self.eos_token_id)
 
     def show(self, value: Any, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False) if self.json else text)
@@ -73,14 +63,16 @@ def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
     """
-    found = describe(unsaid.open(file), unsaid.eos_token_id)
+    found = tokens.describe(unsaid.open(file), unsaid.eos_token_id)
     if png is not None:
         _draw_lengths(found["length_histogram"], png)
-    unsaid.show(found, as_text(found))
+    unsaid.show(found, tokens.as_text(found))
 
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
+    from nanoset_ref.orders.pictures import new_figure  # loads numba
+
     figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
@@ -105,12 +97,12 @@ def verify_files(
         seal: write the checksum of each file that has none, and of which the rest holds, beside it (a .seal file).
     """
     results = []
-    for file in without_companions(files):
+    for file in tokens.without_companions(files):
         try:
-            tokens = unsaid.open(file)
+            opened = unsaid.open(file)
             ok = True
-            detail = verify(tokens, vocab_size, unsaid.eos_token_id)
-            if seal and tokens.keep_seal():
+            detail = tokens.verify(opened, vocab_size, unsaid.eos_token_id)
+            if seal and opened.keep_seal():
                 detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
@@ -157,22 +149,24 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
             the file to write, whose suffix (.npy, .bin, .ds) is its format.
     """
     *names, target = sources_and_target
-    sources = [copying.open(source) for source in without_companions(names)]
+    sources = [copying.open(source) for source in tokens.without_companions(names)]
     if (
         target.endswith(".bin")
         and not copying.dtype
-        and all(isinstance(it, MMapIndexedDataset) for it in sources)
+        and all(isinstance(it, tokens.MMapIndexedDataset) for it in sources)
     ):
         prefixes = [source.path.with_suffix("") for source in sources]
         copying.show_written(
-            merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite)
+            tokens.merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite)
         )
         return
     facts = None
-    if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
+    if copying.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)
     copying.show_written(
-        convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts)
+        tokens.convert(
+            sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts
+        )
     )
 
 
@@ -197,11 +191,13 @@ def split_file(
         seed: of the choice.
         overwrite: replace existing targets.
     """
-    tokens = unsaid.open(source)
+    file = unsaid.open(source)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    rest, chosen = split(tokens, int(held_out) if held_out.is_integer() else held_out, seed=seed)
-    parts = convert_parts([tokens], {train: [rest], valid: [chosen]}, overwrite=overwrite)
+    rest, chosen = tokens.split(
+        file, int(held_out) if held_out.is_integer() else held_out, seed=seed
+    )
+    parts = tokens.convert_parts([file], {train: [rest], valid: [chosen]}, overwrite=overwrite)
     unsaid.show_written(*parts)
 
 

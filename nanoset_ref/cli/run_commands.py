@@ -5,28 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref import provenance  # loads its modules when they are used
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
 from nanoset_ref.io.files import read_json
-from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Rows, checked_number
 from nanoset_ref.load.schedule import Schedule, Slot
-from nanoset_ref.provenance import (
-    Continuation,
-    Stretch,
-    audit,
-    compare,
-    find_text,
-    loader_state,
-    when,
-    where,
-)
-from nanoset_ref.tokens import Tokens
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.rows import Rows
+    from nanoset_ref.provenance import Continuation, Stretch
+    from nanoset_ref.tokens import Tokens
 
 
 def show_text(
@@ -49,11 +42,13 @@ def show_text(
         source: number of the file, from 0.
     """
     exactly_one(sample=sample, document=document, position=position, step=step)
+    from nanoset_ref.load.rows import checked_number  # loads torch
+
     stretches = run.stretches(schedule)
     dataset = stretches[0].dataset
     if step is not None:
         stretch = stretch_at(stretches, step)
-        slots = [it.slot for it in where(stretch.dataset, stretch.schedule, step)]
+        slots = [it.slot for it in provenance.where(stretch.dataset, stretch.schedule, step)]
         found = [(_place(slot), *_row(stretch.dataset, slot.position)) for slot in slots]
     elif position is not None:
         found = [
@@ -83,6 +78,9 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
 
 def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     """Begin and end of a sample in the tokens of its file."""
+    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref.load.rows import checked_number
+
     if not isinstance(dataset, Nanoset):
         raise ValueError(
             "samples of Megatron-style data are no pieces of one file; show a --position or a --document"
@@ -102,7 +100,7 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
     """
     stretch = stretch_at(run.stretches(schedule), step)
     rows, lines = [], []
-    for it in where(stretch.dataset, stretch.schedule, step):
+    for it in provenance.where(stretch.dataset, stretch.schedule, step):
         row = {**dataclasses.asdict(it), "parts": [part._asdict() for part in it.parts]}
         lines.append(
             f"{_place(it.slot)}: position {it.slot.position}, epoch {it.epoch}, {it.path} sample {it.sample}"
@@ -143,7 +141,7 @@ def when_read(
             [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
         )
         for number, found, tokens in wanted:
-            for slot in when(
+            for slot in provenance.when(
                 dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop
             ):
                 epoch = dataset.origin(slot.position).epoch
@@ -170,7 +168,7 @@ def _places_of_text(
     found = [
         (number, document, (start, stop))
         for number, file in enumerate(dataset.files)
-        for document, start, stop in find_text(file, run.tokenizer_of(file), text)
+        for document, start, stop in provenance.find_text(file, run.tokenizer_of(file), text)
     ]
     if not found:
         raise ValueError(
@@ -193,7 +191,7 @@ def audit_run(
         state: a saved data state (JSON): say also what would repeat or be lost with this plan.
     """
     stretches = run.stretches(schedule, num_loading_workers)
-    report = audit(stretches)
+    report = provenance.audit(stretches)
     result, text = {"ok": report.ok, **dataclasses.asdict(report)}, str(report)
     if state is not None:
         difference = _continued(state, stretches)
@@ -204,9 +202,11 @@ def audit_run(
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     """What a run that goes on from a saved data state would repeat or lose, in the stretch of the same stage."""
+    from nanoset_ref import Nanoset  # loads torch
+
     saved = read_json(path)
     try:
-        state, stage = loader_state(saved)
+        state, stage = provenance.loader_state(saved)
         rows = {stretch.name: stretch.dataset for stretch in stretches}
         if stage is None or [*rows] == ["run"]:
             stage = stretches[0].name
@@ -217,7 +217,7 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
             raise ValueError(
                 "plans of token files are compared, and this run reads .bin/.idx pairs"
             )
-        return compare(state, dataset)
+        return provenance.compare(state, dataset)
     except (
         ValueError,
         LookupError,

@@ -52,6 +52,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.pieces import PIECE, read_kept
 
 SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
@@ -304,10 +305,8 @@ class BucketPath:
         """
         try:
             return act(*arguments), None
-        except ModuleNotFoundError:
-            return None, StorageError(
-                f"{self}: a bucket is read by obstore: pip install 'nanoset_ref[bucket]'"
-            )
+        except ModuleNotFoundError as error:
+            return None, StorageError(f"{self}: {error}")
         except FileNotFoundError:
             return None, FileNotFoundError(f"there is no object {self}")
         except StorageError as error:
@@ -463,7 +462,8 @@ def _lanes(count: int) -> ThreadPoolExecutor:
 
 
 def _obstore(what: str) -> Any:
-    import obstore
+    with extra("bucket", "reading a bucket"):
+        import obstore
 
     return getattr(obstore, what)
 
@@ -480,7 +480,8 @@ def _connected(root: str, patience: float, retries: int, headers: dict[str, str]
         root: its URL. patience: seconds, of a whole answer; a silence in it takes a quarter of them.
         retries: of each request. headers: of each request, added after it was signed.
     """
-    from obstore.store import from_url
+    with extra("bucket", "reading a bucket"):
+        from obstore.store import from_url
 
     parts = urlsplit(root)
     if parts.username and parts.scheme in ("http", "https"):

@@ -37,8 +37,6 @@ from nanoset_ref.preprocess import (
     tokenise,
 )
 from nanoset_ref.preprocess.text import OnError, open_text
-from nanoset_ref.tokens.bin_idx import require
-from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
 # Upstream's names; all are loaded with AutoTokenizer, from the folder that --tokenizer-model names or lies in.
 TokenizerType = Literal[
@@ -60,6 +58,10 @@ UPSTREAMS_WORDS = {  # for those of nanoset_ref.preprocess, which are understood
 @contextlib.contextmanager
 def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
     """A pair of files for the ids of `encoder`, which exists once all documents are there."""
+    # imported here: --help needs no numba
+    from nanoset_ref.tokens.bin_idx import require
+    from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
+
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
     only_eod = 0 if encoder.prefix else len(encoder.suffix)  # tokens of an empty text
     with MMapIndexedDatasetBuilder(f"{path_prefix}.bin", dtype, overwrite=overwrite) as builder:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
+
 STRETCHES = 60
 COUNTED = 4096  # positions of a stretch, at most
 MOST_SHOWN = 7  # sources that have a color of their own; the others are one
@@ -26,12 +28,8 @@ MOST_ROWS = 20  # of a table
 
 def new_figure(width: float, height: float) -> Any:
     """A matplotlib Figure of inches that a notebook shows; ImportError, with the extra's name, without matplotlib."""
-    try:
+    with extra("lab", "a picture"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "pictures are drawn by matplotlib: pip install 'nanoset_ref[lab]'"
-        ) from error
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:

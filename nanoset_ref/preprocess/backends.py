@@ -11,15 +11,20 @@ recognizes them, so a text in which it found one is encoded once more, by hf. To
 anything else, so where none was found both ways give the same ids.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from nanoset_ref.io.extras import extra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 Encode = Callable[[list[str]], Ragged]
 
@@ -48,7 +53,8 @@ def hf(tokenizer: Tokenizer) -> Encode:
 
 def gigatoken(tokenizer: Tokenizer) -> Encode:
     """The gigatoken library, which loads what the other takes."""
-    import gigatoken
+    with extra("gigatoken", "the gigatoken backend"):
+        import gigatoken
 
     loaded = gigatoken.Tokenizer(tokenizer)
 

@@ -20,16 +20,19 @@ characters. Limit: a home-made expression that pairs other things far apart is n
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary at the first of them.
 """
 
+from __future__ import annotations
+
 import re
 import string
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
+from nanoset_ref.io.extras import extra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 STRETCH_CHARS = 1 << 15
 WINDOW_CHARS = 128
@@ -74,6 +77,8 @@ class StretchCutter:
 
     @cached_property
     def _can_be_cut(self) -> bool:
+        with extra("text", "encoding text"):
+            from tokenizers.models import BPE
         model = self._tokenizer.model
         others = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
         is_plain = isinstance(model, BPE) and not any(getattr(model, name) for name in others)
@@ -92,6 +97,8 @@ class StretchCutter:
         A byte-level vocabulary spells a space "\u0120" and a line feed "\u010a", another a space "\u2581". That one
         vocabulary is asked for all spellings costs a few cuts and is always safe.
         """
+        with extra("text", "encoding text"):
+            from tokenizers.pre_tokenizers import ByteLevel
         normalizer = self._tokenizer.normalizer
         plain = (normalizer.normalize_str(left) if normalizer else left)[-1:] + separator
         ((in_bytes, _),) = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(

@@ -22,15 +22,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import orjson
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.special import SpecialTokenCounter, SpecialTokens, Text, Trail, restored
@@ -65,7 +64,8 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     A folder with a SentencePiece model (tokenizer.model) and nothing else gives the ids of SentencePiece itself. A file
     stands for the folder it lies in.
     """
-    from transformers import AutoTokenizer
+    with extra("text", "a tokenizer"):
+        from transformers import AutoTokenizer
 
     if (folder := Path(name_or_path)).is_file():
         name_or_path = folder = folder.parent
@@ -97,10 +97,10 @@ def normalizer_of(model: Path) -> Any:
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """
-    if find_spec("sentencepiece") is None:
-        raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-    from tokenizers import Regex, normalizers
+    with extra("sentencepiece", "reading a tokenizer.model"):
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+    with extra("text", "encoding text"):
+        from tokenizers import Regex, normalizers
 
     rules = ModelProto.FromString(model.read_bytes()).normalizer_spec
     steps: list[Any] = []
@@ -199,6 +199,8 @@ class Encoder:
         """What decides the ids of a text, as JSON: a hash of the whole definition of the tokenizer as far as it encodes
         (model, normalizer, pre-tokenizer, added tokens), and the ids set before and after each document.
         """
+        with extra("text", "a tokenizer"):
+            import orjson
         backend = self.tokenizer.backend_tokenizer
         definition = orjson.loads(backend.to_str())
         used = {

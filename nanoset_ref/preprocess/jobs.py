@@ -21,9 +21,8 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from nanoset_ref.io.buckets import BucketPath, located
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
@@ -97,6 +96,8 @@ def tokenise(
         raise ValueError(
             f"num_workers must be at least 1, and under torchrun 1, for its ranks work; got {num_workers}"
         )
+    with extra("text", "the progress bar"):
+        from tqdm import tqdm
     encoder.warn_without_separator()
     encoder.found.restart()
     start, hidden = time.monotonic(), None if progress is None else not progress

@@ -28,9 +28,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import orjson
 
 from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
 from nanoset_ref.preprocess.special import restored
 
@@ -50,6 +50,12 @@ class JobError(RuntimeError):
     """The job cannot go on: another job is at work on its target, or a helper died."""
 
 
+def _orjson() -> Any:
+    with extra("text", "sending texts to other processes"):
+        import orjson
+    return orjson
+
+
 class Helper(NamedTuple):
     """Another process, seen from the one that it helps."""
 
@@ -59,7 +65,7 @@ class Helper(NamedTuple):
     def encode(self, texts: list[str]) -> Ragged:
         """As the library's `encode`, in that process. Raises JobError if it has ended."""
         try:
-            self.connection.send_bytes(orjson.dumps(texts))
+            self.connection.send_bytes(_orjson().dumps(texts))
             lengths, ids = self.connection.recv_bytes(), self.connection.recv_bytes()
         except (EOFError, OSError):
             what = "died amid its work (was it killed, for want of memory?); nothing was written"
@@ -71,7 +77,7 @@ def tell(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None:
     """Send all a message; that one has died is left to be found out by whoever needs it."""
     for helper in helpers:
         with suppress(OSError):
-            helper.connection.send_bytes(orjson.dumps(message))
+            helper.connection.send_bytes(_orjson().dumps(message))
 
 
 @contextmanager
@@ -100,7 +106,7 @@ def help_along(connection: Connection) -> None:
     If the other end is gone this process ends, without a word: whoever ended the other says why.
     """
     try:
-        while (message := orjson.loads(connection.recv_bytes())) is not None:
+        while (message := _orjson().loads(connection.recv_bytes())) is not None:
             if isinstance(message, dict):
                 tokenizer = restored(message["tokenizer"], message["split"])
                 encode = LIBRARIES[message["backend"]](tokenizer)

@@ -14,17 +14,22 @@ They are found as ids, after encoding and before any BOS or EOS is put around th
 counts are exact, do not depend on who encodes, and cost two comparisons for each id.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.text import Block, Document, InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SpecialTokens = Literal["keep", "split", "refuse"]
 Text = str | Document
@@ -89,6 +94,8 @@ class Trail:
 
 def restored(description: str, split: bool) -> Tokenizer:
     """A tokenizer from its `to_str()`. With `split` it takes special tokens in a text for text."""
+    with extra("text", "encoding text"):
+        from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(description)
     tokenizer.encode_special_tokens = split
     return tokenizer

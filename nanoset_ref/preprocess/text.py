@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import io
 import json
@@ -32,8 +33,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import orjson
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import listed
 
 BLOCK_BYTES = 1 << 20
@@ -195,7 +195,8 @@ def text_files(folder: Path) -> list[Path]:
 
 def hub_problem() -> str:
     """Why the Hub cannot be reached, if so. Asked once, because other libraries ask for a minute before they say so."""
-    from huggingface_hub import constants, get_session
+    with extra("text", "reading from the Hub"):
+        from huggingface_hub import constants, get_session
 
     try:
         if not constants.HF_HUB_OFFLINE:
@@ -207,7 +208,8 @@ def hub_problem() -> str:
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
     """A dataset, and how errors call it."""
-    import datasets
+    with extra("text", "reading a dataset"):
+        import datasets
 
     saved = any(Path(name, file).is_file() for file in SAVED)
     if not Path(name).exists() and (problem := hub_problem()):
@@ -327,7 +329,8 @@ def _lines(part: TextPart) -> Iterator[Block]:
 
 def _packed_lines(part: TextPart) -> Iterator[Block]:
     """JSON lines, compressed."""
-    import pyarrow
+    with extra("text", "reading compressed files"):
+        import pyarrow
 
     file = pyarrow.OSFile(part.path)
     first, begin = 1, 0
@@ -347,7 +350,8 @@ def _packed_lines(part: TextPart) -> Iterator[Block]:
 
 def _parquet(part: TextPart) -> Iterator[Block]:
     """A column of a Parquet file."""
-    from pyarrow import parquet
+    with extra("text", "reading Parquet files"):
+        from pyarrow import parquet
 
     with _damage(part.path):
         file = parquet.ParquetFile(part.path)
@@ -412,6 +416,13 @@ def _damage(where: str) -> Iterator[None]:
 # ---- one line
 
 
+@functools.cache
+def _orjson() -> Any:
+    with extra("text", "reading JSON lines"):
+        import orjson
+    return orjson
+
+
 def text_of(row: Any, columns: Sequence[str]) -> str | None:
     """The text of a row, which is the bytes of a JSON line or a dict, in the first of `columns` that it has.
 
@@ -422,8 +433,8 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     """
     if isinstance(row, bytes):
         try:
-            row = orjson.loads(row)
-        except orjson.JSONDecodeError:
+            row = _orjson().loads(row)
+        except json.JSONDecodeError:
             if not row.strip():
                 return None
             row = _parsed_slowly(row)

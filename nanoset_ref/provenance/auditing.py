@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
 from nanoset_ref.load.rows import Rows, SourceUse
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.train.config import Config
-from nanoset_ref.train.stages import planned_stages
 
 MAX_STEPS = 3000  # of a stretch, that are simulated
 WIDEST = 40  # characters of a path in a table
@@ -55,11 +54,11 @@ class Stretch:
         )
 
 
-def stretches_of_config(config: Config) -> list[Stretch]:
+def stretches_of_config(config: "train.Config") -> list[Stretch]:
     """The stages of a run that begins at step 1, each as a stretch."""
     return [
         Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
-        for stage, schedule, rows in planned_stages(config)
+        for stage, schedule, rows in train.planned_stages(config)
     ]
 
 

@@ -14,8 +14,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, problems_of, unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
@@ -29,6 +28,9 @@ from nanoset_ref.train.data_section import (
     TextSection,
 )
 from nanoset_ref.train.strict_yaml import ConfigError, one_line, read_yaml
+
+with extra("train", "a training run"):
+    from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +106,8 @@ class ModelConfig(Section):
 
 def transformers_config(fields: dict[str, Any]) -> Any:
     """A new transformers config; ValueError for fields that it does not have or cannot use."""
-    from transformers import AutoConfig
+    with extra("train", "a model"):
+        from transformers import AutoConfig
 
     kind: Any = fields.get("model_type")
     try:

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
-from nanoset_ref.cli import COMMANDS, file_commands
+from nanoset_ref import tokens
+from nanoset_ref.cli import COMMANDS
 from nanoset_ref.cli.run_options import stretch_at
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.mappings import blend_samples
@@ -173,7 +174,7 @@ def out_of_memory():
 def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(
     run, monkeypatch, raised, said
 ):
-    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: raised())
+    monkeypatch.setattr(tokens, "open_tokens", lambda *_: raised())
     code, _, error = run("inspect", "a.npy")
     assert code == 1 and said in error and error.count("\n") == 1 and len(error) < 500
     assert ("bug" in error) == ("bug" in said or "KeyError" in said)
@@ -247,7 +248,7 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(tokens, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     assert (code, out, error) == (
         1,

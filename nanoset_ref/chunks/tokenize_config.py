@@ -1,0 +1,73 @@
+"""The options of `tokenize`, without what carries them out: --help needs no extra."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from nanoset_ref.io.files import refuses_unknown
+from nanoset_ref.io.numbers import whole_number
+from nanoset_ref.preprocess import Backend, SpecialTokens
+from nanoset_ref.preprocess.text import OnError
+
+Tail = Literal["drop", "pad", "carry"]
+Format = Literal["jsonl", "tokens", "both"]
+
+
+@refuses_unknown
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizeConfig:
+    """What decides the content of the output.
+
+    Args:
+        tokenizer: name or folder, as `AutoTokenizer.from_pretrained` takes it.
+        concat_tokens: tokens per row; sequence_length + 1.
+        bos_text: put before each document; one token.
+        eos_text: put after each document; one token.
+        no_wrap: cut the document that a row ends in, instead of going on with it in the next row.
+        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. What
+            stays free is padding, as with tail="pad".
+        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
+        format: "jsonl", "tokens" or "both".
+        column: of the text; None: each document has its text in "text", or in "content" if it has no "text".
+        worker_packing: 0, or how many workers the original script had, to get its rows.
+        backend: see `Encoder`; the ids are the same with all of them.
+        on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
+            it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
+            in the original script; split: it is encoded as plain text; refuse: stop at the first.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    tokenizer: str
+    concat_tokens: int = 2049
+    bos_text: str = ""
+    eos_text: str = ""
+    no_wrap: bool = False
+    best_fit: bool = False
+    tail: Tail = "drop"
+    format: Format = "jsonl"
+    column: str | None = None
+    worker_packing: int = 0
+    backend: Backend = "auto"
+    on_error: OnError = "raise"
+    special_tokens: SpecialTokens = "keep"
+
+    def __post_init__(self) -> None:
+        whole_number(self.concat_tokens, "concat_tokens", 2)
+        whole_number(self.worker_packing, "worker_packing", 0)
+        if self.tail not in get_args(Tail):
+            raise ValueError(f"tail must be one of {get_args(Tail)}, got {self.tail!r}")
+        if self.format not in get_args(Format):
+            raise ValueError(f"format must be one of {get_args(Format)}, got {self.format!r}")
+        if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
+            raise ValueError(
+                'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
+            )
+        if self.best_fit and (
+            self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
+        ):
+            reason = "it packs all documents of a subset into rows and leaves no tail"
+            raise ValueError(
+                f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}'
+            )
