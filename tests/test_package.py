@@ -36,6 +36,7 @@ from nanoset_ref.cli import main
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder
 
 np.arange(99, dtype=np.uint16).tofile("a_input_ids.npy")
+open("x.jsonl", "w").write('{"text": "a"}\\n')
 with MMapIndexedDatasetBuilder("b.bin", np.int32) as builder:
     builder.add_document(np.arange(99), [99])
 for order in ("nanotron", "stateless"):

@@ -231,11 +231,22 @@ def python(folder, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("module", ["cli verify x", "chunks mix", "megatron.index", "preprocess"])
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
+EARLY = "nanoset_ref: error: interrupted before it began; nothing was written\n"
+LATE = "nanoset_ref.megatron.index: error: interrupted; no file is half written\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cli verify x", EARLY),
+        ("chunks mix", EARLY),
+        ("preprocess", EARLY),
+        ("megatron.index --data-path x --sequence-length 4 --path-to-cache c", LATE),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, line, said):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    said = "nanoset_ref: error: interrupted before it began; nothing was written\n"
-    assert python(tmp_path, *f"nanoset_ref.{module}".split()) == (1, "", said)
+    assert python(tmp_path, *f"nanoset_ref.{line}".split()) == (1, "", said)
 
 
 def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
