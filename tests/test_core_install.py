@@ -202,6 +202,16 @@ for module in ("preprocess", "train", "chunks", "chunks.corpus", "megatron.index
     assert done.stdout.count("usage: ") == 6, done.stderr
 
 
+def test_inspecting_a_token_file_loads_neither_torch_nor_numba(folder):
+    code = """
+from nanoset_ref.cli import main
+assert main(["inspect", "a.npy"]) == main(["verify", "a.npy"]) == 0
+print({"torch", "numba"} & set(sys.modules))
+"""
+    done = run_with_core(code, folder)
+    assert done.stdout.endswith("set()\n"), done.stderr
+
+
 MISSING = {
     "preprocess --input a.jsonl --output-prefix x --tokenizer-name-or-path t": "text",
     "megatron-preprocess --input a.jsonl --output-prefix x --tokenizer-model t": "text",

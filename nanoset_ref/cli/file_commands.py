@@ -1,4 +1,4 @@
-"""Commands on files of tokenised documents: inspect, verify, convert, merge, split."""
+"""Commands on files of tokenized documents: inspect, verify, convert, merge, split."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64
 
 @dataclasses.dataclass(kw_only=True)
 class Unsaid:
-    """What a file may not say about itself.
+    """Facts that a file may not hold, and how results are printed.
 
     Args:
-        token_dtype: of the ids, in a .npy or .ds file that does not say it (default: uint16).
-        eos_token_id: the end-of-document id, where the file does not say it; a .npy file without a manifest is cut
+        token_dtype: of the ids, for a .npy or .ds file without this fact (default: uint16).
+        eos_token_id: the end-of-document id, for a file without this fact; a .npy file without a manifest is cut
             after it.
         json: print JSON instead of text.
     """
@@ -57,7 +57,7 @@ class Unsaid:
 
 
 def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
-    """Statistics of tokenised documents: counts, lengths, EOS, duplicates.
+    """Statistics of tokenized documents: counts, lengths, EOS, duplicates.
 
     Args:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
@@ -93,10 +93,10 @@ def verify_files(
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
-        vocab_size: ids must be below it, where the file does not say it.
-        seal: write the checksum of each file that has none, and of which the rest holds, beside it (a .seal file).
+        vocab_size: ids must be below it, for a file without this fact.
+        seal: write a .seal file with the checksum beside each file that has none and passes the other checks.
     """
-    results = []
+    results: list[dict[str, Any]] = []
     for file in tokens.without_companions(files):
         try:
             opened = unsaid.open(file)
@@ -107,9 +107,8 @@ def verify_files(
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
-    lines = [
-        f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results
-    ]
+    words = {True: "ok    ", False: "BROKEN"}
+    lines = [f"{words[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
     unsaid.show(results, "\n".join(lines))
     return not all(row["ok"] for row in results)
 
@@ -120,7 +119,7 @@ class Copying(Unsaid):
 
     Args:
         dtype: of the ids in the target, such as int32; default: as in the source.
-        tokenizer: name or folder: what the ids were made with, for sources that do not say it.
+        tokenizer: name or folder of the tokenizer of the ids, for sources without this fact.
         overwrite: replace an existing target.
     """
 
@@ -150,15 +149,12 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
     """
     *names, target = sources_and_target
     sources = [copying.open(source) for source in tokens.without_companions(names)]
-    if (
-        target.endswith(".bin")
-        and not copying.dtype
-        and all(isinstance(it, tokens.MMapIndexedDataset) for it in sources)
-    ):
+    to_pair = target.endswith(".bin") and not copying.dtype
+    if to_pair and all(isinstance(it, tokens.MMapIndexedDataset) for it in sources):
         prefixes = [source.path.with_suffix("") for source in sources]
-        copying.show_written(
-            tokens.merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite)
-        )
+        merged = target.removesuffix(".bin")
+        pair = tokens.merge_corpora(prefixes, merged, overwrite=copying.overwrite)
+        copying.show_written(pair)
         return
     facts = None
     if copying.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
@@ -202,11 +198,12 @@ def split_file(
 
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
-    """What a tokenizer says about the ids of files that were made with it."""
-    from nanoset_ref.preprocess.encode import load_tokenizer
+    """The facts of a manifest that follow from the tokenizer of its ids."""
+    from nanoset_ref.preprocess import load_tokenizer  # needs the extra `text`
 
     tokenizer = load_tokenizer(name)
-    eos, lasts = tokenizer.eos_token_id, []
+    eos = tokenizer.eos_token_id
+    lasts = []
     for source in sources:
         offsets = source.known_documents()
         lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])

@@ -33,7 +33,7 @@ class RunOptions(Unsaid):
     """Which run a command is about: its YAML file, or token files (and the options of a `Schedule`).
 
     Args:
-        config: the YAML file of nanoset_ref.train; it says all of the run.
+        config: the YAML file of nanoset_ref.train, which describes the whole run.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
             or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
             --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,
@@ -46,7 +46,7 @@ class RunOptions(Unsaid):
         order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
             OLMo's global_indices.npy.
         split: of Megatron-style data, for train, valid, test; the first is looked at.
-        tokenizer: name or folder; default: what the config says, or else the file.
+        tokenizer: name or folder; default: the config's, or else the file's.
     """
 
     config: str | None = None
@@ -95,13 +95,9 @@ class RunOptions(Unsaid):
         paths, weights, is_pairs = self.paths()
         if is_pairs:
             return self._megatron_rows(paths, weights)
-        order, length, num_samples = (
-            self.order or "nanotron",
-            self.sequence_length,
-            self.num_samples,
-        )
-        if self.row_length:
-            length = self.row_length - 1
+        order = self.order or "nanotron"
+        num_samples = self.num_samples
+        length = self.row_length - 1 if self.row_length else self.sequence_length
         if num_samples is None and order.endswith(".npy"):
             from nanoset_ref.orders.published import open_numbers  # loads numba
 
