@@ -10,6 +10,13 @@ from nanoset_ref.preprocess.text import OnError
 
 Tail = Literal["drop", "pad", "carry"]
 Format = Literal["jsonl", "tokens", "both"]
+CHOICES = {
+    "tail": Tail,
+    "format": Format,
+    "backend": Backend,
+    "on_error": OnError,
+    "special_tokens": SpecialTokens,
+}
 
 
 @refuses_unknown
@@ -56,10 +63,10 @@ class TokenizeConfig:
     def __post_init__(self) -> None:
         whole_number(self.concat_tokens, "concat_tokens", 2)
         whole_number(self.worker_packing, "worker_packing", 0)
-        if self.tail not in get_args(Tail):
-            raise ValueError(f"tail must be one of {get_args(Tail)}, got {self.tail!r}")
-        if self.format not in get_args(Format):
-            raise ValueError(f"format must be one of {get_args(Format)}, got {self.format!r}")
+        for name, kind in CHOICES.items():
+            value = getattr(self, name)
+            if value not in get_args(kind):
+                raise ValueError(f"{name} must be one of {get_args(kind)}, got {value!r}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError(
                 'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
