@@ -19,20 +19,6 @@ Each imports only those above it. The public names stand in `__init__.pyi` and a
 process that only tokenizes never loads torch.
 """
 
-import re
-import sys
-
-if sys.argv and (
-    sys.argv[0].rpartition("/")[2] == "nanoset-ref"
-    or (
-        sys.argv[0] == "-m" and re.search(r" -m ?nanoset_ref(\.| |$)", " ".join(sys.orig_argv))
-    )  # being looked for
-):
-    # a command of this package, no trainer that imports it, starts and imports for seconds
-    from nanoset_ref.cli.launcher import begin_command
-
-    begin_command()
-
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

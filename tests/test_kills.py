@@ -1,5 +1,5 @@
-"""Law 6 of docs/laws.md for every command that writes: killed at any change, out of disk space or interrupted, it leaves
-the old files or the complete new ones, and the next call completes it.
+"""Law 6 of docs/laws.md for every command that writes: killed at any change, out of disk space or interrupted,
+it leaves the old files or the complete new ones, and the next call completes it.
 
 `make test` tries a few changes of each command; NANOSET_KILLS=all tries every one (every fifth, where a command has
 several processes or trains) and prints the counts (pytest -rP).

@@ -456,7 +456,7 @@ def test_without_the_extra_a_line_names_it_and_local_files_do_not_ask_for_it(
     monkeypatch.setitem(sys.modules, "obstore", None)
     assert main(["inspect", f"{bucket}/a.npy"]) == 1
     assert capsys.readouterr().err.endswith(
-        "a bucket is read by obstore: pip install 'nanoset_ref[bucket]'\n"
+        'reading a bucket needs the package obstore, which is not installed: pip install "nanoset_ref[bucket]"\n'
     )
     assert (
         main(["inspect", str(folder / "a.npy")]) == 0

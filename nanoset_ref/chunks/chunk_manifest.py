@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, atomic_write, checksum, problems_of
+
+with extra("text", "preparing a corpus"):
+    from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 NAME = "manifest.json"
 ROWS = "train.jsonl"  # the rows of a subset

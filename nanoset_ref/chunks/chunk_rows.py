@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import (
     PathLike,
     atomic_write,
@@ -45,6 +44,10 @@ from nanoset_ref.io.files import (
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import WRITERS
+
+with extra("text", "preparing a corpus"):
+    import orjson
+    from tqdm import tqdm
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 BATCH_ROWS = 256

@@ -9,9 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-
 from nanoset_ref.cli.command import run
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 
 DATA = Path(__file__).with_name("corpus.json.zst")  # {path: content}
@@ -37,6 +36,8 @@ def prepare_corpus(folder: str | Path) -> Corpus:
     Raises:
         FileExistsError: a file of one of these names exists and does not belong to an embedded corpus.
     """
+    with extra("text", "the embedded corpus"):
+        import zstandard
     texts = json.loads(zstandard.decompress(DATA.read_bytes()))
     files = {Path(folder, name): text for name, text in texts.items()}
     *_, stamp = files  # written last: if it exists, everything does

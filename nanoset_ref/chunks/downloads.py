@@ -16,14 +16,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.constants import ENDPOINT
-from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
-from tqdm.contrib.concurrent import thread_map
-
 from nanoset_ref.cli.command import UsageError
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, listed
+
+with extra("text", "downloading a corpus"):
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.constants import ENDPOINT
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
+    from tqdm.contrib.concurrent import thread_map
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from nanoset_ref.chunks.chunk_manifest import (
     ROWS,
@@ -35,7 +34,11 @@ from nanoset_ref.chunks.chunk_manifest import (
     begin,
     complete,
 )
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, atomic_write
+
+with extra("text", "preparing a corpus"):
+    from tqdm import tqdm
 
 VALID = "valid"  # the folders of a mix
 TRAIN = "train"

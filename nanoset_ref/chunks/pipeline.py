@@ -29,11 +29,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datatrove.data import Document
-from datatrove.pipeline.tokens import DocumentTokenizer
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike
 from nanoset_ref.preprocess.text import open_text
+
+with extra("datatrove", "a datatrove pipeline"):
+    from datatrove.data import Document
+    from datatrove.pipeline.tokens import DocumentTokenizer
 
 
 def datatrove_pipeline(

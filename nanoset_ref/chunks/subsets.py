@@ -23,10 +23,9 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from nanoset_ref.chunks.chunk_manifest import (
     ROWS,
@@ -40,11 +39,10 @@ from nanoset_ref.chunks.chunk_manifest import (
 )
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
-from nanoset_ref.io.files import PathLike, atomic_write, checksum, refuses_unknown
+from nanoset_ref.chunks.tokenize_config import TokenizeConfig
+from nanoset_ref.io.files import PathLike, atomic_write, checksum
 from nanoset_ref.preprocess import (
-    Backend,
     Encoder,
-    SpecialTokens,
     in_rank_0,
     load_tokenizer,
     tokenise,
@@ -52,7 +50,6 @@ from nanoset_ref.preprocess import (
 from nanoset_ref.preprocess.text import (
     SUFFIXES,
     InputError,
-    OnError,
     TextSource,
     open_text,
     text_files,
@@ -62,60 +59,6 @@ from nanoset_ref.tokens import TokenFile, TokenFileWriter
 TOKEN_FILES = "train*_input_ids*"
 # the column of the text, tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 COLUMNS = ("text", "content")
-
-
-@refuses_unknown
-@dataclass(frozen=True, kw_only=True)
-class TokenizeConfig:
-    """The options that decide the content of the output.
-
-    Args:
-        tokenizer: name or folder, as for `AutoTokenizer.from_pretrained`.
-        concat_tokens: tokens per row; sequence_length + 1.
-        bos_text: put before each document; one token.
-        eos_text: put after each document; one token.
-        no_wrap: cut off the document that a row ends in, instead of going on with it in the next row.
-        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. The
-            rest of a row is padding, as with tail="pad".
-        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
-        format: "jsonl", "tokens" or "both".
-        column: of the text; None: "text", or "content" in a document without "text".
-        worker_packing: number of workers of the original script, to reproduce its rows; 0: off.
-        backend: see `Encoder`; the ids are the same with every backend.
-        on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
-            it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
-        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
-            in the original script; split: it is encoded as plain text; refuse: stop at the first.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-
-    tokenizer: str
-    concat_tokens: int = 2049
-    bos_text: str = ""
-    eos_text: str = ""
-    no_wrap: bool = False
-    best_fit: bool = False
-    tail: Literal["drop", "pad", "carry"] = "drop"
-    format: Literal["jsonl", "tokens", "both"] = "jsonl"
-    column: str | None = None
-    worker_packing: int = 0
-    backend: Backend = "auto"
-    on_error: OnError = "raise"
-    special_tokens: SpecialTokens = "keep"
-
-    def __post_init__(self) -> None:
-        if self.concat_tokens < 2 or self.worker_packing < 0:
-            limits = "concat_tokens must be at least 2, worker_packing at least 0"
-            raise ValueError(f"{limits}, got {self.concat_tokens} and {self.worker_packing}")
-        if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
-            needs = 'worker_packing goes with tail="drop" and format="jsonl"'
-            raise ValueError(f"{needs}: every worker drops its own tail")
-        has_tail = self.no_wrap or self.worker_packing or self.tail != "drop"
-        if self.best_fit and (has_tail or self.format == "tokens"):
-            excludes = 'best_fit goes without no_wrap, tail, worker_packing and format="tokens"'
-            raise ValueError(f"{excludes}: it packs whole documents into rows and leaves no tail")
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:

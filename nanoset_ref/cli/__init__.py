@@ -3,7 +3,9 @@
 Every subcommand prints for people, and those that look at something also print JSON for machines (--json); errors are
 one line on standard error. Exit codes: 0 done, 1 the input is at fault or a law is broken, 2 the command line is wrong,
 3 done, but more than 1 % of the documents could not be used and were left out (--on-error skip).
-A subcommand is a function (see `nanoset_ref.cli.command`), imported when it is asked for.
+
+A subcommand is a function here, with its line of help as docstring. It imports its module in its body, so that a
+command loads neither torch nor another package that it does not use.
 """
 
 from __future__ import annotations
@@ -11,76 +13,146 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pkgutil import resolve_name
 from typing import Any
 
-from nanoset_ref.cli.command import UsageError, one_line, run
+from nanoset_ref.cli.command import UsageError, run
+from nanoset_ref.cli.launcher import begin_command
 
-FILES, RUNS = "nanoset_ref.cli.file_commands:", "nanoset_ref.cli.run_commands:"
+Words = Sequence[str]
 
-# name: (module:function, what it does); a `main(arguments, prog)` parses its command line itself.
-COMMANDS = {
-    "inspect": (
-        FILES + "inspect",
-        "statistics of tokenised documents: counts, lengths, EOS, duplicates",
-    ),
-    "verify": (
-        FILES + "verify_files",
-        "compare files with what is recorded of them: checksum, size, ids",
-    ),
-    "convert": (
-        FILES + "convert_file",
-        "convert between .npy, .bin/.idx and .ds, proven by a hash",
-    ),
-    "merge": (
-        FILES + "merge_files",
-        "put the documents of several files one after another into one file",
-    ),
-    "split": (
-        FILES + "split_file",
-        "hold out documents: write a file without them, and one of them",
-    ),
-    "show": (RUNS + "show_text", "decode a sample, a document or a step to text"),
-    "where": (
-        RUNS + "where_from",
-        "where the tokens of a step come from: file, sample, documents, bytes",
-    ),
-    "when": (
-        RUNS + "when_read",
-        "every epoch, step, rank and row at which a document or a piece of text is read",
-    ),
-    "loss": (RUNS + "plot_loss", "the loss of a run as a plot of text, from its metrics.jsonl"),
-    "audit": (
-        RUNS + "audit_run",
-        "simulate all ranks of a run and prove that every position is read once",
-    ),
-    "estimate": (
-        "nanoset_ref.cli.estimate:estimate_run",
-        "hours, memory, disk and epochs of a run before it begins",
-    ),
-    "preprocess": (
-        "nanoset_ref.preprocess:main",
-        "text to a token file; also python -m nanoset_ref.preprocess",
-    ),
-    "megatron-preprocess": (
-        "nanoset_ref.megatron.preprocess:main",
-        "text to .bin/.idx with Megatron-LM's flags",
-    ),
-    "index": (
-        "nanoset_ref.megatron.index:main",
-        "build the indexes of a Megatron-style dataset before a run",
-    ),
-    "train": (
-        "nanoset_ref.train:main",
-        "train from a YAML file; several processes: torchrun -m nanoset_ref.train",
-    ),
-    "chunks": (
-        "nanoset_ref.chunks.__main__:main",
-        "prepare a corpus: download, tokenize, mix, validate, convert",
-    ),
+
+def inspect(words: Words, prog: str) -> int:
+    """statistics of tokenized documents: counts, lengths, EOS, duplicates"""
+    from nanoset_ref.cli.file_commands import inspect
+
+    return run(inspect, words, prog)
+
+
+def verify(words: Words, prog: str) -> int:
+    """compare files with what is recorded of them: checksum, size, ids"""
+    from nanoset_ref.cli.file_commands import verify_files
+
+    return run(verify_files, words, prog)
+
+
+def convert(words: Words, prog: str) -> int:
+    """convert between .npy, .bin/.idx and .ds, proven by a hash"""
+    from nanoset_ref.cli.file_commands import convert_file
+
+    return run(convert_file, words, prog)
+
+
+def merge(words: Words, prog: str) -> int:
+    """put the documents of several files one after another into one file"""
+    from nanoset_ref.cli.file_commands import merge_files
+
+    return run(merge_files, words, prog)
+
+
+def split(words: Words, prog: str) -> int:
+    """hold out documents: write a file without them, and one of them"""
+    from nanoset_ref.cli.file_commands import split_file
+
+    return run(split_file, words, prog)
+
+
+def show(words: Words, prog: str) -> int:
+    """decode a sample, a document or a step to text"""
+    from nanoset_ref.cli.run_commands import show_text
+
+    return run(show_text, words, prog)
+
+
+def where(words: Words, prog: str) -> int:
+    """where the tokens of a step come from: file, sample, documents, bytes"""
+    from nanoset_ref.cli.run_commands import where_from
+
+    return run(where_from, words, prog)
+
+
+def when(words: Words, prog: str) -> int:
+    """every epoch, step, rank and row at which a document or a piece of text is read"""
+    from nanoset_ref.cli.run_commands import when_read
+
+    return run(when_read, words, prog)
+
+
+def loss(words: Words, prog: str) -> int:
+    """the loss of a run as a plot of text, from its metrics.jsonl"""
+    from nanoset_ref.cli.run_commands import plot_loss
+
+    return run(plot_loss, words, prog)
+
+
+def audit(words: Words, prog: str) -> int:
+    """simulate all ranks of a run and prove that every position is read once"""
+    from nanoset_ref.cli.run_commands import audit_run
+
+    return run(audit_run, words, prog)
+
+
+def estimate(words: Words, prog: str) -> int:
+    """hours, memory, disk and epochs of a run before it begins"""
+    from nanoset_ref.cli.estimate import estimate_run
+
+    return run(estimate_run, words, prog)
+
+
+def preprocess(words: Words, prog: str) -> int:
+    """text to a token file; also python -m nanoset_ref.preprocess"""
+    from nanoset_ref.preprocess import main
+
+    return main(words, prog)
+
+
+def megatron_preprocess(words: Words, prog: str) -> int:
+    """text to .bin/.idx with Megatron-LM's flags"""
+    from nanoset_ref.megatron.preprocess import main
+
+    return main(words, prog)
+
+
+def index(words: Words, prog: str) -> int:
+    """build the indexes of a Megatron-style dataset before a run"""
+    from nanoset_ref.megatron.index import main
+
+    return main(words, prog)
+
+
+def train(words: Words, prog: str) -> int:
+    """train from a YAML file; several processes: torchrun -m nanoset_ref.train"""
+    from nanoset_ref.train import main
+
+    return main(words, prog)
+
+
+def chunks(words: Words, prog: str) -> int:
+    """prepare a corpus: download, tokenize, mix, validate, convert"""
+    from nanoset_ref.chunks.commands import main
+
+    return main(words, prog)
+
+
+COMMANDS: dict[str, Callable[[Words, str], int]] = {
+    "inspect": inspect,
+    "verify": verify,
+    "convert": convert,
+    "merge": merge,
+    "split": split,
+    "show": show,
+    "where": where,
+    "when": when,
+    "loss": loss,
+    "audit": audit,
+    "estimate": estimate,
+    "preprocess": preprocess,
+    "megatron-preprocess": megatron_preprocess,
+    "index": index,
+    "train": train,
+    "chunks": chunks,
 }
 
 
@@ -92,23 +164,17 @@ WHAT = (
     "How tokens reach the GPUs: look into token files, orders and runs. "
     "COMMAND --help lists the options of a command."
 )
-choose.__doc__ = "\n".join(
-    [WHAT, "", *(f"{name:<21}{what}" for name, (_, what) in COMMANDS.items())]
-)
+LINES = [f"{name:<21}{command.__doc__}" for name, command in COMMANDS.items()]
+choose.__doc__ = "\n".join([WHAT, "", *LINES])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    name, *words = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
-    if name not in COMMANDS:
-        return run(choose, [name] if name else [], "nanoset-ref")
-    prog = f"nanoset-ref {name}"
-    try:
-        work = resolve_name(COMMANDS[name][0])
-    except ImportError as error:
-        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
-        return 1
-    return int(work(words, prog)) if work.__name__ == "main" else run(work, words, prog)
+    begin_command()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] not in COMMANDS:
+        return run(choose, words[:1], "nanoset-ref")
+    return COMMANDS[words[0]](words[1:], f"nanoset-ref {words[0]}")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""What a stage of a run reads, from the sizes of its files alone: its sources, their shares, and how its order reads
-them. No order and no index is built.
+"""The sources of a stage, their shares, and how many samples its order reads of each, from the sizes of files alone. No
+order and no index is built.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nanoset_ref.megatron import MMapIndexedDataset, NanosetConfig
-from nanoset_ref.megatron.mappings import plan_epochs
-from nanoset_ref.megatron.nanoset_config import normalise
-from nanoset_ref.tokens import Tokens
+from nanoset_ref import megatron  # loads its modules when they are used
+
+if TYPE_CHECKING:
+    from nanoset_ref.megatron import NanosetConfig
+    from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,14 +22,15 @@ class Source:
 
     Attributes:
         path: its name. disk_bytes: of its ids.
-        samples: in one epoch of it. share: of the blend, of a sum of 1. tail_tokens: in no sample.
+        samples: in one epoch of it. tail_tokens: in no sample.
+        share: of the blend; the shares of all sources add up to 1.
     """
 
     path: str
     disk_bytes: int
     samples: int
-    share: float
-    tail_tokens: int
+    tail_tokens: int = 0
+    share: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,16 +65,16 @@ class SourceBlend:
         return epochs * source.samples + min(max(rest - first, 0), source.samples)
 
     def distinct(self, number: int, read: float, stop: int) -> float:
-        """Different samples of a source, after `read` readings of it, the last one before position `stop`."""
+        """Different samples among the `read` ones of a source, the last of them before position `stop`."""
         samples = self.sources[number].samples
-        if self.order == "nanotron" and self.weighted:
-            # every epoch gives the same samples: the first ones, and, of a source that is too short, some twice
-            given = self.sources[number].share * self.epoch
-            done = min(1.0, stop / max(self.epoch, 1))
-            if given <= samples or done == 1:
-                return min(given * done, samples)
-            return samples * (1 - (1 - done) ** (given / max(samples, 1)))
-        return min(read, samples)
+        if self.order != "nanotron" or not self.weighted:
+            return min(read, samples)
+        # every epoch has the same samples: the first ones and, of a source that is too short, some twice
+        in_epoch = self.sources[number].share * self.epoch
+        done = min(1.0, stop / max(self.epoch, 1))
+        if in_epoch <= samples or done == 1:
+            return min(in_epoch * done, samples)
+        return samples * (1 - (1 - done) ** (in_epoch / max(samples, 1)))
 
 
 def token_blend(
@@ -83,32 +85,38 @@ def token_blend(
     disjoint: bool = False,
 ) -> SourceBlend:
     """The blend of a Nanoset: {name: its files}, and a weight (or None) for each name."""
-    lengths = [
-        sum(file.num_samples(length, disjoint) for file in files) for files in named.values()
-    ]
-    weighted = any(weight is not None for weight in weights)
-    given = [
-        float(size if weight is None else weight)
-        for size, weight in zip(lengths, weights, strict=True)
-    ]
-    sources = [
-        Source(
-            path=str(path),
-            disk_bytes=sum(file.num_tokens * file.dtype.itemsize for file in files),
-            samples=samples,
-            share=share,
-            tail_tokens=sum(_tail(file, length, disjoint) for file in files),
-        )
-        for (path, files), samples, share in zip(
-            named.items(), lengths, normalise(given), strict=True
-        )
-    ]
-    epoch = sum(lengths)
-    index = epoch * (4 if epoch <= 2**32 else 8) if order == "nanotron" else 0
-    padded = any(file.windows == "padded" for files in named.values() for file in files)
-    return SourceBlend(
-        sources=sources, order=order, weighted=weighted, index_bytes=index, padded=padded
+    sources = []
+    padded = False
+    for path, files in named.items():
+        samples = sum(file.num_samples(length, disjoint) for file in files)
+        size = sum(file.num_tokens * file.dtype.itemsize for file in files)
+        tail = sum(_tail(file, length, disjoint) for file in files)
+        sources.append(Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail))
+        padded |= any(file.windows == "padded" for file in files)
+    blend = SourceBlend(
+        sources=_with_shares(sources, weights),
+        order=order,
+        weighted=any(weight is not None for weight in weights),
+        padded=padded,
     )
+    if order != "nanotron":
+        return blend
+    number_bytes = 4 if blend.epoch <= 2**32 else 8
+    return dataclasses.replace(blend, index_bytes=blend.epoch * number_bytes)
+
+
+def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list[Source]:
+    """The sources with their shares: by weight, and without a weight by samples."""
+    from nanoset_ref.megatron.nanoset_config import normalise  # loads numba
+
+    given = [
+        float(source.samples if weight is None else weight)
+        for source, weight in zip(sources, weights, strict=True)
+    ]
+    return [
+        dataclasses.replace(source, share=share)
+        for source, share in zip(sources, normalise(given), strict=True)
+    ]
 
 
 def _tail(file: Tokens, length: int, disjoint: bool) -> int:
@@ -116,7 +124,8 @@ def _tail(file: Tokens, length: int, disjoint: bool) -> int:
     samples = file.num_samples(length, disjoint)
     if samples == 0:
         return file.num_tokens
-    return file.num_tokens - (samples - 1) * file.stride(length, disjoint) - length - 1
+    last_start = (samples - 1) * file.stride(length, disjoint)
+    return file.num_tokens - last_start - length - 1
 
 
 def megatron_blend(config: NanosetConfig) -> SourceBlend:
@@ -124,36 +133,38 @@ def megatron_blend(config: NanosetConfig) -> SourceBlend:
     _, blend, bounds, size = config.splits[0]
     if blend is None or bounds is None:
         raise ValueError("the run has no train split: give its first part a size above 0")
-    surplus = 1 + config.mid_level_dataset_surplus
-    shares = normalise(blend.weights) if blend.weights else None
-    sources, index = [], 0
-    alone = len(blend.prefixes) == 1
-    for number, prefix in enumerate(blend.prefixes):
-        corpus = MMapIndexedDataset(prefix)
+    weights: Sequence[float | None] = blend.weights or [None] * len(blend.prefixes)
+    total_weight = sum(blend.weights or [])
+    extra = int(config.add_extra_token_to_sequence)
+    length = config.sequence_length
+    is_alone = len(blend.prefixes) == 1
+    sources = []
+    index = 0
+    for prefix, weight in zip(blend.prefixes, weights, strict=True):
+        corpus = megatron.MMapIndexedDataset(prefix)
         first, stop = (round(bound * len(corpus)) for bound in bounds)
         tokens = int(corpus.sequence_lengths[first:stop].sum(dtype="int64"))
-        wanted = size if alone else None
-        if shares and size is not None:
-            wanted = math.ceil(math.ceil(size * shares[number]) * surplus)
-        extra = int(config.add_extra_token_to_sequence)
-        plan = plan_epochs(max(tokens, 1), wanted, config.sequence_length, extra_token=bool(extra))
-        index += (
-            plan.num_epochs * (stop - first) * 4 + (plan.num_samples + 1) * 8 + plan.num_samples * 4
+        wanted = size if is_alone else None
+        if weight is not None and size is not None:
+            wanted = math.ceil(size * (weight / total_weight))
+            wanted = math.ceil(wanted * (1 + config.mid_level_dataset_surplus))
+        plan = megatron.plan_epochs(max(tokens, 1), wanted, length, extra_token=bool(extra))
+        index += 4 * plan.num_epochs * (stop - first)  # of documents
+        index += 8 * (plan.num_samples + 1) + 4 * plan.num_samples  # of samples, and their shuffle
+        samples = max(tokens - extra, 0) // length
+        source = Source(
+            path=prefix,
+            disk_bytes=tokens * corpus.dtype.itemsize,
+            samples=samples,
+            tail_tokens=tokens - extra - samples * length,
         )
-        per_epoch = max(tokens - extra, 0) // config.sequence_length
-        tail = tokens - extra - per_epoch * config.sequence_length
-        disk = tokens * corpus.dtype.itemsize
-        sources.append(
-            Source(path=prefix, disk_bytes=disk, samples=per_epoch, share=0.0, tail_tokens=tail)
-        )
-    if shares is None:
-        shares = normalise([max(source.samples, 0) for source in sources])
-    if not alone:
-        blended = size if size is not None else sum(source.samples for source in sources)
-        index += 10 * blended
-    given = [
-        dataclasses.replace(it, share=share) for it, share in zip(sources, shares, strict=True)
-    ]
+        sources.append(source)
+    if not is_alone:
+        epoch = sum(source.samples for source in sources)
+        index += 10 * (epoch if size is None else size)  # corpus and sample of each position
     return SourceBlend(
-        sources=given, order="megatron", weighted=bool(blend.weights), index_bytes=index
+        sources=_with_shares(sources, weights),
+        order="megatron",
+        weighted=bool(blend.weights),
+        index_bytes=index,
     )

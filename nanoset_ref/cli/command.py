@@ -3,10 +3,10 @@
     def split(source: str, train: Path, /, *, held_out: float, seed: int = 1234, overwrite: bool = False): ...
 
 becomes `split SOURCE TRAIN --held-out HELD_OUT [--seed SEED] [--overwrite]`: positional-only parameters are arguments,
-the others are options, required without a default. `--held_out` is understood as `--held-out`. This is the only module
-that knows the command-line library; only the parser of the command that was asked for is built.
+the others are options, required without a default. `--held_out` is understood as `--held-out`. Only the parser of the
+chosen command is built. The library is argparse, because every --help has to work in an install of five packages.
 
-An error that nobody foresaw says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
+An unexpected error says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import dis
 import inspect
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -35,16 +34,23 @@ from nanoset_ref.cli.launcher import (
 )
 
 MOST_SAID = 300  # characters of an unexpected error
+WEIGHT_CHARACTERS = set("+-.0123456789e")
 
-_over = threading.Event()  # the command has ended
+_ended = threading.Event()  # the command has ended
 
 
 class UsageError(Exception):
     """The command line is wrong (exit code 2), though each of its options is right."""
 
 
+class _Terminated(SystemExit):
+    """SIGTERM, which torchrun sends to the other ranks when one has died."""
+
+    code = 1
+
+
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, and where the usage is."""
+    """Reports a wrong command line in one line that names --help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -66,64 +72,64 @@ def run(
 
     Args:
         arguments: the command line; None: of this process.
-        prog: what the command is called in help and errors.
-        report: called with the function's result, and its arguments by name, it prints what was done; without it, the
+        prog: the name of the command in help and errors.
+        report: called with the function's result and its arguments by name, it prints a summary; without it, the
             result is the exit code or None.
-        says: the logging level from which messages of the main rank are shown.
-        interrupted: what Ctrl-C and SIGTERM leave behind.
+        says: the lowest logging level that is shown on the main rank.
+        interrupted: the state that Ctrl-C and SIGTERM leave behind, for the error message.
 
     Returns:
-        The exit code: 0 done, 1 the input is at fault, 2 the command line is; another one if `report` says so.
+        The exit code: 0 done, 1 the input is at fault, 2 the command line is; or the one that `report` returns.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        code = _run(function, words, prog, report, says, interrupted)
-        _over.set()
-        return code
-    except _Terminated:  # while another error was being reported, or since
-        return 1
 
-
-def _run(
-    function: Any, words: Sequence[str], prog: str, report: Any, says: int, interrupted: str
-) -> int:
-    code, problem = 1, ""
-    try:
-        interrupts_raise()
-        _prepare(prog, says)
+    def work() -> int:
+        _prepare_process(prog, says)
         call = _parse(function, words, prog)
         result = function(*call.args, **call.kwargs)
         if report:
             result = report(result, **call.arguments)
         sys.stdout.flush()  # here, where an error can still be reported
         return int(result or 0)
+
+    try:
+        code, problem = _outcome(work, prog, interrupted)
+        if problem:
+            print(f"{prog}: error: {problem}", file=sys.stderr)
+        _discard_output()
+        _ended.set()
+        return code
+    except _Terminated:  # while another error was being reported, or since
+        return 1
+
+
+def _outcome(work: Callable[[], int], prog: str, interrupted: str) -> tuple[int, str]:
+    """The exit code of a command, and its error in one line; "" if there is none."""
+    try:
+        return work(), ""
     except BrokenPipeError:  # `| head` has seen enough
-        code = 0
+        return 0, ""
     except UsageError as error:
-        code, problem = 2, f"{error}; see {prog} --help"
+        return 2, f"{error}; see {prog} --help"
     except (KeyboardInterrupt, _Terminated) as end:
-        problem = f"{str(end) or 'interrupted'}; {interrupted}" if is_main_rank() else ""
-    except SystemExit as end:  # what argparse has printed and decided
-        code = int(end.code or 0)
+        what = str(end) or "interrupted"
+        return 1, f"{what}; {interrupted}" if is_main_rank() else ""
+    except SystemExit as end:  # argparse has printed help or an error
+        return int(end.code or 0), ""
     except Exception as error:
-        problem = one_line(error) if _foreseen(error) else _unforeseen(error)
         if os.environ.get("NANOSET_REF_TRACEBACK") == "1":
             traceback.print_exc()
-    if problem:
-        print(f"{prog}: error: {problem}", file=sys.stderr)
-    _mute()
-    return code
+        return 1, one_line(error) if _is_expected(error) else _unexpected(error)
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Parses a whole number from `least` on."""
+    """A parser of whole numbers from `least` on."""
 
     def number(text: str) -> int:
-        if not re.fullmatch(r"[-+]?\d+", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number from {least} on, got {text!r}"
-            )
-        return int(text)
+        with contextlib.suppress(ValueError):
+            if int(text) >= least:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
 
     return number
 
@@ -131,10 +137,11 @@ def at_least(least: int) -> Callable[[str], int]:
 def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | None]:
     """["a=0.8", "b=0.2"] -> (["a", "b"], [0.8, 0.2]); ["a", "x=1/b"] -> (["a", "x=1/b"], None).
 
-    A number behind the last "=" is a weight, unless the whole is a file: `data/crawl=2024` is one if it is there.
+    A number behind the last "=" is a weight, unless the whole is a file: `data/crawl=2024` is one if it exists.
 
     Raises:
-        ValueError: some have a weight and some have none; both readings are files; a weight that is no number.
+        ValueError: some have a weight and some have none; the item and the path before "=" are both files; a weight
+            that is no number.
     """
     parts = [_path_and_weight(item) for item in items]
     paths = [path for path, _ in parts]
@@ -146,14 +153,15 @@ def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | No
 
 def _path_and_weight(item: str) -> tuple[str, float | None]:
     path, equals, text = item.rpartition("=")
-    if not equals or not re.fullmatch(r"[-+.\d][-+.\de]*", text):
+    looks_like_number = text[:1] != "e" and WEIGHT_CHARACTERS.issuperset(text)
+    if not equals or not text or not looks_like_number:
         return item, None
     if "://" in item:
-        pair = item.partition("?")[2].rpartition("&")[2]
-        if pair.count("=") == 1:  # the last field of a query, as in ...?Expires=3600
+        last_field = item.partition("?")[2].rpartition("&")[2]
+        if last_field.count("=") == 1:  # of a query, as in ...?Expires=3600
             return item, None
-    elif _is_there(item):
-        if _is_there(path):
+    elif _exists(item):
+        if _exists(path):
             way = f"{item}=1 is the first with the weight 1, {path}={float(text)} the second with this weight"
             raise ValueError(f"{item} and {path} are both there: {way}")
         return item, None
@@ -163,22 +171,20 @@ def _path_and_weight(item: str) -> tuple[str, float | None]:
         raise ValueError(f"{item}: a weight is a number, got {text!r}") from error
 
 
-def _is_there(path: str) -> bool:
+def _exists(path: str) -> bool:
     """Whether this is a file or folder, or the prefix of a .bin/.idx pair."""
     return os.path.exists(path) or os.path.exists(f"{path}.idx")
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error}: pip install {error.name.partition('.')[0]}"
+    """The message of an error, on one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
 
 
-def _foreseen(error: Exception) -> bool:
-    """Whether an error is about the input: of a kind that says so, or raised by a `raise` of this package."""
+def _is_expected(error: Exception) -> bool:
+    """Whether an error is about the input: by its type, or because a `raise` in this package made it."""
     if isinstance(error, (ValueError, OSError, ImportError)):
         return not type(error).__module__.startswith("numba")
     module, is_raise = _origin(error)
@@ -186,7 +192,7 @@ def _foreseen(error: Exception) -> bool:
 
 
 def _origin(error: Exception) -> tuple[str, bool]:
-    """The module that an error comes from, and whether a `raise` made it (another operation did otherwise)."""
+    """The module in which an error arose, and whether by a `raise` (and not by another operation)."""
     where = error.__traceback__
     while where and where.tb_next:
         where = where.tb_next
@@ -196,50 +202,44 @@ def _origin(error: Exception) -> tuple[str, bool]:
     return where.tb_frame.f_globals.get("__name__", ""), operation == dis.opmap["RAISE_VARARGS"]
 
 
-def _unforeseen(error: Exception) -> str:
-    """What to say about an error of ours, or of a library that nobody expected it from."""
+def _unexpected(error: Exception) -> str:
+    """The message for a bug of ours, or for a library's error that nobody expected."""
     said = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_SAID].rstrip(": ")
     if isinstance(error, MemoryError) or "out of memory" in said:
         return f"there is not enough memory ({said})"
-    if _origin(error)[0].startswith("torch.distributed"):
+    module, _ = _origin(error)
+    if module.startswith("torch.distributed"):
         return f"another rank has probably failed, and says why ({said})"
     what = "unexpected, and probably a bug of nanoset_ref; please report it"
     return f"{what} ({said}): NANOSET_REF_TRACEBACK=1 shows where"
 
 
-class _Terminated(SystemExit):
-    """SIGTERM, which torchrun sends to the other ranks when one has died."""
-
-    code = 1
-
-
-def _prepare(prog: str, says: int) -> None:
-    """Logging, and SIGTERM as an orderly end."""
-
-    def terminated(*_: Any) -> None:
-        if _over.is_set():  # and nothing is left to report
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-        why = (
-            " (torchrun ends all ranks when one dies, and reports which)"
-            if under_torchrun()
-            else ""
-        )
-        raise _Terminated(f"ended by SIGTERM{why}")
-
-    _over.clear()
+def _prepare_process(prog: str, level: int) -> None:
+    """Set up logging, and make Ctrl-C and SIGTERM raise."""
+    _ended.clear()
+    interrupts_raise()
     end_with_launcher()
     logging.basicConfig(
-        level=says if is_main_rank() else logging.ERROR,
+        level=level if is_main_rank() else logging.ERROR,
         format=f"{prog}: %(levelname)s: %(message)s",
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     with contextlib.suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, terminated)
+        signal.signal(signal.SIGTERM, _terminate)
 
 
-def _mute() -> None:
-    """What is left in the buffer of standard output goes nowhere, and not into an error at the interpreter's end."""
+def _terminate(*_: Any) -> None:
+    if _ended.is_set():  # nothing is left to report
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    why = ""
+    if under_torchrun():
+        why = " (torchrun ends all ranks when one dies, and reports which)"
+    raise _Terminated(f"ended by SIGTERM{why}")
+
+
+def _discard_output() -> None:
+    """Drop the buffer of a standard output that cannot be written, before the interpreter's end fails on it."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -247,40 +247,46 @@ def _mute() -> None:
 
 
 def _parse(function: Callable[..., Any], words: Sequence[str], prog: str) -> inspect.BoundArguments:
-    """The arguments of a call; --num_workers=2 is read as --num-workers=2."""
+    """The arguments of a call."""
     description = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
-    parser = _Parser(
-        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog=prog, description=description, formatter_class=layout)
     groups = _add_options(parser, function)
-    words = [
-        re.sub(r"^--[^=]*", lambda name: name.group().replace("_", "-"), word) for word in words
-    ]
-    values = vars(parser.parse_args(words))
+    values = vars(parser.parse_args([_with_dashes(word) for word in words]))
     for name, kind in groups.items():
-        values[name] = kind(
-            **{field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
-        )
+        fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
+        values[name] = kind(**fields)
     return inspect.BoundArguments(inspect.signature(function), OrderedDict(values))
 
 
+def _with_dashes(word: str) -> str:
+    """--num_workers=a_b -> --num-workers=a_b"""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
 def _add_options(parser: argparse.ArgumentParser, function: Any) -> dict[str, Any]:
-    """Add the options of a function (or a dataclass); the parameters that are dataclasses are returned."""
-    helps, hints = _argument_helps(function), typing.get_type_hints(function, include_extras=True)
+    """Add the options of a function (or a dataclass); return its parameters that are dataclasses."""
+    helps = _argument_helps(function)
+    kinds = typing.get_type_hints(function, include_extras=True)
     groups = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if dataclasses.is_dataclass(hints[name]):
-            _add_options(parser, hints[name])
-            groups[name] = hints[name]
+        kind = kinds[name]
+        if dataclasses.is_dataclass(kind):
+            _add_options(parser, kind)
+            groups[name] = kind
         else:
-            _add_option(parser, parameter, hints[name], helps.get(name, "").replace("%", "%%"))
+            _add_option(parser, parameter, kind, helps.get(name, "").replace("%", "%%"))
     return groups
 
 
 def _add_option(
     parser: argparse.ArgumentParser, parameter: inspect.Parameter, kind: Any, help: str
 ) -> None:
-    options, default = _how(kind), parameter.default
+    options = _options_of(kind)
+    default = parameter.default
     if parameter.kind is parameter.VAR_POSITIONAL:
         options["nargs"] = "+"
     if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
@@ -289,44 +295,51 @@ def _add_option(
     if default is parameter.empty:
         options["required"] = True
     elif options.get("type") is bool:
-        options = {
-            "action": argparse.BooleanOptionalAction if default is None else "store_true",
-            "default": default,
-        }
+        action: Any = argparse.BooleanOptionalAction if default is None else "store_true"
+        options = {"action": action, "default": default}
     else:
         options["default"] = default
-        help += f" (default: {default})" if default not in (None, "", ()) else ""
-    parser.add_argument(
-        f"--{parameter.name.replace('_', '-')}", dest=parameter.name, help=help, **options
-    )
+        if default not in (None, "", ()):
+            help += f" (default: {default})"
+    flag = f"--{parameter.name.replace('_', '-')}"
+    parser.add_argument(flag, dest=parameter.name, help=help, **options)
 
 
-def _how(kind: Any) -> dict[str, Any]:
-    """What argparse has to know about a type."""
-    origin, inner = get_origin(kind), get_args(kind)
+def _options_of(kind: Any) -> dict[str, Any]:
+    """argparse's options for a type."""
+    origin = get_origin(kind)
+    inner = get_args(kind)
     if origin is Annotated:
-        return _how(inner[0]) | {"type": inner[1]}
+        return _options_of(inner[0]) | {"type": inner[1]}
     if origin in (Union, UnionType):  # `X | None`, or `float | str`, whose first type is meant
-        return _how(next(one for one in inner if one is not NoneType))
+        return _options_of(next(one for one in inner if one is not NoneType))
     if origin is Literal:
         return {"choices": inner}
     if origin is tuple:
-        return _how(inner[0]) | {"nargs": len(inner)}
+        return _options_of(inner[0]) | {"nargs": len(inner)}
     if origin in (list, Sequence):
-        return _how(inner[0]) | {"nargs": "+"}
+        return _options_of(inner[0]) | {"nargs": "+"}
     return {"type": kind}
 
 
 def _argument_helps(function: Any) -> dict[str, str]:
-    """The text of each argument in a docstring's `Args:`; a dataclass has those of its bases, too."""
+    """{argument: its text in the docstring's `Args:`}; a dataclass has the arguments of its bases, too.
+
+    In that section a line indented by four spaces is `name: text` or `name, name: text`; a deeper one goes on.
+    """
     helps: dict[str, str] = {}
     for documented in reversed(getattr(function, "__mro__", [function])):
-        _, _, rest = inspect.cleandoc(documented.__doc__ or "").partition("\nArgs:\n")
-        section = re.split(r"\n(?=\S)", rest)[0]
-        found = re.findall(
-            r"^    (\w+(?:, \w+)*): (.*?)(?=^    \w|\Z)", section, re.MULTILINE | re.DOTALL
-        )
-        helps |= {
-            name: " ".join(text.split()) for names, text in found for name in names.split(", ")
-        }
+        names: list[str] = []
+        for line in (
+            inspect.cleandoc(documented.__doc__ or "").partition("\nArgs:\n")[2].split("\n")
+        ):
+            if not line.startswith("    "):
+                break  # the section has ended
+            text = line.strip()
+            if line[4] != " ":
+                before, _, text = text.partition(": ")
+                names = before.split(", ")
+                helps.update(dict.fromkeys(names, ""))
+            for name in names:
+                helps[name] = f"{helps[name]} {text}".strip()
     return helps

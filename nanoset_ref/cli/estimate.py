@@ -1,7 +1,7 @@
-"""nanoset-ref estimate: what a run will take, before it begins: hours, memory, disk, and how often each source is read.
+"""nanoset-ref estimate: the hours, memory and disk of a run before it begins, and how often it reads each source.
 
-Arithmetic only: files are opened for their sizes, no order and no index is built. What a shuffle decides is given as it
-is to be expected: a source may be off by one sample an epoch, and by chance in an epoch that is not complete.
+Arithmetic only: files are opened for their sizes, no order and no index is built. Where a shuffle decides, the estimate
+is the expected value: a source may be off by one sample an epoch, and by chance in an incomplete epoch.
 
     1. each stage becomes a `SourceBlend`: its sources, their shares, and how its order goes through them
     2. positions [start, stop) of the blend become samples read of each source, and samples that no step reads
@@ -16,21 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from nanoset_ref import megatron, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.blends import Source, SourceBlend, megatron_blend, token_blend
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.load.blocks import batches_per_block
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.megatron import NanosetConfig
-from nanoset_ref.provenance.auditing import shortened
-from nanoset_ref.tokens import datatrove_files, open_tokens
-from nanoset_ref.train import Config, load_config, stages_of
-from nanoset_ref.train.data_section import (
-    ChunksSection,
-    DatasetConfig,
-    MegatronSection,
-    TextSection,
-)
 
 ID_BYTES = 4  # of a row that is read, int32
 
@@ -52,11 +42,11 @@ class SourceEstimate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageEstimate:
-    """What a stage takes.
+    """The estimate of a stage.
 
     Attributes:
-        samples, tokens: that it reads over all ranks. samples_per_epoch, micro_batches_per_epoch: of its blend, the
-            micro-batches of one rank.
+        samples, tokens: read by all ranks together. samples_per_epoch: of its blend. micro_batches_per_epoch: of one
+            rank.
         data_bytes: of its files on the disk. index_bytes, buffer_bytes: memory of each process.
     """
 
@@ -87,6 +77,8 @@ class StageEstimate:
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
             f"rank; the stage is {epochs:.3f} epochs"
         )
+        from nanoset_ref.provenance.auditing import shortened  # loads torch
+
         paths = shortened([it.path for it in self.sources])
         width = max(map(len, ["source", *paths]))
         head = f"{'samples':>13} {'share':>7} {'read':>13} {'epochs':>8} {'never read':>13} {'tail tokens':>11}"
@@ -125,109 +117,99 @@ def estimate_run(
         raise UsageError("give either --tokens-per-second or --step-time")
     run.check_named_once()
     if run.config:
-        config = load_config(run.config)
+        config = train.load_config(run.config)
         stages = list(estimated_stages(config))
         ranks = config.parallelism
         gpus = gpus or ranks.dp * ranks.pp * ranks.tp
     else:
         stages = [_stage_by_hand(run, schedule, num_loading_workers)]
         gpus = gpus or schedule.dp_size
-    steps, tokens = sum(stage.steps for stage in stages), sum(stage.tokens for stage in stages)
-    seconds = None
-    if tokens_per_second:
-        seconds = tokens / tokens_per_second
-    elif step_time:
-        seconds = steps * step_time
-    total: dict[str, Any] = {"steps": steps, "tokens": tokens, "gpus": gpus}
-    line = f"in all {steps:,} steps, {tokens:,} tokens on {gpus:,} GPUs"
-    if seconds is None:
-        line += "; --tokens-per-second or --step-time says the hours"
-    else:
+    steps = sum(stage.steps for stage in stages)
+    num_tokens = sum(stage.tokens for stage in stages)
+    total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
+    line = f"in all {steps:,} steps, {num_tokens:,} tokens on {gpus:,} GPUs"
+    if tokens_per_second or step_time:
+        seconds = num_tokens / tokens_per_second if tokens_per_second else steps * (step_time or 0)
         hours = seconds / 3600
         total |= {"hours": hours, "gpu_hours": hours * gpus}
         line += f": {hours:,.2f} hours, {hours * gpus:,.2f} GPU-hours"
-    run.show(
-        total | {"stages": [dataclasses.asdict(stage) for stage in stages]},
-        "\n".join([*map(str, stages), line]),
-    )
+    else:
+        line += "; --tokens-per-second or --step-time says the hours"
+    total["stages"] = [dataclasses.asdict(stage) for stage in stages]
+    run.show(total, "\n".join([*map(str, stages), line]))
 
 
-def estimated_stages(config: Config) -> Iterator[StageEstimate]:
+def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
     """Every stage of a run that begins at step 1."""
+    schedule = config.schedule()
+    size = schedule.global_batch_size
     ends: dict[
         int, tuple[int, dict[str, float]]
-    ] = {}  # of each stage: its last position, and what had been read
-    for stage in stages_of(config):
-        length, dataset = stage.sequence_length, stage.data.dataset
-        schedule = config.schedule()
-        samples = len(stage.steps) * schedule.global_batch_size
-        before, read_before = ends[stage.before.number] if stage.before else (0, {})
-        blend = _blend_of(stage, samples)
-        workers, ahead = stage.data.num_loading_workers, stage.data.read_ahead
-        buffers = buffer_bytes(schedule.micro_batch_size, length + 1, workers, ahead)
-        name = stage.name if not isinstance(dataset, TextSection) else f"{stage.name} (text)"
-        positions = range(before, before + samples)
-        estimate = _estimated(name, blend, positions, schedule, length, buffers, read_before)
-        ends[stage.number] = positions.stop, _all_read(blend, positions, read_before)
-        yield estimate
+    ] = {}  # {stage: its last position, samples read by then}
+    for stage in train.stages_of(config):
+        start, read = ends[stage.before.number] if stage.before else (0, dict[str, float]())
+        positions = range(start, start + len(stage.steps) * size)
+        blend = _blend_of(stage, len(positions))
+        name = f"{stage.name} (text)" if blend.order == "text" else stage.name
+        length = stage.sequence_length
+        slots = _slots(stage.data.num_loading_workers, stage.data.read_ahead)
+        read = dict(read)
+        yield _estimated(name, blend, positions, schedule, length, slots, read)
+        ends[stage.number] = positions.stop, read
 
 
 def _blend_of(stage: Any, samples: int) -> SourceBlend:
     """The sources of a stage of a config."""
+    from nanoset_ref.train import data_section as sections  # needs the extra `train`
+
     dataset, length = stage.data.dataset, stage.sequence_length
-    if isinstance(dataset, TextSection):
+    if isinstance(dataset, sections.TextSection):
         return SourceBlend(sources=(), order="text")
-    if isinstance(dataset, ChunksSection):
+    if isinstance(dataset, sections.ChunksSection):
         _, rows, _ = next(dataset.each())
         path = dataset.paths[0]
-        source = Source(
-            path=str(path), disk_bytes=path.stat().st_size, samples=rows, share=1.0, tail_tokens=0
-        )
+        source = Source(path=str(path), disk_bytes=path.stat().st_size, samples=rows)
         return SourceBlend(sources=[source], order="identity")
-    if isinstance(dataset, MegatronSection):
-        asked = dataset.num_samples or samples
-        fields = dataset.model_dump(exclude={"num_samples"}) | {"split_num_samples": (asked, 0, 0)}
-        return megatron_blend(
-            NanosetConfig(random_seed=stage.data.seed, sequence_length=length, **fields)
+    if isinstance(dataset, sections.MegatronSection):
+        fields = dataset.model_dump(exclude={"num_samples"})
+        fields["split_num_samples"] = (dataset.num_samples or samples, 0, 0)
+        config = megatron.NanosetConfig(
+            random_seed=stage.data.seed, sequence_length=length, **fields
         )
-    assert isinstance(dataset, DatasetConfig)
+        return megatron_blend(config)
     if dataset.names_folders:
-        named = {path: datatrove_files(path, recursive=False) for path in dataset.dataset_path}
-        return token_blend(named, [*dataset.dataset_path.values()], length, dataset.order)
-    given = {path: dataset.dataset_path.get(path, 0.0) for path in stage.files}
-    opened = {path: [open_tokens(path, dtype)] for path, dtype in stage.files.items()}
-    return token_blend(opened, [*given.values()], length, dataset.order)
+        files: dict[str, Any] = {
+            path: tokens.datatrove_files(path, recursive=False) for path in dataset.dataset_path
+        }
+        weights = [*dataset.dataset_path.values()]
+    else:
+        files = {path: [tokens.open_tokens(path, dtype)] for path, dtype in stage.files.items()}
+        weights = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
+    return token_blend(files, weights, length, dataset.order)
 
 
 def _stage_by_hand(run: RunOptions, schedule: Schedule, workers: int) -> StageEstimate:
     """The one stage of a run that its options describe."""
     paths, weights, is_pairs = run.paths()
     length = run.sequence_length
+    order = run.order or "nanotron"
     if is_pairs:
         blend = megatron_blend(run.megatron_config(paths, weights))
     else:
         length = run.row_length - 1 if run.row_length else length
         files = {path: [run.open(path)] for path in paths}
-        given: list[float | None] = [*weights] if weights else [None] * len(paths)
-        blend = token_blend(files, given, length, run.order or "nanotron", bool(run.row_length))
-    order, samples = run.order or "", run.num_samples
+        blend = token_blend(
+            files, weights or [None] * len(paths), length, order, bool(run.row_length)
+        )
+    samples = run.num_samples
     if samples is None:
         samples = Path(order).stat().st_size // 4 if order.endswith(".npy") else blend.epoch
-    size, start = schedule.global_batch_size, schedule.consumed_train_samples
+    size = schedule.global_batch_size
+    start = schedule.consumed_train_samples
     steps = max(0, samples - start) // size
-    buffers = buffer_bytes(schedule.micro_batch_size, length + 1, workers, 0)
-    return _estimated(
-        "run", blend, range(start, start + steps * size), schedule, length, buffers, {}
-    )
-
-
-def _all_read(blend: SourceBlend, positions: range, before: dict[str, float]) -> dict[str, float]:
-    """{source: its samples in `positions` and, of a stage that goes on, in those before}."""
-    total = dict(before)
-    for number, source in enumerate(blend.sources):
-        read = blend.read(number, positions.stop) - blend.read(number, positions.start)
-        total[source.path] = total.get(source.path, 0.0) + read
-    return total
+    positions = range(start, start + steps * size)
+    read = {it.path: blend.read(number, start) for number, it in enumerate(blend.sources)}
+    return _estimated("run", blend, positions, schedule, length, _slots(workers, 0), read)
 
 
 def _estimated(
@@ -236,15 +218,15 @@ def _estimated(
     positions: range,
     schedule: Schedule,
     length: int,
-    buffers: int,
-    before: dict[str, float],
+    slots: int,
+    total: dict[str, float],
 ) -> StageEstimate:
-    after = _all_read(blend, positions, before)
+    """A stage that reads `positions`; `total`, the samples read of each source before, is counted on."""
     sources = []
     for number, source in enumerate(blend.sources):
         read = blend.read(number, positions.stop) - blend.read(number, positions.start)
-        total = after[source.path] if before else blend.read(number, positions.stop)
-        distinct = blend.distinct(number, total, positions.stop)
+        total[source.path] = total.get(source.path, 0.0) + read
+        distinct = blend.distinct(number, total[source.path], positions.stop)
         estimate = SourceEstimate(
             path=source.path,
             samples=source.samples,
@@ -265,15 +247,21 @@ def _estimated(
         micro_batches_per_epoch=blend.epoch // schedule.micro_step_size,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=buffers,
+        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, slots),
         padded=blend.padded,
         sources=sources,
     )
 
 
-def buffer_bytes(micro_batch_size: int, row_length: int, workers: int, read_ahead: int) -> int:
+def _slots(workers: int, read_ahead: int) -> int:
+    """The number of a loader's block buffers."""
+    return workers * 2 + read_ahead + 3
+
+
+def _buffer_bytes(micro_batch_size: int, row_length: int, slots: int) -> int:
     """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
-    slots = workers * 2 + read_ahead + 3
+    from nanoset_ref.load.blocks import batches_per_block  # loads torch
+
     batch = micro_batch_size * row_length * ID_BYTES
     return slots * batches_per_block(batch, slots) * batch
 

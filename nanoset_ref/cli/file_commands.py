@@ -1,4 +1,4 @@
-"""Commands on files of tokenised documents: inspect, verify, convert, merge, split."""
+"""Commands on files of tokenized documents: inspect, verify, convert, merge, split."""
 
 from __future__ import annotations
 
@@ -6,37 +6,27 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from nanoset_ref import tokens  # loads its modules when they are used
 from nanoset_ref.cli.command import at_least
 from nanoset_ref.io.files import atomic_write
-from nanoset_ref.megatron import MMapIndexedDataset, merge_corpora
-from nanoset_ref.orders.pictures import new_figure
-from nanoset_ref.tokens import (
-    Tokens,
-    agreed_facts,
-    as_text,
-    convert,
-    convert_parts,
-    describe,
-    open_tokens,
-    split,
-    verify,
-    without_companions,
-)
+
+if TYPE_CHECKING:
+    from nanoset_ref.tokens import Tokens
 
 IdDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 
 
 @dataclasses.dataclass(kw_only=True)
 class Unsaid:
-    """What a file may not say about itself.
+    """Facts that a file may not hold, and how results are printed.
 
     Args:
-        token_dtype: of the ids, in a .npy or .ds file that does not say it (default: uint16).
-        eos_token_id: the end-of-document id, where the file does not say it; a .npy file without a manifest is cut
+        token_dtype: of the ids, for a .npy or .ds file without this fact (default: uint16).
+        eos_token_id: the end-of-document id, for a file without this fact; a .npy file without a manifest is cut
             after it.
         json: print JSON instead of text.
     """
@@ -46,7 +36,7 @@ class Unsaid:
     json: bool = False
 
     def open(self, path: str) -> Tokens:
-        return open_tokens(path, self.token_dtype, self.eos_token_id)
+        return tokens.open_tokens(path, self.token_dtype, self.eos_token_id)
 
     def show(self, value: Any, text: str) -> None:
         print(json.dumps(value, indent=1, ensure_ascii=False) if self.json else text)
@@ -67,20 +57,22 @@ class Unsaid:
 
 
 def inspect(file: str, /, *, png: Path | None = None, unsaid: Unsaid) -> None:
-    """Statistics of tokenised documents: counts, lengths, EOS, duplicates.
+    """Statistics of tokenized documents: counts, lengths, EOS, duplicates.
 
     Args:
         file: a .npy token file, a .bin/.idx pair or a .ds file.
         png: draw the lengths of the documents into this file.
     """
-    found = describe(unsaid.open(file), unsaid.eos_token_id)
+    found = tokens.describe(unsaid.open(file), unsaid.eos_token_id)
     if png is not None:
         _draw_lengths(found["length_histogram"], png)
-    unsaid.show(found, as_text(found))
+    unsaid.show(found, tokens.as_text(found))
 
 
 def _draw_lengths(histogram: list[tuple[int, int, int]], path: Path) -> None:
     """Documents by length, in ranges that double, as a PNG."""
+    from nanoset_ref.orders.pictures import new_figure  # loads numba
+
     figure = new_figure(7, 3.5)
     bars = {f"{first:,} to {last:,}": count for first, last, count in histogram}
     axes = figure.subplots()
@@ -101,23 +93,22 @@ def verify_files(
 
     Args:
         files: .npy token files, .bin/.idx pairs or .ds files.
-        vocab_size: ids must be below it, where the file does not say it.
-        seal: write the checksum of each file that has none, and of which the rest holds, beside it (a .seal file).
+        vocab_size: ids must be below it, for a file without this fact.
+        seal: write a .seal file with the checksum beside each file that has none and passes the other checks.
     """
-    results = []
-    for file in without_companions(files):
+    results: list[dict[str, Any]] = []
+    for file in tokens.without_companions(files):
         try:
-            tokens = unsaid.open(file)
+            opened = unsaid.open(file)
             ok = True
-            detail = verify(tokens, vocab_size, unsaid.eos_token_id)
-            if seal and tokens.keep_seal():
+            detail = tokens.verify(opened, vocab_size, unsaid.eos_token_id)
+            if seal and opened.keep_seal():
                 detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
             ok, detail = False, str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
-    lines = [
-        f"{'ok    ' if row['ok'] else 'BROKEN'}  {row['file']}: {row['detail']}" for row in results
-    ]
+    words = {True: "ok    ", False: "BROKEN"}
+    lines = [f"{words[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
     unsaid.show(results, "\n".join(lines))
     return not all(row["ok"] for row in results)
 
@@ -128,7 +119,7 @@ class Copying(Unsaid):
 
     Args:
         dtype: of the ids in the target, such as int32; default: as in the source.
-        tokenizer: name or folder: what the ids were made with, for sources that do not say it.
+        tokenizer: name or folder of the tokenizer of the ids, for sources without this fact.
         overwrite: replace an existing target.
     """
 
@@ -157,22 +148,21 @@ def merge_files(*sources_and_target: str, copying: Copying) -> None:
             the file to write, whose suffix (.npy, .bin, .ds) is its format.
     """
     *names, target = sources_and_target
-    sources = [copying.open(source) for source in without_companions(names)]
-    if (
-        target.endswith(".bin")
-        and not copying.dtype
-        and all(isinstance(it, MMapIndexedDataset) for it in sources)
-    ):
+    sources = [copying.open(source) for source in tokens.without_companions(names)]
+    to_pair = target.endswith(".bin") and not copying.dtype
+    if to_pair and all(isinstance(it, tokens.MMapIndexedDataset) for it in sources):
         prefixes = [source.path.with_suffix("") for source in sources]
-        copying.show_written(
-            merge_corpora(prefixes, target.removesuffix(".bin"), overwrite=copying.overwrite)
-        )
+        merged = target.removesuffix(".bin")
+        pair = tokens.merge_corpora(prefixes, merged, overwrite=copying.overwrite)
+        copying.show_written(pair)
         return
     facts = None
-    if copying.tokenizer and not agreed_facts(sources).get("tokenizer"):
+    if copying.tokenizer and not tokens.agreed_facts(sources).get("tokenizer"):
         facts = facts_of_tokenizer(copying.tokenizer, sources)
     copying.show_written(
-        convert(sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts)
+        tokens.convert(
+            sources, target, dtype=copying.dtype, overwrite=copying.overwrite, facts=facts
+        )
     )
 
 
@@ -197,20 +187,23 @@ def split_file(
         seed: of the choice.
         overwrite: replace existing targets.
     """
-    tokens = unsaid.open(source)
+    file = unsaid.open(source)
     if train.resolve() == valid.resolve():
         raise ValueError(f"train and valid are two files, got {train} for both")
-    rest, chosen = split(tokens, int(held_out) if held_out.is_integer() else held_out, seed=seed)
-    parts = convert_parts([tokens], {train: [rest], valid: [chosen]}, overwrite=overwrite)
+    rest, chosen = tokens.split(
+        file, int(held_out) if held_out.is_integer() else held_out, seed=seed
+    )
+    parts = tokens.convert_parts([file], {train: [rest], valid: [chosen]}, overwrite=overwrite)
     unsaid.show_written(*parts)
 
 
 def facts_of_tokenizer(name: str, sources: Sequence[Tokens]) -> dict[str, Any]:
-    """What a tokenizer says about the ids of files that were made with it."""
-    from nanoset_ref.preprocess.encode import load_tokenizer
+    """The facts of a manifest that follow from the tokenizer of its ids."""
+    from nanoset_ref.preprocess import load_tokenizer  # needs the extra `text`
 
     tokenizer = load_tokenizer(name)
-    eos, lasts = tokenizer.eos_token_id, []
+    eos = tokenizer.eos_token_id
+    lasts = []
     for source in sources:
         offsets = source.known_documents()
         lasts.append(source.tokens[offsets[1:][np.diff(offsets) > 0] - 1])

@@ -1,8 +1,8 @@
-"""Who started this process: torchrun, as one rank of several, or somebody else.
+"""The start of a command: as one rank of torchrun, or as a process of its own.
 
-A rank has no use without its launcher: nobody would end it when another rank fails. `end_with_launcher` lets Linux end
-it the moment the launcher dies, even while the rank imports torch or waits for a connection. `begin_command` is the
-first thing that a process does which was started as a command of this package.
+Without torchrun, nothing would stop this rank when another fails. `end_with_launcher` makes Linux kill the rank as soon
+as its launcher dies, even while the rank imports torch or waits for a connection. A command calls `begin_command`
+before it imports numpy or torch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def is_main_rank() -> bool:
 
 
 def begin_command() -> None:
-    """Until `interrupts_raise`, while modules are imported, Ctrl-C ends this process at once, with one line."""
+    """Let Ctrl-C end this process at once, with one line, until `interrupts_raise`: modules are being imported."""
     end_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def interrupts_raise() -> None:
-    """From now on Ctrl-C raises KeyboardInterrupt, which the command reports."""
+    """Let Ctrl-C raise KeyboardInterrupt again, which the command reports."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,9 +47,9 @@ def _end(*_: Any) -> None:
 
 
 def end_with_launcher() -> None:
-    """Under torchrun, end this process by SIGKILL when its launcher dies, and at once if it is dead already.
+    """Under torchrun, kill this process when its launcher dies, and at once if it is dead already.
 
-    A dead launcher's processes belong to process 1 or to systemd. A container may run torchrun itself as process 1.
+    Processes of a dead launcher belong to process 1 or to systemd. In a container torchrun itself may be process 1.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or sys.platform != "linux":
         return

@@ -1,32 +1,25 @@
-"""Commands on runs: show, where, when, audit."""
+"""Commands on runs: show, where, when, loss, audit."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref import provenance  # loads its modules when they are used
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
 from nanoset_ref.io.files import read_json
-from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Rows, checked_number
 from nanoset_ref.load.schedule import Schedule, Slot
-from nanoset_ref.provenance import (
-    Continuation,
-    Stretch,
-    audit,
-    compare,
-    find_text,
-    loader_state,
-    when,
-    where,
-)
-from nanoset_ref.tokens import Tokens
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.rows import Rows
+    from nanoset_ref.provenance import Continuation, Stretch
+    from nanoset_ref.tokens import Tokens
 
 
 def show_text(
@@ -48,32 +41,36 @@ def show_text(
         step: all rows of an optimizer step.
         source: number of the file, from 0.
     """
+    from nanoset_ref.load.rows import checked_number  # loads torch
+
     exactly_one(sample=sample, document=document, position=position, step=step)
     stretches = run.stretches(schedule)
     dataset = stretches[0].dataset
+    found = []
     if step is not None:
         stretch = stretch_at(stretches, step)
-        slots = [it.slot for it in where(stretch.dataset, stretch.schedule, step)]
-        found = [(_place(slot), *_row(stretch.dataset, slot.position)) for slot in slots]
+        for origin in provenance.where(stretch.dataset, stretch.schedule, step):
+            row = _row(stretch.dataset, origin.slot.position)
+            found.append((_place(origin.slot), *row))
     elif position is not None:
-        found = [
-            (
-                f"position {position}",
-                *_row(dataset, checked_number(position, len(dataset), "position")),
-            )
-        ]
+        number = checked_number(position, len(dataset), "position")
+        found.append((f"position {number}", *_row(dataset, number)))
     else:
         file = dataset.files[checked_number(source, len(dataset.files), "file")]
         if document is not None:
-            what, (first, end) = f"document {document}", dataset.token_range(source, document, None)
+            what = f"document {document}"
+            first, end = dataset.token_range(source, document, None)
         else:
-            what, (first, end) = f"sample {sample}", _sample(dataset, source, sample or 0)
-        found = [(what, file, file.tokens[first:end])]
-    rows = [
-        {"what": what, "file": str(file.path), "text": run.decode(file, ids)}
-        for what, file, ids in found
-    ]
-    run.show(rows, "\n".join(f"--- {row['what']}, {row['file']}\n{row['text']}" for row in rows))
+            what = f"sample {sample}"
+            first, end = _sample(dataset, source, sample or 0)
+        found.append((what, file, file.tokens[first:end]))
+    rows = []
+    lines = []
+    for what, file, ids in found:
+        text = run.decode(file, ids)
+        rows.append({"what": what, "file": str(file.path), "text": text})
+        lines.append(f"--- {what}, {file.path}\n{text}")
+    run.show(rows, "\n".join(lines))
 
 
 def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
@@ -83,13 +80,15 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
 
 def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     """Begin and end of a sample in the tokens of its file."""
+    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref.load.rows import checked_number
+
     if not isinstance(dataset, Nanoset):
         raise ValueError(
             "samples of Megatron-style data are no pieces of one file; show a --position or a --document"
         )
-    first = checked_number(sample, dataset.dataset_lengths[source], "sample") * int(
-        dataset.strides[source]
-    )
+    number = checked_number(sample, dataset.dataset_lengths[source], "sample")
+    first = number * int(dataset.strides[source])
     return first, first + dataset.row_length
 
 
@@ -101,8 +100,9 @@ def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Sche
         text: decode the rows, too.
     """
     stretch = stretch_at(run.stretches(schedule), step)
-    rows, lines = [], []
-    for it in where(stretch.dataset, stretch.schedule, step):
+    rows = []
+    lines = []
+    for it in provenance.where(stretch.dataset, stretch.schedule, step):
         row = {**dataclasses.asdict(it), "parts": [part._asdict() for part in it.parts]}
         lines.append(
             f"{_place(it.slot)}: position {it.slot.position}, epoch {it.epoch}, {it.path} sample {it.sample}"
@@ -136,14 +136,15 @@ def when_read(
         source: number of the file, from 0.
     """
     exactly_one(document=document, text=text)
-    rows, lines = [], []
+    rows = []
+    lines = []
     for stretch in run.stretches(schedule):
         dataset = stretch.dataset
         wanted: list[Any] = (
             [(source, document, None)] if text is None else _places_of_text(run, dataset, text)
         )
         for number, found, tokens in wanted:
-            for slot in when(
+            for slot in provenance.when(
                 dataset, stretch.schedule, found, source=number, tokens=tokens, until=stretch.stop
             ):
                 epoch = dataset.origin(slot.position).epoch
@@ -170,7 +171,7 @@ def _places_of_text(
     found = [
         (number, document, (start, stop))
         for number, file in enumerate(dataset.files)
-        for document, start, stop in find_text(file, run.tokenizer_of(file), text)
+        for document, start, stop in provenance.find_text(file, run.tokenizer_of(file), text)
     ]
     if not found:
         raise ValueError(
@@ -190,23 +191,27 @@ def audit_run(
 
     Args:
         num_loading_workers: DataLoader workers per rank.
-        state: a saved data state (JSON): say also what would repeat or be lost with this plan.
+        state: a saved data state (JSON): report also the samples that this plan would repeat or lose.
     """
     stretches = run.stretches(schedule, num_loading_workers)
-    report = audit(stretches)
-    result, text = {"ok": report.ok, **dataclasses.asdict(report)}, str(report)
+    report = provenance.audit(stretches)
+    result = {"ok": report.ok, **dataclasses.asdict(report)}
+    text = str(report)
     if state is not None:
         difference = _continued(state, stretches)
-        result["continuation"], text = dataclasses.asdict(difference), f"{text}\n{difference}"
+        result["continuation"] = dataclasses.asdict(difference)
+        text += f"\n{difference}"
     run.show(result, text)
     return not report.ok
 
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
-    """What a run that goes on from a saved data state would repeat or lose, in the stretch of the same stage."""
+    """The samples that a run would repeat or lose if it went on from a saved data state, in the same stage."""
+    from nanoset_ref import Nanoset  # loads torch
+
     saved = read_json(path)
     try:
-        state, stage = loader_state(saved)
+        state, stage = provenance.loader_state(saved)
         rows = {stretch.name: stretch.dataset for stretch in stretches}
         if stage is None or [*rows] == ["run"]:
             stage = stretches[0].name
@@ -217,7 +222,7 @@ def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
             raise ValueError(
                 "plans of token files are compared, and this run reads .bin/.idx pairs"
             )
-        return compare(state, dataset)
+        return provenance.compare(state, dataset)
     except (
         ValueError,
         LookupError,
@@ -243,7 +248,7 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
     rows = read_metrics(metrics)
     if not rows:
         raise ValueError(f"{metrics} holds no step yet")
-    # a step that had no loss (null, or NaN in older files) has no part in a mean
+    # steps without a loss (null, or NaN in older files) are left out of the means
     losses = np.array([row.get("loss") for row in rows], dtype=np.float64)
     steps = [row["step"] for row in rows]
     parts = [part for part in np.array_split(np.arange(len(rows)), lines) if len(part)]
@@ -254,8 +259,8 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
     highest = max((mean for mean in means if mean is not None), default=0.0)
     scale = 60 / highest if highest > 0 else 0.0
     for part, mean in zip(parts, means, strict=True):
-        said = "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
-        print(f"steps {steps[part[0]]:6.0f} to {steps[part[-1]]:6.0f}   {said}")
+        bar = "    none" if mean is None else f"{mean:8.4f}  {'#' * round(scale * mean)}"
+        print(f"steps {steps[part[0]]:6.0f} to {steps[part[-1]]:6.0f}   {bar}")
 
 
 def exactly_one(**options: Any) -> None:

@@ -7,22 +7,25 @@ import functools
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from numpy.typing import NDArray
 
+from nanoset_ref import (  # each loads its modules when used
+    megatron,
+    provenance,
+    tokens,
+    train,
+)
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights
 from nanoset_ref.cli.file_commands import Unsaid
-from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
-from nanoset_ref.megatron.nanoset_config import prefix_of
-from nanoset_ref.orders.published import open_numbers
-from nanoset_ref.preprocess.encode import load_tokenizer
-from nanoset_ref.provenance import Stretch, stretches_of_config
-from nanoset_ref.tokens import Tokens, without_companions
-from nanoset_ref.train import load_config
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.rows import Rows
+    from nanoset_ref.megatron import NanosetConfig
+    from nanoset_ref.provenance import Stretch
+    from nanoset_ref.tokens import Tokens
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -30,7 +33,7 @@ class RunOptions(Unsaid):
     """Which run a command is about: its YAML file, or token files (and the options of a `Schedule`).
 
     Args:
-        config: the YAML file of nanoset_ref.train; it says all of the run.
+        config: the YAML file of nanoset_ref.train, which describes the whole run.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
             or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
             --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,
@@ -43,7 +46,7 @@ class RunOptions(Unsaid):
         order: of token files: nanotron (the default), stateless, identity, or an .npy file of instance numbers, such as
             OLMo's global_indices.npy.
         split: of Megatron-style data, for train, valid, test; the first is looked at.
-        tokenizer: name or folder; default: what the config says, or else the file.
+        tokenizer: name or folder; default: the config's, or else the file's.
     """
 
     config: str | None = None
@@ -60,13 +63,13 @@ class RunOptions(Unsaid):
         """The stages of the YAML file, or the one stretch that the options and a layout describe."""
         self.check_named_once()
         if self.config:
-            config = load_config(self.config)
+            config = train.load_config(self.config)
             if config.tokenizer and not self.tokenizer:
                 self.tokenizer = config.tokenizer.tokenizer_name_or_path
-            return stretches_of_config(config)
+            return provenance.stretches_of_config(config)
         rows = self._rows()
         steps = max(0, len(rows) - schedule.consumed_train_samples) // schedule.global_batch_size
-        return [Stretch("run", rows, schedule, steps, workers)]
+        return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
     def check_named_once(self) -> None:
         """UsageError unless the run is named, by its config or by its data."""
@@ -77,7 +80,9 @@ class RunOptions(Unsaid):
 
     def paths(self) -> tuple[list[str], list[float] | None, bool]:
         """The paths of --data, their weights, and whether they are Megatron's pairs, then named by their prefixes."""
-        paths, weights = paths_and_weights(without_companions(self.data))
+        paths, weights = paths_and_weights(tokens.without_companions(self.data))
+        from nanoset_ref.megatron.nanoset_config import prefix_of  # loads numba
+
         prefixes = [prefix_of(path) for path in paths]
         pairs = all(Path(f"{prefix}.idx").is_file() for prefix in prefixes)
         if pairs and not (self.order or self.row_length):
@@ -85,17 +90,17 @@ class RunOptions(Unsaid):
         return paths, weights, False
 
     def _rows(self) -> Rows:
+        from nanoset_ref import Nanoset  # loads torch
+
         paths, weights, is_pairs = self.paths()
         if is_pairs:
             return self._megatron_rows(paths, weights)
-        order, length, num_samples = (
-            self.order or "nanotron",
-            self.sequence_length,
-            self.num_samples,
-        )
-        if self.row_length:
-            length = self.row_length - 1
+        order = self.order or "nanotron"
+        num_samples = self.num_samples
+        length = self.row_length - 1 if self.row_length else self.sequence_length
         if num_samples is None and order.endswith(".npy"):
+            from nanoset_ref.orders.published import open_numbers  # loads numba
+
             num_samples = len(open_numbers(order))
         files = [self.open(path) for path in paths]
         return Nanoset(
@@ -115,7 +120,7 @@ class RunOptions(Unsaid):
                 "a weighted blend of .bin/.idx pairs has no epoch of its own; give --num-samples"
             )
         blend = chain(*zip(weights, prefixes, strict=True)) if weights else prefixes
-        return NanosetConfig(
+        return megatron.NanosetConfig(
             random_seed=self.seed,
             sequence_length=self.sequence_length,
             data_path=list(blend),
@@ -125,12 +130,12 @@ class RunOptions(Unsaid):
 
     def _megatron_rows(self, prefixes: list[str], weights: list[float] | None) -> Rows:
         config = self.megatron_config(prefixes, weights)
-        train = NanosetBuilder(config).build(["train"])[0]
-        if train is None:
+        rows = megatron.NanosetBuilder(config).build(["train"])[0]
+        if rows is None:
             raise ValueError(
                 f"--split {self.split} leaves nothing for the first part, which is looked at"
             )
-        return train
+        return rows
 
     def tokenizer_of(self, file: Tokens) -> Any:
         name = self.tokenizer or file.facts.get("tokenizer")
@@ -142,7 +147,11 @@ class RunOptions(Unsaid):
         return self.tokenizer_of(file).decode(ids.tolist())
 
 
-load_once = functools.cache(load_tokenizer)
+@functools.cache
+def load_once(name: str) -> Any:
+    from nanoset_ref.preprocess import load_tokenizer  # which needs the extra `text`
+
+    return load_tokenizer(name)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> Stretch:

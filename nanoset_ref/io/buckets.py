@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import (
     UNVERSIONED,
     WITHOUT_FORK,
@@ -218,9 +219,8 @@ def attempt(
     """
     try:
         return act(*arguments), None
-    except ModuleNotFoundError:
-        missing = "a bucket is read by obstore: pip install 'nanoset_ref[bucket]'"
-        return None, StorageError(f"{path}: {missing}")
+    except ModuleNotFoundError as error:
+        return None, StorageError(f"{path}: {error}")
     except FileNotFoundError:
         return None, FileNotFoundError(f"there is no object {path}")
     except StorageError as error:
@@ -296,7 +296,8 @@ def refuse_forked() -> None:
 
 
 def obstore_function(name: str) -> Any:
-    import obstore  # optional
+    with extra("bucket", "reading a bucket"):
+        import obstore
 
     return getattr(obstore, name)
 
@@ -310,7 +311,8 @@ def connect(root: str, patience: float, retries: int = 0, **headers: str) -> Any
         retries: of each request.
         **headers: of each request, added after it is signed; "_" stands for "-".
     """
-    from obstore.store import from_url  # optional
+    with extra("bucket", "reading a bucket"):
+        from obstore.store import from_url
 
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     parts = urlsplit(root)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.files import refuses_unknown
-from nanoset_ref.orders.base import whole_number
+from nanoset_ref.io.numbers import whole_number
 
 Layout = Literal["strided", "contiguous"]
 

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from nanoset_ref.cli.command import UsageError, at_least, paths_and_weights, run
-from nanoset_ref.megatron.builder import NanosetBuilder
-from nanoset_ref.megatron.nanoset_config import NanosetConfig, read_blend
 
 
 def _count(text: str) -> int | None:
@@ -52,6 +50,10 @@ class IndexOptions:
 
 def build_indexes(options: IndexOptions) -> None:
     """Build the cached indexes of a Megatron-style dataset."""
+    # imported here: --help needs neither torch nor numba
+    from nanoset_ref.megatron.builder import NanosetBuilder
+    from nanoset_ref.megatron.nanoset_config import NanosetConfig, read_blend
+
     fields = vars(options) | {"data_path": parse_data_path(options.data_path)}
     if read_blend(fields["data_path"]).weights and None in options.split_num_samples:
         raise UsageError(

@@ -6,18 +6,18 @@ on every rank.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import os
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self
-
-from pydantic import Field, model_validator
-from pydantic.dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any, NamedTuple
 
 from nanoset_ref.io.files import PathLike, listed, refuses_unknown
+from nanoset_ref.io.numbers import whole_number
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 MOST_CORPORA = 32_766  # upstream numbers the corpora of a blend in int16, and asserts that they are below 32,767
 DataPath = Any  # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
 Bounds = tuple[float, float]
-Count = Annotated[int, Field(ge=0, le=2**48)] | None
+MOST_SAMPLES = 2**48
 
 
 class Blend(NamedTuple):
@@ -41,7 +41,7 @@ SplitPlan = tuple[str, Blend | None, Bounds | None, int | None]
 
 
 @refuses_unknown
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NanosetConfig(DocumentOptions):
     """The configuration of a Megatron-style dataset.
 
@@ -84,41 +84,82 @@ class NanosetConfig(DocumentOptions):
     Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
     """
 
-    random_seed: Annotated[int, Field(ge=0, lt=2**32)]
-    sequence_length: Annotated[int, Field(ge=1, lt=2**31)]
+    random_seed: int
+    sequence_length: int
     data_path: DataPath | None = None
-    data_path_per_split: tuple[DataPath | None, DataPath | None, DataPath | None] | None = None
+    data_path_per_split: Sequence[DataPath | None] | None = None
     split: str | None = None
-    split_num_samples: tuple[Count, Count, Count] = (None, None, None)
+    split_num_samples: Sequence[int | None] = (None, None, None)
     path_to_cache: PathLike | None = None
     add_extra_token_to_sequence: bool = True
     drop_last_partial_validation_sequence: bool = True
     separate_final_epoch: bool = True
-    mid_level_dataset_surplus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.005
+    mid_level_dataset_surplus: float = 0.005
     mmap_bin_files: bool = True
     pad_id: int = -1
     create_attention_mask: bool = False
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def __post_init__(self) -> None:
+        for problems in (self._wrong_fields, self._broken_rules):
+            found = list(problems())
+            if found:
+                raise ValueError("; ".join(found))
+        plain = {  # of NumPy's integers and of lists, which a file of settings holds
+            "random_seed": int(self.random_seed),
+            "sequence_length": int(self.sequence_length),
+            "split_num_samples": tuple(self.split_num_samples),
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
+    def _wrong_fields(self) -> Iterator[str]:
+        """What is wrong with each field by itself."""
+        given: dict[str, Any] = vars(self)
+        yield from _integer_problems("random_seed", given["random_seed"], 0, 2**32)
+        yield from _integer_problems("sequence_length", given["sequence_length"], 1, 2**31)
+        yield from _integer_problems("pad_id", given["pad_id"])
+        if given["eod_id"] is not None:
+            yield from _integer_problems("eod_id", given["eod_id"])
+        if given["data_path_per_split"] is not None:
+            yield from _triple_problems("data_path_per_split", given["data_path_per_split"])
+        counts = given["split_num_samples"]
+        yield from _triple_problems("split_num_samples", counts)
+        for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
+            if count is not None:
+                name = f"split_num_samples[{number}]"
+                yield from _integer_problems(name, count, 0, MOST_SAMPLES + 1)
+        for field in dataclasses.fields(self):
+            value = given[field.name]
+            if isinstance(field.default, bool) and not isinstance(value, bool):
+                yield f"{field.name}: should be True or False, got {reprlib.repr(value)}"
+        surplus = given["mid_level_dataset_surplus"]
+        if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
+            yield f"mid_level_dataset_surplus: should be a number from 0 on, got {surplus!r}"
+        if not isinstance(given["split"], (str, NoneType)):
+            yield f"split: should be a string, got {reprlib.repr(given['split'])}"
+
+    def _broken_rules(self) -> Iterator[str]:
+        """What is wrong with fields that are right by themselves."""
+        if self.needs_starts:
+            yield "what is to be said about documents needs their end: give eod_id"
+        has_path = self.data_path is not None
+        has_split = self.split is not None
+        is_alone = self.data_path_per_split is not None
+        if has_path != has_split or has_path == is_alone:
+            yield (
+                'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), '
+                "or data_path_per_split alone"
+            )
+        if not any(blend for _, blend, *_ in self.splits):
+            yield "data_path_per_split must name a corpus for train, valid or test"
         unlimited = [
             name for name, blend, _, size in self.splits if blend and blend.weights and size is None
         ]
-        alone = self.data_path_per_split is not None
-        broken = {
-            "what is to be said about documents needs their end: give eod_id": self.needs_starts,
-            'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), or '
-            "data_path_per_split alone": not (self.data_path is None)
-            == (self.split is None)
-            == alone,
-            "data_path_per_split must name a corpus for train, valid or test": not any(
-                blend for _, blend, *_ in self.splits
-            ),
-            f"weights need a number of samples: give split_num_samples for {unlimited}, 0 if not used": unlimited,
-        }
-        if problems := [rule for rule, is_broken in broken.items() if is_broken]:
-            raise ValueError("; ".join(problems))
-        return self
+        if unlimited:
+            yield (
+                f"weights need a number of samples: give split_num_samples for {unlimited}, "
+                "0 if not used"
+            )
 
     @property
     def row_length(self) -> int:
@@ -134,6 +175,32 @@ class NanosetConfig(DocumentOptions):
         blends = [None if path is None else read_blend(path) for path in paths]
         bounds = [(0.0, 1.0)] * len(SPLITS) if self.split is None else parse_split(self.split)
         return list(zip(SPLITS, blends, bounds, self.split_num_samples, strict=True))
+
+
+def _integer_problems(
+    name: str, value: Any, least: int | None = None, stop: int | None = None
+) -> Iterator[str]:
+    """What is wrong with an integer that has to lie in [least, stop), if anything is."""
+    try:
+        number = whole_number(value, name)
+    except ValueError:
+        yield f"{name}: should be an integer, got {reprlib.repr(value)}"
+        return
+    if least is not None and number < least:
+        yield f"{name}: should be at least {least}, got {number}"
+    if stop is not None and number >= stop:
+        yield f"{name}: should be less than {stop}, got {number}"
+
+
+def _triple_problems(name: str, values: Any) -> Iterator[str]:
+    """What is wrong with a value for each split, if anything is: not a list, or not of the three."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        yield f"{name}: should be a list for {SPLITS}, got {reprlib.repr(values)}"
+        return
+    for number in range(len(values), len(SPLITS)):
+        yield f"{name}[{number}]: is missing"
+    if len(values) > len(SPLITS):
+        yield f"{name}: should have {len(SPLITS)} entries, got {len(values)}"
 
 
 def read_blend(data_path: DataPath) -> Blend:

@@ -38,8 +38,6 @@ from nanoset_ref.preprocess import (
     tokenise,
 )
 from nanoset_ref.preprocess.text import OnError, open_text
-from nanoset_ref.tokens.bin_idx import require
-from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
 # Upstream's names; all are loaded with AutoTokenizer, from --tokenizer-model or its folder.
 TokenizerType = Literal[
@@ -61,6 +59,10 @@ UPSTREAM_FLAGS = {  # of nanoset_ref.preprocess -> upstream
 @contextlib.contextmanager
 def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
     """Write the ids of `encoder` to a pair of files, which appears when it is complete."""
+    # imported here: --help needs no numba
+    from nanoset_ref.tokens.bin_idx import require
+    from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
+
     dtype = np.uint16 if encoder.vocab_size < NARROW_VOCABULARY else np.int32
     only_eod = 0 if encoder.prefix else len(encoder.suffix)  # tokens of an empty text
     with MMapIndexedDatasetBuilder(f"{path_prefix}.bin", dtype, overwrite=overwrite) as builder:

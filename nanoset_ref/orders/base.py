@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.numbers import whole_number as whole_number
 from nanoset_ref.orders.plans import OCTAVES, fingerprint_of, probe_positions
 
 Int64Array = NDArray[np.int64]
@@ -300,24 +301,6 @@ def _pairs(firsts, instances):
                 high = middle
         datasets[n], samples[n] = low, instance - firsts[low]
     return datasets, samples
-
-
-def whole_number(value: Any, name: str, least: int | None = None) -> int:
-    """`value` as an int: any integer, NumPy's too, but no bool.
-
-    Raises:
-        ValueError: `value` is something else, or below `least`; the message calls it `name`.
-    """
-    rule = "a whole number" if least is None else f"an integer of at least {least}"
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name} must be {rule}, got {value!r:.200}")
-    if least is not None and number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
-    return number
 
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:

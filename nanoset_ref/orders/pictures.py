@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 STRETCHES = 60
@@ -45,12 +47,8 @@ def new_figure(width: float, height: float) -> Any:
     Raises:
         ImportError: matplotlib is missing; the message names the extra.
     """
-    try:
+    with extra("lab", "a picture"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "pictures are drawn by matplotlib: pip install 'nanoset_ref[lab]'"
-        ) from error
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:

@@ -11,15 +11,20 @@ A tokenizer with `encode_special_tokens` treats special tokens in a text as plai
 Tokenizers look for special tokens first, so where none is found both give the same ids.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from nanoset_ref.io.extras import extra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 Ragged = tuple[NDArray[Any], NDArray[np.int64]]  # ids [sum(lengths)], lengths [texts]
 Encode = Callable[[list[str]], Ragged]
 
@@ -51,7 +56,8 @@ def hf(tokenizer: Tokenizer) -> Encode:
 
 def gigatoken(tokenizer: Tokenizer) -> Encode:
     """Encode with gigatoken; special tokens are split if the tokenizer splits them."""
-    import gigatoken
+    with extra("gigatoken", "the gigatoken backend"):
+        import gigatoken
 
     loaded = gigatoken.Tokenizer(tokenizer)
 

@@ -21,16 +21,19 @@ that pairs other things far apart is not recognized.
 Cost: 2 % of the encoding, for long documents only, and one pass over the vocabulary.
 """
 
+from __future__ import annotations
+
 import re
 import string
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
+from nanoset_ref.io.extras import extra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 STRETCH_CHARS = 1 << 15
 WINDOW_CHARS = 128
@@ -85,6 +88,8 @@ class StretchCutter:
 
     @cached_property
     def _can_be_cut(self) -> bool:
+        with extra("text", "encoding text"):
+            from tokenizers.models import BPE
         model = self._tokenizer.model
         if not isinstance(model, BPE):
             return False
@@ -107,6 +112,8 @@ class StretchCutter:
         space "\u2581". All spellings are looked up in the one vocabulary: that costs a few cuts and
         is always safe.
         """
+        with extra("text", "encoding text"):
+            from tokenizers.pre_tokenizers import ByteLevel
         normalizer = self._tokenizer.normalizer
         if normalizer:
             left = normalizer.normalize_str(left)

@@ -21,15 +21,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import orjson
 import xxhash
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.special import SpecialTokenCounter, SpecialTokens, Text, Trail, restored
@@ -65,7 +64,8 @@ def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
     A folder with nothing but a SentencePiece model (tokenizer.model) gives the ids of SentencePiece
     itself. A file stands for its folder.
     """
-    from transformers import AutoTokenizer
+    with extra("text", "a tokenizer"):
+        from transformers import AutoTokenizer
 
     folder = Path(name_or_path)
     if folder.is_file():
@@ -99,10 +99,10 @@ def normalizer_of(model: Path) -> Any:
 
     Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
     """
-    if find_spec("sentencepiece") is None:
-        raise TokenizerError("to read its tokenizer.model: pip install nanoset_ref[sentencepiece]")
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-    from tokenizers import Regex, normalizers
+    with extra("sentencepiece", "reading a tokenizer.model"):
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+    with extra("text", "encoding text"):
+        from tokenizers import Regex, normalizers
 
     rules = ModelProto.FromString(model.read_bytes()).normalizer_spec
     steps: list[Any] = []
@@ -247,6 +247,8 @@ class Encoder:
         (model, normalizer, pre-tokenizer, added tokens), and the ids before and after each
         document.
         """
+        with extra("text", "a tokenizer"):
+            import orjson
         backend = self.tokenizer.backend_tokenizer
         definition = orjson.loads(backend.to_str())
         names = ("model", "normalizer", "pre_tokenizer", "added_tokens")

@@ -23,8 +23,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
 from nanoset_ref.io.paths import BucketPath, located
 from nanoset_ref.preprocess.backends import Encode
@@ -104,6 +103,8 @@ def tokenise(
             f"num_workers must be at least 1, and 1 under torchrun, whose ranks work; "
             f"got {num_workers}"
         )
+    with extra("text", "the progress bar"):
+        from tqdm import tqdm
     encoder.warn_without_separator()
     encoder.found.restart()
     start = time.monotonic()

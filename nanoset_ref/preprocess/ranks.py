@@ -31,9 +31,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import orjson
 
 from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
 from nanoset_ref.preprocess.special import restored
 
@@ -53,6 +53,12 @@ class JobError(RuntimeError):
     """The job cannot continue: another job is writing its target, or a helper died."""
 
 
+def _orjson() -> Any:
+    with extra("text", "sending texts to other processes"):
+        import orjson
+    return orjson
+
+
 class Helper(NamedTuple):
     """The connection to another process that encodes for this one."""
 
@@ -62,7 +68,7 @@ class Helper(NamedTuple):
     def encode(self, texts: list[str]) -> Ragged:
         """Encode in that process; JobError if it has ended."""
         try:
-            self.connection.send_bytes(orjson.dumps(texts))
+            self.connection.send_bytes(_orjson().dumps(texts))
             lengths = self.connection.recv_bytes()
             ids = self.connection.recv_bytes()
         except (EOFError, OSError):
@@ -75,7 +81,7 @@ def broadcast(helpers: Iterable[Helper], message: dict[str, Any] | None) -> None
     """Send a message to all helpers; `Helper.encode` reports the dead ones."""
     for helper in helpers:
         with suppress(OSError):
-            helper.connection.send_bytes(orjson.dumps(message))
+            helper.connection.send_bytes(_orjson().dumps(message))
 
 
 @contextmanager
@@ -104,7 +110,7 @@ def serve(connection: Connection) -> None:
     If the other end is gone, this process ends silently: the other has reported the error.
     """
     try:
-        while (message := orjson.loads(connection.recv_bytes())) is not None:
+        while (message := _orjson().loads(connection.recv_bytes())) is not None:
             if isinstance(message, dict):
                 tokenizer = restored(message["tokenizer"], message["split"])
                 encode = LIBRARIES[message["backend"]](tokenizer)

@@ -14,17 +14,22 @@ They are found as ids, after encoding and before a BOS or EOS is added around th
 counts are exact, do not depend on the backend, and cost two comparisons per id.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.text import Block, Document, InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SpecialTokens = Literal["keep", "split", "refuse"]
 Text = str | Document
@@ -92,6 +97,8 @@ class Trail:
 
 def restored(description: str, split: bool) -> Tokenizer:
     """A tokenizer from its `to_str()`; with `split`, special tokens in a text are plain text."""
+    with extra("text", "encoding text"):
+        from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(description)
     tokenizer.encode_special_tokens = split
     return tokenizer

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import io
 import json
@@ -33,8 +34,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import orjson
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import listed
 
 BLOCK_BYTES = 1 << 20
@@ -206,7 +206,8 @@ def text_files(folder: Path) -> list[Path]:
 
 def hub_problem() -> str:
     """Why the Hub cannot be reached, or "": one request, where other libraries retry for a minute."""
-    from huggingface_hub import constants, get_session
+    with extra("text", "reading from the Hub"):
+        from huggingface_hub import constants, get_session
 
     try:
         if not constants.HF_HUB_OFFLINE:
@@ -218,7 +219,8 @@ def hub_problem() -> str:
 
 def _load_dataset(name: str, split: str | None, config: str | None) -> tuple[Any, str]:
     """A dataset, and its name in errors."""
-    import datasets
+    with extra("text", "reading a dataset"):
+        import datasets
 
     saved = _is_saved(Path(name))
     if saved and config is not None:
@@ -341,7 +343,8 @@ def _lines(part: TextPart) -> Iterator[Block]:
 
 def _packed_lines(part: TextPart) -> Iterator[Block]:
     """Blocks of a compressed file of JSON lines."""
-    import pyarrow
+    with extra("text", "reading compressed files"):
+        import pyarrow
 
     file = pyarrow.OSFile(part.path)
     first = 1
@@ -363,7 +366,8 @@ def _packed_lines(part: TextPart) -> Iterator[Block]:
 
 def _parquet(part: TextPart) -> Iterator[Block]:
     """Blocks of one column of a Parquet file."""
-    from pyarrow import parquet
+    with extra("text", "reading Parquet files"):
+        from pyarrow import parquet
 
     with _damage(part.path):
         file = parquet.ParquetFile(part.path)
@@ -429,6 +433,13 @@ def _damage(where: str) -> Iterator[None]:
 # ---- one row
 
 
+@functools.cache
+def _orjson() -> Any:
+    with extra("text", "reading JSON lines"):
+        import orjson
+    return orjson
+
+
 def text_of(row: Any, columns: Sequence[str]) -> str | None:
     """The text of a row, in the first of `columns` that it has; None for a blank line.
 
@@ -442,8 +453,8 @@ def text_of(row: Any, columns: Sequence[str]) -> str | None:
     """
     if isinstance(row, bytes):
         try:
-            row = orjson.loads(row)
-        except orjson.JSONDecodeError:
+            row = _orjson().loads(row)
+        except json.JSONDecodeError:
             if not row.strip():
                 return None
             row = _parsed_slowly(row)

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
 from nanoset_ref.load.rows import Rows, SourceUse
 from nanoset_ref.load.samplers import ResumableBatchSampler
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.train.config import Config
-from nanoset_ref.train.staged_loader import planned_stages
 
 MAX_STEPS = 3000  # simulated steps of a stretch
 WIDEST = 40  # characters of a path in a table
@@ -58,11 +57,11 @@ class Stretch:
         return start + self.num_steps * self.schedule.global_batch_size
 
 
-def stretches_of_config(config: Config) -> list[Stretch]:
+def stretches_of_config(config: "train.Config") -> list[Stretch]:
     """Make a stretch of each stage of a run that begins at step 1."""
     return [
         Stretch(stage.name, rows, schedule, len(stage.steps), stage.data.num_loading_workers)
-        for stage, schedule, rows in planned_stages(config)
+        for stage, schedule, rows in train.planned_stages(config)
     ]
 
 

@@ -14,13 +14,16 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, default_collate
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import MapDataset
 from nanoset_ref.streaming.resumable import State, check_state, required
+
+with extra("lightning", "a Lightning data module"):
+    from lightning.pytorch import LightningDataModule
 
 LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 

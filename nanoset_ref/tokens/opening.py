@@ -8,7 +8,6 @@ from numpy.typing import DTypeLike
 
 from nanoset_ref.io.files import PathLike
 from nanoset_ref.io.paths import BucketPath, located
-from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 from nanoset_ref.tokens.ds import DatatroveFile
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -46,6 +45,8 @@ def open_tokens(
         return DatatroveFile(path, token_size=dtype and dtype.itemsize)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     if not isinstance(path, BucketPath) and Path(f"{prefix}.idx").exists():
+        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # loads numba
+
         pair = MMapIndexedDataset(prefix)
         if dtype not in (None, pair.dtype):
             raise TokenFileError(

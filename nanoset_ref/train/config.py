@@ -14,8 +14,7 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
@@ -29,6 +28,9 @@ from nanoset_ref.train.data_section import (
     TextSection,
 )
 from nanoset_ref.train.strict_yaml import one_line
+
+with extra("train", "a training run"):
+    from pydantic import Field, ValidationInfo, field_validator
 
 SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 
@@ -103,7 +105,8 @@ class ModelConfig(Section):
 
 def transformers_config(fields: dict[str, Any]) -> Any:
     """Make a transformers config; ValueError for fields that it does not have or cannot use."""
-    from transformers import AutoConfig  # here: it takes seconds, and most modules need no model
+    with extra("train", "a model"):
+        from transformers import AutoConfig
 
     model_type: Any = fields.get("model_type")
     try:

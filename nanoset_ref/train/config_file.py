@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 
-from pydantic import ValidationError
-
+from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, problems_of
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import Section
 from nanoset_ref.train.stages import stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, one_line, read_yaml
+
+with extra("train", "a training run"):
+    from pydantic import ValidationError
 
 logger = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch, to_device
 from nanoset_ref.train.config import Config, transformers_config
 from nanoset_ref.train.parallel import World
@@ -200,7 +201,8 @@ class DistributedModel:
 
 
 def _build(config: Config) -> Any:
-    from transformers import AutoModelForCausalLM  # here: it takes seconds to import
+    with extra("train", "a model"):
+        from transformers import AutoModelForCausalLM
 
     torch.manual_seed(config.general.seed)
     fields = transformers_config(config.model.fields)

@@ -7,8 +7,12 @@ import logging
 import time
 from typing import Any
 
-from tqdm import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
+from nanoset_ref.io.extras import extra
+
+with extra("train", "a training run"):
+    from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
@@ -31,6 +31,9 @@ from nanoset_ref.train.data_section import DataConfig, DatasetConfig, TextSectio
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
 from nanoset_ref.train.strict_yaml import ConfigError, one_line
+
+with extra("train", "a training run"):
+    from pydantic import BaseModel, Field
 
 Samples = Annotated[int, Field(ge=0, lt=2**62)]
 

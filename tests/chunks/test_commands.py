@@ -7,7 +7,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from nanoset_ref.chunks import TokenizeConfig, mix, subsets, tokenize, validate
-from nanoset_ref.chunks.__main__ import main
 from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
@@ -15,6 +14,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     complete,
     report,
 )
+from nanoset_ref.chunks.commands import main
 from nanoset_ref.tokens import TokenFile
 
 

@@ -8,7 +8,7 @@ import pytest
 from bucket_server import BucketServer
 
 from nanoset_ref.chunks import downloads as module
-from nanoset_ref.chunks.__main__ import main
+from nanoset_ref.chunks.commands import main
 from nanoset_ref.chunks.downloads import DownloadError, download
 from nanoset_ref.preprocess.encode import TokenizerError, load_tokenizer
 from nanoset_ref.preprocess.text import InputError, open_text

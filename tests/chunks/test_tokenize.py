@@ -328,8 +328,9 @@ def test_a_tokenizer_that_adds_bos_by_itself_separates_documents(golden, tmp_pat
 def test_configurations_are_checked_at_once():
     for options, message in (
         ({"concat_tokens": 1}, "concat_tokens must be at least 2"),
-        ({"tail": "lose"}, "^tail: should be 'drop', .*, got 'lose'"),
-        ({"format": "csv"}, "^format: should be 'jsonl', .*, got 'csv'"),
+        ({"tail": "lose"}, "^tail must be one of .'drop', .*, got 'lose'"),
+        ({"format": "csv"}, "^format must be one of .'jsonl', .*, got 'csv'"),
+        ({"backend": "sp"}, "^backend must be one of .'auto', .*, got 'sp'"),
         ({"worker_packing": 2, "tail": "pad"}, "worker_packing goes with"),
         *(
             ({"best_fit": True, **other}, "best_fit goes without")

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
 
-from nanoset_ref.cli import COMMANDS, file_commands
+from nanoset_ref import tokens
+from nanoset_ref.cli import COMMANDS
 from nanoset_ref.cli.run_options import stretch_at
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.mappings import blend_samples
@@ -173,7 +174,7 @@ def out_of_memory():
 def test_an_error_that_nobody_foresaw_says_so_and_shows_its_traceback_on_request(
     run, monkeypatch, raised, said
 ):
-    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: raised())
+    monkeypatch.setattr(tokens, "open_tokens", lambda *_: raised())
     code, _, error = run("inspect", "a.npy")
     assert code == 1 and said in error and error.count("\n") == 1 and len(error) < 500
     assert ("bug" in error) == ("bug" in said or "KeyError" in said)
@@ -230,11 +231,22 @@ def python(folder, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("module", ["cli verify x", "chunks mix", "megatron.index", "preprocess"])
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
+EARLY = "nanoset_ref: error: interrupted before it began; nothing was written\n"
+LATE = "nanoset_ref.megatron.index: error: interrupted; no file is half written\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cli verify x", EARLY),
+        ("chunks mix", EARLY),
+        ("preprocess", EARLY),
+        ("megatron.index --data-path x --sequence-length 4 --path-to-cache c", LATE),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, line, said):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    said = "nanoset_ref: error: interrupted before it began; nothing was written\n"
-    assert python(tmp_path, *f"nanoset_ref.{module}".split()) == (1, "", said)
+    assert python(tmp_path, *f"nanoset_ref.{line}".split()) == (1, "", said)
 
 
 def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
@@ -247,7 +259,7 @@ def test_a_program_that_imports_the_package_keeps_its_own_interrupts(tmp_path):
 
 
 def test_an_interrupt_is_one_line(run, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_commands, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(tokens, "open_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
     code, out, error = run("convert", ids_of(corpus), tmp_path / "a.npy")
     assert (code, out, error) == (
         1,

@@ -1,0 +1,240 @@
+"""The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ...
+
+Each command imports its step inside its function: --help needs no extra, neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nanoset_ref.chunks.tokenize_config import TokenizeConfig
+from nanoset_ref.cli.command import run
+from nanoset_ref.preprocess import LEFT_OUT_MANY, too_many
+
+if TYPE_CHECKING:
+    from nanoset_ref.chunks.chunk_manifest import ChunkManifest
+
+
+def download(
+    *,
+    out_root: Path,
+    urls: str | None = None,
+    repo: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    num_workers: int = 8,
+) -> None:
+    """Fetch a list of URLs, or a dataset of the Hub, into folders by subset, going on where an earlier call stopped.
+
+    Args:
+        out_root: where the folders go; a dataset of the Hub gets one with its name.
+        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
+        repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
+        include: folders or patterns of paths to take (default: all).
+        exclude: folders or patterns to leave out of them, e.g. common_crawl.
+        num_workers: files at once.
+    """
+    from nanoset_ref.chunks import downloads
+
+    files = downloads.download(
+        out_root=out_root,
+        urls=urls,
+        repo=repo,
+        include=include,
+        exclude=exclude,
+        num_workers=num_workers,
+    )
+    print(f"{len(files)} files or folders in {out_root}")
+
+
+def tokenize(
+    *,
+    input_root: Path,
+    out_root: Path,
+    config: TokenizeConfig,
+    num_workers: int = 1,
+    subfolders: str | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Tokenize all subsets below `input_root` into `out_root`/<subset>.
+
+    Args:
+        input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
+        out_root: may lie below `input_root`.
+        num_workers: processes; under torchrun its ranks are the workers, on as many nodes as it has. No influence on
+            the result.
+        subfolders: comma separated, to take only these.
+        overwrite: whether the output of other settings may be replaced.
+    """
+    from nanoset_ref.chunks import subsets
+
+    manifests = subsets.tokenize(
+        input_root,
+        out_root,
+        config,
+        num_workers=num_workers,
+        subfolders=subfolders,
+        overwrite=overwrite,
+    )
+    found = manifests or {}  # None in the ranks of torchrun other than 0
+    return _report_subsets(found.values())
+
+
+def mix(
+    *,
+    input_root: Path,
+    out_root: Path,
+    subfolders: str,
+    num_chunks: int = 360,
+    num_valid_samples_per_subfolder: int = 102400,
+    random_seed: int = 0,
+    shuffle: bool = False,
+    keep_leftover: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
+
+    Args:
+        input_root: the output of `tokenize`, or any folder of that form.
+        out_root: made if needed. Interrupted, the same command goes on; complete, it returns at once.
+        subfolders: the subsets, comma separated, in the order that they have in the chunks; slashes and a leading
+            `input_root` are fine.
+        num_chunks: number of chunks.
+        num_valid_samples_per_subfolder: samples held out of each subset.
+        random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
+        shuffle: whether each chunk is shuffled.
+        keep_leftover: whether samples too few for all chunks are written, too, to leftover/<subset>.jsonl. They are
+            always counted.
+        overwrite: whether the output of another call in out_root may be replaced.
+    """
+    from nanoset_ref.chunks import mixing
+
+    manifest = mixing.mix(
+        input_root,
+        out_root,
+        subfolders,
+        num_chunks,
+        num_valid_samples_per_subfolder,
+        random_seed=random_seed,
+        shuffle=shuffle,
+        keep_leftover=keep_leftover,
+        overwrite=overwrite,
+    )
+    _print_accounts([manifest])
+
+
+def validate(
+    paths: Sequence[str],
+    /,
+    *,
+    num_tokens: int | None = None,
+    vocab_size: int | None = None,
+    sources: Sequence[str] | None = None,
+    verbose: bool = False,
+) -> bool:
+    """Read files of rows and report what is wrong with them.
+
+    Args:
+        paths: the files, or folders of them.
+        num_tokens: expected tokens per row; default: as in the first manifest above the files, or 2,049 without one.
+        vocab_size: ids must be below it; default: as in that manifest, or no limit.
+        sources: the labels that may occur; default: any.
+        verbose: show progress, and report good files, too, with the rows of each source.
+    """
+    from nanoset_ref.chunks import chunk_rows
+
+    files = chunk_rows.validate(
+        paths, num_tokens=num_tokens, vocab_size=vocab_size, sources=sources, verbose=verbose
+    )
+    bad = [found for found in files if not found.ok]
+    for found in files if verbose else bad:
+        print(found)
+    lines = sum(found.lines for found in files)
+    verdict = f"{len(bad)} bad files" if bad else "all good"
+    print(f"{len(files)} files, {lines:,} lines: {verdict}")
+    return bool(bad)
+
+
+def convert(
+    paths: Sequence[str],
+    /,
+    *,
+    output_prefix: Path,
+    format: Literal["tokens", "megatron"] = "tokens",
+    vocab_size: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Turn chunks into a token file or a .bin/.idx pair.
+
+    Args:
+        paths: files, or folders of .jsonl files.
+        output_prefix: writes <prefix>_input_ids.npy, or <prefix>.bin and .idx.
+        format: what to write.
+        vocab_size: for chunks without a manifest.
+        overwrite: replace an existing output.
+    """
+    from nanoset_ref.chunks import chunk_rows
+
+    output_prefix.parent.mkdir(parents=True, exist_ok=True)
+    suffix = ".bin" if format == "megatron" else "_input_ids.npy"
+    rows = chunk_rows.chunks_to_tokens(
+        paths, f"{output_prefix}{suffix}", vocab_size=vocab_size, overwrite=overwrite
+    )
+    print(f"{output_prefix}: {rows:,} rows")
+
+
+def _print_accounts(manifests: Iterable[ChunkManifest]) -> None:
+    from nanoset_ref.chunks.chunk_manifest import report
+
+    accounts = [account for manifest in manifests for account in manifest.conservation]
+    if accounts:
+        print(report(accounts))
+
+
+def _report_subsets(manifests: Iterable[ChunkManifest]) -> int:
+    """Print the accounts, and the subsets that lost many documents; return the exit code."""
+    manifests = list(manifests)
+    _print_accounts(manifests)
+    accounts: list[Any] = [account for manifest in manifests for account in manifest.conservation]
+    short = [
+        account.subset
+        for account in accounts
+        if too_many(account.skipped_documents, account.documents)
+    ]
+    if not short:
+        return 0
+    print(f"more than 1 % of the documents were left out of {', '.join(short)}")
+    return LEFT_OUT_MANY
+
+
+COMMANDS: dict[str, Any] = {
+    "download": download,
+    "tokenize": tokenize,
+    "mix": mix,
+    "validate": validate,
+    "convert": convert,
+}
+
+
+def choose(command: Literal["download", "tokenize", "mix", "validate", "convert"], /) -> None:
+    """Prepare a corpus, step by step; COMMAND --help lists the options of a step."""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
+    """Run one command; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is, 3 done, but more
+    than 1 % of the documents were left out.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] not in COMMANDS:
+        return run(choose, words[:1], prog)
+    return run(
+        COMMANDS[words[0]],
+        words[1:],
+        f"{prog} {words[0]}",
+        says=logging.INFO,
+        interrupted="the same command goes on with what is complete",
+    )

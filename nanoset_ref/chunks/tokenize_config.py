@@ -1,0 +1,80 @@
+"""The options of `tokenize`, without what carries them out: --help needs no extra."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from nanoset_ref.io.files import refuses_unknown
+from nanoset_ref.io.numbers import whole_number
+from nanoset_ref.preprocess import Backend, SpecialTokens
+from nanoset_ref.preprocess.text import OnError
+
+Tail = Literal["drop", "pad", "carry"]
+Format = Literal["jsonl", "tokens", "both"]
+CHOICES = {
+    "tail": Tail,
+    "format": Format,
+    "backend": Backend,
+    "on_error": OnError,
+    "special_tokens": SpecialTokens,
+}
+
+
+@refuses_unknown
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizeConfig:
+    """The options that decide the content of the output.
+
+    Args:
+        tokenizer: name or folder, as for `AutoTokenizer.from_pretrained`.
+        concat_tokens: tokens per row; sequence_length + 1.
+        bos_text: put before each document; one token.
+        eos_text: put after each document; one token.
+        no_wrap: cut off the document that a row ends in, instead of going on with it in the next row.
+        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. The
+            rest of a row is padding, as with tail="pad".
+        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
+        format: "jsonl", "tokens" or "both".
+        column: of the text; None: "text", or "content" in a document without "text".
+        worker_packing: number of workers of the original script, to reproduce its rows; 0: off.
+        backend: see `Encoder`; the ids are the same with every backend.
+        on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
+            it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
+        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
+            in the original script; split: it is encoded as plain text; refuse: stop at the first.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    tokenizer: str
+    concat_tokens: int = 2049
+    bos_text: str = ""
+    eos_text: str = ""
+    no_wrap: bool = False
+    best_fit: bool = False
+    tail: Tail = "drop"
+    format: Format = "jsonl"
+    column: str | None = None
+    worker_packing: int = 0
+    backend: Backend = "auto"
+    on_error: OnError = "raise"
+    special_tokens: SpecialTokens = "keep"
+
+    def __post_init__(self) -> None:
+        whole_number(self.concat_tokens, "concat_tokens", 2)
+        whole_number(self.worker_packing, "worker_packing", 0)
+        for name, kind in CHOICES.items():
+            value = getattr(self, name)
+            if value not in get_args(kind):
+                raise ValueError(f"{name} must be one of {get_args(kind)}, got {value!r}")
+        if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
+            raise ValueError(
+                'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
+            )
+        if self.best_fit and (
+            self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
+        ):
+            reason = "it packs all documents of a subset into rows and leaves no tail"
+            raise ValueError(
+                f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}'
+            )
