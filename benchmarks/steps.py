@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from benchmarks.peers import Restated, RestatedCollator, Tokens, endless
 from benchmarks.pulls import BATCH, RUN, from_iterator, visit
-from nanoset_ref.load.blocks import batches_per_block, lazy_copy, slots
+from nanoset_ref.load.blocks import batches_per_block, slots
+from nanoset_ref.load.collator import Block, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 
@@ -73,7 +74,7 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         clock("look the order up")
         nanoset._gather(files, starts, buffers[block % 2].numpy())
         clock("copy the tokens")
-        for _ in collator.split(buffers[block % 2], BATCH, None, lazy_copy):
+        for _ in collator.split(Block(buffers[block % 2], BATCH, None, own_copy)):
             pass
         clock("cut the block")
     loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))

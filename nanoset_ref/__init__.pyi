@@ -16,8 +16,8 @@ from .load.documents import starts_after_eos as starts_after_eos
 from .load.nanoset import Nanoset as Nanoset
 from .load.rows import Rows as Rows
 from .load.samplers import ResumableBatchSampler as ResumableBatchSampler
-from .load.samplers import SkipBatchSampler as SkipBatchSampler
 from .load.schedule import Schedule as Schedule
+from .load.skip_sampler import SkipBatchSampler as SkipBatchSampler
 from .orders import IdentityOrder as IdentityOrder
 from .orders import Ledger as Ledger
 from .orders import NanotronOrder as NanotronOrder

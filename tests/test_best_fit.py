@@ -1,5 +1,6 @@
 """Best-fit packing: the rows of plain.py, every token once, masks that know padding, resume as everywhere."""
 
+import functools
 import itertools
 import os
 import pickle
@@ -15,9 +16,10 @@ from test_storage import bucket, folder, server  # noqa: F401 (fixtures)
 from nanoset_ref import plain
 from nanoset_ref.load.best_fit import PackedNanoset, pack_documents
 from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
-from nanoset_ref.load.dataloader import PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.provenance import audit, compare, when, where
 from nanoset_ref.provenance.auditing import Stretch
 from nanoset_ref.tokens import TokenFileError, TokenFileWriter, convert, open_tokens
@@ -158,14 +160,16 @@ def test_starts_and_every_field_know_documents_and_padding(paths):
 @pytest.mark.parametrize(
     "documents", [None, DocumentOptions(eod_id=9), DocumentOptions(reset_position_ids=True)]
 )
-@pytest.mark.parametrize("in_blocks", [True, False])
+@pytest.mark.parametrize("one_by_one", [False, True])
 def test_no_loss_counts_padding_whatever_is_asked_for_and_whatever_its_id(
-    paths, documents, in_blocks
+    paths, documents, one_by_one
 ):
     pad_id = 5  # a token of the text as well
     rows = packed(paths, pad_id=pad_id)
-    options = {"micro_batch_size": 3, "documents": documents, "in_blocks": in_blocks}
-    batches = list(build_nanoset_dataloader(rows, **options))
+    loader = build_nanoset_dataloader(rows, micro_batch_size=3, documents=documents)
+    if one_by_one:
+        loader.collate_fn = functools.partial(loader.collate_fn)
+    batches = list(loader)
     counted = torch.cat([batch["label_ids"][batch["label_mask"]] for batch in batches]).tolist()
     assert len(batches) == len(rows) // 3
     assert len(counted) == len(set(counted)) > 0, (

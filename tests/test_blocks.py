@@ -12,13 +12,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_nanoset import write_range
-from torch.utils.data import DataLoader
 
-from nanoset_ref.load import blocks
-from nanoset_ref.load.blocks import BlockReader, BlockSampler, batches_per_block, lazy_copy, slots
+from nanoset_ref.load import blocks, collator
+from nanoset_ref.load.blocks import batches_per_block, slots
+from nanoset_ref.load.collator import Block, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import ahead
+from nanoset_ref.load.prefetch import SlotReader, SlotRequests, WorkerBlocks, ahead
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 INT32 = np.dtype(np.int32)
@@ -49,12 +49,10 @@ def test_blocks_hold_the_batches_of_the_sampler(
     one_by_one, in_blocks = sampler(), sampler()
     expected = [list(batch) for batch in one_by_one]
     got = []
-    for number, request in enumerate(BlockSampler(in_blocks, batches, num_slots=3)):
-        assert request.slot == number % 3
-        assert request.positions.dtype == np.int64
-        assert len(request.positions) <= batches * micro_batch_size
-        rows = torch.from_numpy(request.positions)
-        got += [batch.tolist() for batch in rows.split(micro_batch_size)]
+    for positions in in_blocks.blocks(batches):
+        assert positions.dtype == np.int64
+        assert len(positions) <= batches * micro_batch_size
+        got += [batch.tolist() for batch in torch.from_numpy(positions).split(micro_batch_size)]
     assert got == expected
     assert in_blocks.consumed_train_samples == one_by_one.consumed_train_samples
 
@@ -70,24 +68,26 @@ def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
         assert shares == found, "16 or 48 / 7"
 
 
-def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it():
+def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it(monkeypatch):
+    # as in a program of one thread; the runner of the tests may have others
+    monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
     [slot] = slots(1, (4, 3), INT32)
     slot.zero_()
     place = slot.numpy().ctypes.data
-    part = lazy_copy(slot)[1:, :2].split(2)[0]
+    part = own_copy(slot)[1:, :2].split(2)[0]
     slot.numpy()[:] = 1
     assert slot.numpy().ctypes.data != place
     assert not part.any()
     place = slot.numpy().ctypes.data
     del part
-    lazy_copy(slot)
+    own_copy(slot)
     slot.numpy()[:] = 2
     assert slot.numpy().ctypes.data == place, "nobody has the copy any more"
 
 
 def test_memory_of_which_torch_makes_no_lazy_copies_is_really_copied():
     for original in (torch.zeros(3).share_memory_(), torch.from_numpy(np.zeros(3))):
-        lazy_copy(original).fill_(1)
+        own_copy(original).fill_(1)
         assert not original.any()
 
 
@@ -122,7 +122,7 @@ def test_batches_that_are_kept_never_change(nanoset, options):
 )
 def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots, monkeypatch):
     # as in a program of one thread; the runner of the tests may have others
-    monkeypatch.setattr(blocks.threading, "enumerate", lambda: [threading.main_thread()])
+    monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
     places, kept = set(), []
     for number, batch in enumerate(
         build_nanoset_dataloader(nanoset, micro_batch_size=8, **options)
@@ -156,30 +156,25 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 
 def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
-    memory = slots(3, (16, 5), INT32, shared=True)
-    sampler = BlockSampler(ResumableBatchSampler(160, 8), 2, num_slots=3)
-    loader = DataLoader(
-        BlockReader(nanoset, memory),
-        batch_size=None,
-        sampler=sampler,
-        num_workers=1,
-        multiprocessing_context="spawn",
-        prefetch_factor=1,
-    )
+    shared = slots(3, (16, 5), INT32, shared=True)
+    requests = SlotRequests(ResumableBatchSampler(160, 8), 2, len(shared))
+    options = {"num_workers": 1, "multiprocessing_context": "spawn", "prefetch_factor": 1}
+    private = slots(2, (16, 5), INT32)
     sizes = []
-    for block in loader:
-        assert np.array_equal(memory[block.slot][:8], expected_rows(nanoset, sum(sizes)))
-        sizes.append(block.num_rows // 8)
+    reader, like = SlotReader(nanoset, shared, False), Block(shared[0], 8)
+    for block in WorkerBlocks(reader, requests, private, like, options):
+        assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
+        sizes.append(len(block.rows) // 8)
     assert sizes == [1, *9 * [2], 1]
 
 
 @pytest.mark.usefixtures("two_batches_per_block")
 def test_a_read_error_reaches_the_training_loop(nanoset):
     class Broken(Nanoset):
-        def read(self, positions, out=None):
+        def fill(self, positions, out):
             if positions[0] >= 168:
                 raise OSError("the disk has gone")
-            return super().read(positions, out)
+            super().fill(positions, out)
 
     nanoset.__class__ = Broken
     for options in ({}, {"read_ahead": 2}, {"num_loading_workers": 1}):

@@ -16,10 +16,11 @@ from torch.utils.data import default_collate
 
 from nanoset_ref.load import blocks
 from nanoset_ref.load.collator import DataCollatorWithLabels, TensorPointer
-from nanoset_ref.load.dataloader import NanosetDataLoader, PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import NanosetDataLoader, build_nanoset_dataloader
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.tokens import TokenFileWriter
 
 
@@ -227,10 +228,9 @@ def test_accelerate_does_not_share_out_again_what_a_rank_has(tmp_path, monkeypat
     assert len(list(accelerator.prepare(torch.utils.data.DataLoader(range(8))))) == 4
 
 
-@pytest.mark.parametrize("in_blocks", [True, False])
-def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered, in_blocks):
+def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
     nanoset, _ = numbered
-    options = {"micro_batch_size": 4, "in_blocks": in_blocks}
+    options = {"micro_batch_size": 4}
     rows = [nanoset.read(np.arange(k, k + 4)).tolist() for k in range(0, 120, 4)]
     labelled = list(
         build_nanoset_dataloader(nanoset, collate_fn=DataCollatorWithLabels(2), **options)
@@ -313,9 +313,7 @@ def test_a_rank_without_data_takes_the_options_of_the_others_and_starts_nothing(
             )
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"in_blocks": False}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"read_ahead": 2}, {"num_loading_workers": 1}], ids=str)
 def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
     nanoset, positions_of = numbered
     loader = build_nanoset_dataloader(nanoset, micro_batch_size=2, **options)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, build_nanoset_dataloader
-from nanoset_ref.load import direct
+from nanoset_ref.load import direct, nanoset
 from nanoset_ref.load.direct import BLOCK, DirectGatherer
 from nanoset_ref.load.gather import Gatherer
 from nanoset_ref.tokens import TokenFile
@@ -99,20 +99,20 @@ def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files,
     size = sum(file.path.stat().st_size for file in files)
 
     def kind(more, asked=""):
-        monkeypatch.setattr(direct, "physical_memory", lambda: size - more)
+        monkeypatch.setattr(nanoset, "physical_memory", lambda: size - more)
         monkeypatch.setenv("NANOSET_REF_DIRECT", asked)
-        return type(direct.direct_gatherer(files))
+        return type(Nanoset(files, None, 16, 10)._gather)
 
     assert (kind(0), kind(1), kind(1, "0"), kind(0, "1")) == (
-        type(None),
+        Gatherer,
         DirectGatherer,
-        type(None),
+        Gatherer,
         DirectGatherer,
     )
     with pytest.raises(ValueError, match="NANOSET_REF_DIRECT must be 0 or 1; got 'yes'"):
         kind(0, "yes")
     monkeypatch.setattr(direct.platform, "machine", lambda: "s390x")
-    assert kind(1) is type(None)
+    assert kind(1) is Gatherer
     with pytest.raises(
         OSError, match="reading past the page cache needs Linux on x86_64 or aarch64"
     ):

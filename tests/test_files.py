@@ -13,11 +13,11 @@ from nanoset_ref.io.files import (
     atomic_write,
     atomic_write_set,
     checksum,
-    physical_memory,
     remove_leftovers,
     require_regular,
     written_together,
 )
+from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig

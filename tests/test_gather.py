@@ -189,7 +189,7 @@ def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
     try:
         with pytest.raises(
             OSError,
-            match=r"60 token files want two descriptors each.*raise the limit \(ulimit -n\)",
+            match=r"60 token files need two descriptors each.*raise the limit \(ulimit -n\)",
         ):
             Gatherer(files)
     finally:

@@ -126,8 +126,6 @@ LOADERS = {
     "blocks, workers that stay": partial(
         nanoset_loader, num_loading_workers=1, persistent_workers=True
     ),
-    "plain": partial(nanoset_loader, in_blocks=False),
-    "plain, workers": partial(nanoset_loader, in_blocks=False, num_loading_workers=1),
     "torch": torch_loader,
     "torch, workers": partial(torch_loader, num_workers=1),
     "stream": stream_loader,

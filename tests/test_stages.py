@@ -7,8 +7,8 @@ import pytest
 from resume_contract import check_resume_contract
 from run_config import run_tree
 
-from nanoset_ref.load.dataloader import PlanMismatch
 from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.train import (
     Config,
     ConfigError,

@@ -18,8 +18,8 @@ from nanoset_ref import Nanoset, open_tokens
 from nanoset_ref.chunks.chunk_rows import chunk_files
 from nanoset_ref.cli import main
 from nanoset_ref.load import DatatroveNanoset
-from nanoset_ref.load.dataloader import PlanMismatch
 from nanoset_ref.megatron import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.provenance import audit, stretches_of_config
 from nanoset_ref.streaming import TokenStream

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike, atomic_write, checksum, problems_of
+from nanoset_ref.io.files import PathLike, atomic_write, checksum
+from nanoset_ref.io.options import problems_of
 
 with extra("text", "preparing a corpus"):
     from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError

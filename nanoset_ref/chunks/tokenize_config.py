@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Literal, get_args
 
-from nanoset_ref.io.files import refuses_unknown
-from nanoset_ref.io.numbers import whole_number
+from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.preprocess import Backend, SpecialTokens
 from nanoset_ref.preprocess.text import OnError
 

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
-from nanoset_ref.io.paths import BucketPath
 from nanoset_ref.io.pieces import PIECE, read_kept
+from nanoset_ref.io.urls import BucketPath
 
 LANES = 64  # threads
 RANGES = 8  # most ranges that one call of the library asks for

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import (
+from nanoset_ref.io.urls import (
     UNVERSIONED,
     WITHOUT_FORK,
     BucketPath,

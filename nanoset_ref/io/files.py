@@ -7,29 +7,24 @@ file.
 """
 
 import contextlib
-import dataclasses
-import difflib
 import errno
 import fcntl
-import functools
-import json
 import os
-import reprlib
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
-import xxhash
-
-from nanoset_ref.io.paths import BucketPath, contents, identity, located
 from nanoset_ref.io.paths import PathLike as PathLike
-
-MAX_JSON_BYTES = 1 << 26
-Kind = TypeVar("Kind", bound=Any)
+from nanoset_ref.io.paths import checksum as checksum
+from nanoset_ref.io.paths import in_bucket, located
+from nanoset_ref.io.paths import listed as listed
+from nanoset_ref.io.paths import read_json as read_json
+from nanoset_ref.io.paths import require_regular as require_regular
+from nanoset_ref.io.paths import seal as seal
 
 _together: ContextVar[Any] = ContextVar(
     "together", default=None
@@ -82,11 +77,11 @@ def atomic_write_set(
         StorageError: the targets are in a bucket (see `buckets.written_to_bucket`), and it cannot be written.
     """
     targets = [located(path) for path in paths]
-    if objects := [target for target in targets if isinstance(target, BucketPath)]:
-        from nanoset_ref.io.buckets import written_to_bucket  # loaded only when an object is met
+    if any(map(in_bucket, targets)):
+        from nanoset_ref.io.buckets import written_to_bucket  # only where a URL is met
 
         refuse_existing(targets[-1], overwrite)
-        with written_to_bucket(objects) as parts:
+        with written_to_bucket([target for target in targets if in_bucket(target)]) as parts:  # type: ignore[misc]
             yield parts
             refuse_existing(targets[-1], overwrite)
         return
@@ -243,54 +238,6 @@ def lock(file: IO[Any], *, wait: bool = False) -> bool:
     return True
 
 
-def read_json(path: PathLike) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
-    """
-    if require_regular(path) > MAX_JSON_BYTES:
-        raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
-    try:
-        return json.loads(located(path).read_bytes().decode())
-    except (RecursionError, ValueError) as error:
-        raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
-
-
-def listed(given: Any, *single: type) -> list[Any]:
-    """A list of what was given; a string, a path or one of the types `single` is one thing, and never taken apart."""
-    return [given] if isinstance(given, (str, os.PathLike, *single)) else list(given)
-
-
-def require_regular(path: PathLike) -> int:
-    """The bytes of a regular file or an object: the door for all that is read.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: as `paths.identity`.
-    """
-    found = identity(path)
-    if found is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
-    return int(found[0])
-
-
-def checksum(path: PathLike) -> str:
-    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>"."""
-    require_regular(path)
-    digest = xxhash.xxh3_128()
-    for piece in contents(path):
-        digest.update(piece)
-    return f"xxh3_128:{digest.hexdigest()}"
-
-
-def seal(text: str, *paths: PathLike) -> str:
-    """The content of a text and of files, as a `checksum`: what a set says about itself in its smallest part."""
-    content = "\n".join([text, *map(checksum, paths)])
-    return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"
-
-
 def sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut."""
     with contextlib.suppress(OSError):
@@ -299,98 +246,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def physical_memory(root: PathLike = "/") -> int:
-    """Bytes of memory that this process may use: of the machine, or less where its control groups (a container, a job
-    of a batch system) are limited.
-
-    Args:
-        root: the folder in which proc and sys are found.
-    """
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for group in _memory_groups(Path(root, "proc/self/cgroup")):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            for folder in (group, *group.parents):
-                with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                    limits.append(int(Path(root, "sys/fs/cgroup", folder, name).read_text()))
-    return min(limits)
-
-
-def _memory_groups(path: Path) -> list[Path]:
-    """The control groups that limit the memory of this process, below sys/fs/cgroup: of v2, and of v1."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:  # another system
-        return []
-    groups = []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            groups.append(Path(group.strip("/")))
-        elif "memory" in controllers.split(","):
-            groups.append(Path("memory", group.strip("/")))
-    return groups
-
-
-# ---- options: classes of them, and what is wrong with those that were given
-
-
-def refuses_unknown(options: Kind) -> Kind:
-    """Class decorator for a dataclass of options, with or without pydantic: what is wrong is said in our words.
-
-    The class then raises:
-        TypeError: an unknown option, with the closest one that is known.
-        ValueError: values that are refused, all of them, each by its name.
-    """
-    known = [field.name for field in dataclasses.fields(options)]
-    given_init = options.__init__
-
-    @functools.wraps(given_init)
-    def init(self: Any, *arguments: Any, **named: Any) -> None:
-        for name in named:
-            if name not in known:
-                raise TypeError(f"{options.__name__}: {name}: {unknown_key(name, known)}")
-        try:
-            given_init(self, *arguments, **named)
-        except ValueError as error:
-            if not hasattr(error, "errors"):  # which pydantic's have
-                raise
-            raise ValueError("; ".join(problems_of(error, known))) from None
-
-    options.__init__ = init
-    return options
-
-
-def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
-    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
-
-    Args:
-        error: pydantic's ValidationError; ValueErrors of a model's own validators, not of those of its
-            sections, name the path in each line.
-        keys: known ones, for the suggestion after a misspelt key.
-    """
-    problems = []
-    for found in error.errors(include_url=False):
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
-        message = f"{found['msg']}, got {reprlib.repr(found['input'])}".replace(
-            "Input should", "should"
-        )
-        if found["type"] == "extra_forbidden":
-            message = unknown_key(str(found["loc"][-1]), keys)
-        elif found["type"] == "missing":
-            message = "is missing"
-        elif found["type"] == "value_error":
-            message = str(found["ctx"]["error"])
-            parts = parts if len(parts) > 1 else []
-        place = "".join(parts).removeprefix(".")
-        problems += [f"{place}: {line}" if place else line for line in message.splitlines()]
-    return problems
-
-
-def unknown_key(key: str, known: Collection[str]) -> str:
-    """What to say about a key that is not known, with the closest one that is."""
-    if key in known:
-        return "does not belong here"
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key, did you mean {close[0]!r}?" if close else "unknown key"

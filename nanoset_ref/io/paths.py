@@ -1,167 +1,49 @@
-"""Paths of local files and URLs of objects: what a name means, and what is refused.
+"""Paths of files and URLs of objects: what exists there, and whether it is what it was.
 
-Wherever a file is named, s3://, gs://, az:// and http(s):// are understood. A `BucketPath` offers
-what this package uses of a Path (name, size, bytes), so a token file in a bucket is opened like one
-on the disk. `io.buckets` sends the requests; nothing of it is imported before an object is met.
+Everything here answers for local files by itself. What knows buckets is imported when a URL is met.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
-import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
-URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-LOST_SLASH = re.compile("(s3|gs|gcs|az|https?):/[^/]")  # a URL that went through pathlib
-FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
-OBJECT_READ = 32 << 20  # bytes
-UNVERSIONED = "NANOSET_REF_ALLOW_UNVERSIONED"
-WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
+import xxhash
 
 PathLike = str | os.PathLike[str]
+MAX_JSON_BYTES = 1 << 26
+FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
+OBJECT_READ = 32 << 20  # bytes
 
 
-class StorageError(OSError):
-    """A bucket cannot be read or written; the message is one line that names the object."""
-
-
-class DeniedError(StorageError):
-    """The credentials do not allow access to the object."""
-
-
-class BucketPath:
-    """The URL of an object: s3://bucket/key, gs://bucket/key, az://container/key,
-    http(s)://host/key[?query].
-
-    `str` hides its password and query; `os.fspath` returns the URL as given.
-
-    Args:
-        url: the URL; http(s) is percent-encoded, as everywhere. gcs:// is gs://, S3:// is s3://.
-        allow_unversioned: read also from a server that reports no versions (see `io.buckets`).
+def located(path: Any, allow_unversioned: bool = False) -> Path:
+    """A Path, or the `BucketPath` of a URL, which has the methods of a Path that this package uses.
 
     Raises:
-        StorageError: an unknown scheme, no key, or a key that obstore cannot name.
+        StorageError: as `BucketPath`; a URL that was made a Path, which keeps one of its two slashes.
     """
+    if isinstance(path, Path) and ":/" not in str(path):
+        return path
+    if ":/" not in os.fspath(path):
+        return Path(path)
+    from nanoset_ref.io.urls import BucketPath, url_or_path  # loaded only when a URL is met
 
-    def __init__(self, url: str, allow_unversioned: bool = False) -> None:
-        self.url = url
-        self.allow_unversioned = allow_unversioned
-        scheme, _, rest = url.partition("://")
-        if scheme.lower() not in SCHEMES:
-            known = ", ".join(f"{name}://" for name in SCHEMES)
-            raise StorageError(
-                f"{self}: {scheme}:// is not supported, only {known}; copy the file to the disk"
-            )
-        self.scheme = SCHEMES[scheme.lower()]
-        self.bucket, _, self.key = rest.partition("/")
-        self.query = ""
-        encoded_slash = False
-        if self.scheme in ("http", "https"):
-            parts = urlsplit(url)
-            self.bucket = parts.netloc
-            self.key = unquote(parts.path[1:])
-            self.query = parts.query
-            encoded_slash = "%2f" in parts.path.lower()
-        if not self.bucket or not self.key:
-            raise StorageError(f"{self} names no object: a URL is a bucket or host, '/' and a key")
-        if encoded_slash or {"", ".", ".."} & set(self.key.split("/")):
-            raise StorageError(
-                f"{self}: keys with '//', '/./', '/../' or %2F cannot be read; copy it to another key"
-            )
-
-    def __fspath__(self) -> str:
-        return self.url
-
-    def __str__(self) -> str:
-        return shown(self.url)
-
-    def __repr__(self) -> str:
-        return f"BucketPath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BucketPath) and self.url == other.url
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(self.key).name
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.key).suffix
-
-    @property
-    def root(self) -> str:
-        """The URL that all objects of the bucket share."""
-        query = f"/?{self.query}" if self.query else ""
-        return f"{self.scheme}://{self.bucket}{query}"
-
-    def with_suffix(self, suffix: str) -> BucketPath:
-        """The URL with another suffix of its key; the query stays."""
-        query = f"?{self.query}" if self.query else ""
-        stem = self.url.removesuffix(query).removesuffix(self.suffix)
-        return BucketPath(f"{stem}{suffix}{query}", self.allow_unversioned)
-
-    def exists(self) -> bool:
-        return identity(self) is not None
-
-    is_file = exists
-
-    def read_bytes(self) -> bytes:
-        return b"".join(contents(self))
-
-    def unlink(self, missing_ok: bool = False) -> None:
-        from nanoset_ref.io.buckets import ask  # loaded only when an object is met
-
-        ask(self, "delete")
-
-
-def shown(path: PathLike) -> str:
-    """A path or URL for messages: without a password, and without a query, which may be signed."""
-    text = os.fspath(path)
-    if not URL.match(text):
-        return text
-    scheme, _, rest = text.partition("://")
-    host, slash, key = rest.partition("/")
-    if scheme.lower() in ("http", "https"):
-        key, mark, _ = key.partition("?")
-        if mark:
-            key += "?..."
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
-
-
-def located(path: PathLike | BucketPath, allow_unversioned: bool = False) -> Path:
-    """A Path, or a `BucketPath` for a URL.
-
-    Raises:
-        StorageError: as `BucketPath`; a Path made of a URL, which lost a slash.
-    """
     found: Any = path
-    if isinstance(path, BucketPath):
-        return found
-    text = os.fspath(path)
-    if URL.match(text):
-        found = BucketPath(text, allow_unversioned or os.environ.get(UNVERSIONED) == "1")
-        return found
-    if LOST_SLASH.match(text) and isinstance(path, Path):
-        raise StorageError(f"{text}: give a URL as a string; a Path keeps one of its two slashes")
-    return Path(path)
+    if not isinstance(path, BucketPath):
+        found = url_or_path(path, allow_unversioned)
+    return found
 
 
-def absolute(path: PathLike) -> str:
-    """A path from the root of the file system; a URL as it is."""
-    if isinstance(located(path), BucketPath):
-        return os.fspath(path)
-    return os.path.abspath(path)
+def in_bucket(path: PathLike) -> bool:
+    """Whether a path is the URL of an object."""
+    return not isinstance(located(path), Path)
 
 
 def identity(path: PathLike) -> tuple[Any, ...] | None:
@@ -177,8 +59,8 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
     """
     place: Any = located(path)
     try:
-        if isinstance(place, BucketPath):
-            from nanoset_ref.io.buckets import known_version  # loaded only when an object is met
+        if in_bucket(place):
+            from nanoset_ref.io.buckets import known_version  # loaded only when a URL is met
 
             return known_version(place)
         status = place.stat()
@@ -189,8 +71,25 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def require_regular(path: PathLike) -> int:
+    """The size in bytes of a regular file or an object; called before anything is read.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: as `identity`.
+    """
+    found = identity(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
+    return int(found[0])
+
+
 def readable(path: PathLike) -> bool:
     """Whether access is allowed; a signed query allows it to one object only."""
+    if not in_bucket(path):
+        return True
+    from nanoset_ref.io.urls import DeniedError  # loaded only when a URL is met
+
     try:
         identity(path)
     except DeniedError:
@@ -198,11 +97,33 @@ def readable(path: PathLike) -> bool:
     return True
 
 
+def listed(given: Any, *single: type) -> list[Any]:
+    """`given` as a list. A string, a path or an instance of the types `single` is one element."""
+    if isinstance(given, (str, os.PathLike, *single)):
+        return [given]
+    return list(given)
+
+
+def read_json(path: PathLike) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
+    """
+    if require_regular(path) > MAX_JSON_BYTES:
+        raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
+    try:
+        return json.loads(located(path).read_bytes().decode())
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
+
+
 def contents(path: PathLike) -> Iterator[Any]:
     """The content of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
     place: Any = located(path)
-    if isinstance(place, BucketPath):
-        from nanoset_ref.io.bucket_ids import bytes_of  # loaded only when an object is met
+    if in_bucket(place):
+        from nanoset_ref.io.bucket_ids import bytes_of  # loaded only when a URL is met
 
         content = bytes_of(place)
         for first in range(0, len(content), OBJECT_READ):
@@ -214,10 +135,10 @@ def contents(path: PathLike) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def copied(path: Path) -> Iterator[Path]:
+def copied(path: PathLike) -> Iterator[Path]:
     """A local file as it is, or a temporary copy of an object; a mapping outlives the copy."""
-    if not isinstance(path, BucketPath):
-        yield path
+    if not in_bucket(path):
+        yield Path(path)
         return
     with tempfile.NamedTemporaryFile() as copy:
         copy.writelines(contents(path))
@@ -225,12 +146,16 @@ def copied(path: Path) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def refuse_forks(paths: Iterable[Path], start_method: str) -> None:
-    """StorageError if a file is in a bucket and workers would be forked: connections do not
-    survive a fork.
-    """
-    objects = [path for path in paths if isinstance(path, BucketPath)]
-    if start_method == "fork" and objects:
-        raise StorageError(
-            f"{objects[0]}: forked workers cannot read from a bucket; {WITHOUT_FORK}"
-        )
+def checksum(path: PathLike) -> str:
+    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>"."""
+    require_regular(path)
+    digest = xxhash.xxh3_128()
+    for block in contents(path):
+        digest.update(block)
+    return f"xxh3_128:{digest.hexdigest()}"
+
+
+def seal(text: str, *paths: PathLike) -> str:
+    """A `checksum` of a text and of files, which the smallest file of a set holds for the whole set."""
+    content = "\n".join([text, *map(checksum, paths)])
+    return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"

@@ -1,8 +1,8 @@
 """From token files to batches: rows, who reads them when, and the loader of one rank.
 
 rows, nanoset, best_fit           sample -> sequence_length + 1 token ids
-gather, direct                    the kernels that copy them out of the files
-schedule, samplers                which rank reads which position, and when
+gather, bucket_gather, direct     what copies them out of the files
+schedule, samplers, skip_sampler  which rank reads which position, and when
 documents, collator               model inputs, with positions and masks of documents
 blocks, prefetch, dataloader      batches, ahead of time, with exact resume
 datatrove                         folders of .ds files as Nanotron reads them

@@ -32,14 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.bucket_ids import BucketIds, fetch
-from nanoset_ref.io.files import PathLike
 from nanoset_ref.io.index_cache import Arrays, cached
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.load.documents import Starts
+from nanoset_ref.io.paths import PathLike, in_bucket
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.rows import Span, document_spans
+from nanoset_ref.load.rows import Span, Starts, document_spans
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
 
@@ -224,11 +222,13 @@ class PackedNanoset(Nanoset):
                 np.stack([np.repeat(places, counts), begin, begin + size, column], axis=1),
             )
 
-    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
             tokens: NDArray[Any] = file.tokens
-            if isinstance(tokens, BucketIds):
+            if in_bucket(file.path):
+                from nanoset_ref.io.bucket_ids import fetch  # only where a URL is met
+
                 extents = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
                 parts = fetch([(tokens, begin, end) for begin, end in extents])
                 tokens = np.frombuffer(b"".join(parts), file.dtype)

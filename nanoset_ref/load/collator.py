@@ -2,11 +2,11 @@
 
 A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Each of them is a view
 of its own copy of the rows, and each mask has its own memory: a batch belongs to its receiver, who may write into any
-field without changing another field or another batch. Many batches that arrive as one block are copied together and cut
-by `split`.
+field without changing another field or another batch. The rows of many batches arrive as one `Block`, which is copied
+once for each field and then cut.
 
-`Collator` is the engine: it takes samples or blocks, checks them, and cuts them. A subclass is a dialect, which names
-the fields of a batch: `DataCollatorForCLM` here (Nanotron's), `MegatronCollator` in `nanoset_ref.megatron`.
+A `Collator` checks samples and turns them into a block; its subclasses name the fields of a batch: `DataCollatorForCLM`
+here (Nanotron's fields), `MegatronCollator` in `nanoset_ref.megatron`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from nanoset_ref.load.documents import DocumentOptions, Starts
 from nanoset_ref.load.rows import SampleBlock
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.documents import DocumentOptions
+
+# Threads by name: those of `ahead`, and Python's own that feed worker processes. They never write into a batch.
+READING_THREADS = "nanoset_ref-ahead", "QueueFeederThread"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +45,32 @@ class TensorPointer:
 
 
 Batch = dict[str, Any]
-Copy = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Block(NamedTuple):
+    """The rows of many batches, back to back, for `Collator.split`.
+
+    Attributes:
+        rows: integers [n, row_length]; read by the collator and never handed out.
+        batch_size: rows per batch; the last batch of a block may have fewer.
+        starts: bool [n, row_length], True where a document begins, if the collator `needs_starts`.
+        copy: makes a tensor of equal values that its receiver may write to.
+    """
+
+    rows: torch.Tensor
+    batch_size: int
+    starts: NDArray[np.bool_] | None = None
+    copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone
 
 
 class Collator(ABC):
-    """Turns samples, or whole blocks of rows, into batches.
+    """Turns samples, or a whole `Block` of rows, into batches.
 
     Called with B samples {"input_ids": [row_length] integers} or a `SampleBlock`, it returns one batch, a dict.
 
     Attributes:
         row_length: tokens that a row must have.
-        needs_starts: whether `split` has to be told where documents begin.
+        needs_starts: whether `split` needs `Block.starts`.
 
     Raises:
         ValueError: no samples, another key than input_ids, another length than row_length.
@@ -58,21 +80,8 @@ class Collator(ABC):
     needs_starts = False
 
     @abstractmethod
-    def split(
-        self,
-        rows: torch.Tensor,
-        batch_size: int,
-        starts: Starts | None = None,
-        copy: Copy = torch.clone,
-    ) -> Iterator[Batch]:
-        """Cut a block of rows into batches of `batch_size`, the last one maybe shorter.
-
-        Args:
-            rows: integers [n, row_length]. They are read, and are not handed out.
-            batch_size: rows per batch.
-            starts: bool [n, row_length], where documents begin, for a dialect that `needs_starts`.
-            copy: makes what is handed out: a tensor of equal values that may be written to.
-        """
+    def split(self, block: Block) -> Iterable[Batch]:
+        """Cut a block into batches. Its row length has been checked."""
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if not (isinstance(examples, SampleBlock) and examples.intact):
@@ -87,10 +96,11 @@ class Collator(ABC):
             examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
         self.check(examples.rows.shape[1])
         starts = examples.starts if self.needs_starts else None
-        return next(self.split(torch.from_numpy(examples.rows), len(examples), starts))
+        [batch] = self.split(Block(torch.from_numpy(examples.rows), len(examples), starts))
+        return batch
 
     def check(self, *row_lengths: int) -> None:
-        """Refuse rows of another length; `split` does not look at them."""
+        """Refuse rows of another length."""
         if row_lengths != (self.row_length,):
             way = "dataset and collator need the same sequence_length"
             raise ValueError(
@@ -137,15 +147,21 @@ class DataCollatorForCLM(Collator):
             )
         self.row_length = self.sequence_length + 1
         self.needs_starts = self.documents is not None and self.documents.needs_starts
-        inputs, labels = TensorPointer(self.input_pp_rank), TensorPointer(self.output_pp_rank)
-        asked = self.documents.names if self.documents is not None else []
-        always = {
+        self._sides = (
+            (self.input_pp_rank, slice(None, -1)),
+            (self.output_pp_rank, slice(1, None)),
+        )
+        inputs = TensorPointer(self.input_pp_rank)
+        labels = TensorPointer(self.output_pp_rank)
+        self._pointers: Batch = {
             "input_ids": inputs,
             "input_mask": inputs,
             "label_ids": labels,
             "label_mask": labels,
         }
-        self._pointers: Batch = always | dict.fromkeys(asked, inputs) | always
+        if self.documents is not None:
+            for name in self.documents.names:
+                self._pointers.setdefault(name, inputs)
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
         if self.current_pp_rank in (self.input_pp_rank, self.output_pp_rank):
@@ -158,25 +174,27 @@ class DataCollatorForCLM(Collator):
             )
         return dict(self._pointers)
 
-    def split(
-        self,
-        rows: torch.Tensor,
-        batch_size: int,
-        starts: Starts | None = None,
-        copy: Copy = torch.clone,
-    ) -> Iterator[Batch]:
+    def split(self, block: Block) -> Iterable[Batch]:
         """As `Collator.split`, for ranks that take data.
 
-        A pad of -1, which Megatron's rows may end in, is no id that a model could look up: it becomes 0.
+        A padding id of -1, which Megatron's rows may end in, becomes 0: a model cannot look it up.
         """
-        if starts is not None and rows.amin() < 0:
+        rows = block.rows
+        if block.starts is not None and rows.amin() < 0:
             rows = rows.clamp(min=0)
-        ids = (
-            rows.numpy()
-        )  # before `copy`: a view of rows that have lazy copies would be a real copy
+        ids = rows.numpy()  # before any lazy copy: afterwards this view would copy the rows
+        columns: list[Iterable[Any]] = []
         with outside_inference_mode():
-            columns = self._columns(rows, batch_size, copy)
-        for number, (input_ids, input_mask, label_ids, label_mask) in enumerate(zip(*columns)):  # noqa: B905
+            mask = all_true(len(rows), self.sequence_length)
+            for pp_rank, tokens in self._sides:
+                if pp_rank != self.current_pp_rank:
+                    columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
+                    continue
+                # "unsafe": autograd cannot follow writes into these views, and token ids have no gradients
+                columns.append(block.copy(rows)[:, tokens].unsafe_split(block.batch_size))
+                columns.append(block.copy(mask).unsafe_split(block.batch_size))
+        first = 0
+        for input_ids, input_mask, label_ids, label_mask in zip(*columns):  # noqa: B905 (repeat has no end)
             batch: Batch = {
                 "input_ids": input_ids,
                 "input_mask": input_mask,
@@ -184,32 +202,21 @@ class DataCollatorForCLM(Collator):
                 "label_mask": label_mask,
             }
             if self.documents is not None:
-                mine = slice(number * batch_size, (number + 1) * batch_size)
-                fields = self.documents.fields(ids[mine], None if starts is None else starts[mine])
-                batch = self._pointers | batch | self._on_this_rank(fields)
+                part = slice(first, first + block.batch_size)
+                starts = None if block.starts is None else block.starts[part]
+                batch = self._pointers | batch | self._document_fields(ids[part], starts)
+                first += block.batch_size
             yield batch
 
-    def _columns(self, rows: torch.Tensor, batch_size: int, copy: Copy) -> list[Iterable[Any]]:
-        """input_ids, input_mask, label_ids and label_mask, each of all batches; pointers without end if not here."""
-        mask = all_true(len(rows), self.sequence_length)
-        columns: list[Iterable[Any]] = []
-        sides = (self.input_pp_rank, slice(None, -1)), (self.output_pp_rank, slice(1, None))
-        for pp_rank, tokens in sides:
-            if pp_rank == self.current_pp_rank:
-                # "unsafe" as autograd could not follow writes into the views: token ids have no gradients
-                columns.append(copy(rows)[:, tokens].unsafe_split(batch_size))
-                columns.append(copy(mask).unsafe_split(batch_size))
-            else:
-                columns += [itertools.repeat(TensorPointer(pp_rank))] * 2
-        return columns
-
-    def _on_this_rank(self, fields: dict[str, Any]) -> Batch:
-        """Fields about documents as tensors: position_ids for who has inputs, label_mask for who has labels."""
-        ranks = {"position_ids": self.input_pp_rank, "label_mask": self.output_pp_rank}
-        here = {
-            name for name in fields if ranks.get(name, self.current_pp_rank) == self.current_pp_rank
-        }
-        return as_tensors({name: fields[name] for name in here})
+    def _document_fields(self, ids: NDArray[Any], starts: NDArray[np.bool_] | None) -> Batch:
+        """The fields about documents that this rank gets, as tensors."""
+        assert self.documents is not None
+        fields = as_tensors(self.documents.fields(ids, starts))
+        if self.current_pp_rank != self.input_pp_rank:
+            fields.pop("position_ids", None)
+        if self.current_pp_rank != self.output_pp_rank:
+            fields.pop("label_mask", None)
+        return fields
 
 
 class DataCollatorWithLabels(Collator):
@@ -224,19 +231,30 @@ class DataCollatorWithLabels(Collator):
     def __init__(self, sequence_length: int) -> None:
         self.row_length = sequence_length + 1
 
-    def split(
-        self,
-        rows: torch.Tensor,
-        batch_size: int,
-        starts: Starts | None = None,
-        copy: Copy = torch.clone,
-    ) -> Iterator[Batch]:
+    def split(self, block: Block) -> Iterable[Batch]:
         """As `Collator.split`."""
-        ids = rows.long()
-        inputs = copy(ids).unsafe_split(batch_size)
-        labels = copy(ids).unsafe_split(batch_size)
+        ids = block.rows.long()
+        inputs = block.copy(ids).unsafe_split(block.batch_size)
+        labels = block.copy(ids).unsafe_split(block.batch_size)
         for input_ids, label_ids in zip(inputs, labels, strict=True):
             yield {"input_ids": input_ids, "labels": label_ids}
+
+
+def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that may be written to, and that takes up memory only when it or the original is written to.
+
+    torch's lazy copies may not be written to by two threads at once, so a process with a second thread that may write
+    gets a real copy. So does a torch without lazy copies, and memory that torch does not own.
+    """
+    writers = 0
+    for thread in threading.enumerate():
+        writers += not thread.name.startswith(READING_THREADS)
+    if writers > 1 or not hasattr(tensor, "_lazy_clone"):
+        return tensor.clone()
+    try:
+        return tensor._lazy_clone()
+    except RuntimeError:
+        return tensor.clone()
 
 
 def as_tensors(fields: dict[str, Any]) -> Batch:
@@ -249,19 +267,16 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
 
 @functools.lru_cache(maxsize=32)
 def all_true(rows: int, columns: int) -> torch.Tensor:
-    """bool [rows, columns], True everywhere: the original of masks. Hand out copies of it."""
+    """bool [rows, columns], True everywhere. Masks are copies of it; it is never handed out itself."""
     with outside_inference_mode():
         return torch.ones((rows, columns), dtype=torch.bool)
 
 
 def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
-    """What is made in here may be written to and trained on, even if a batch is asked for in inference mode."""
-    # torch's own context takes 10 microseconds
-    return (
-        torch.inference_mode(False)
-        if torch.is_inference_mode_enabled()
-        else contextlib.nullcontext()
-    )
+    """What is made in this context may be written to and trained on, also when the caller is in inference mode."""
+    if torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return contextlib.nullcontext()  # torch's own context takes 10 microseconds
 
 
 def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
@@ -294,7 +309,8 @@ def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
     """The contiguous [B, S + 1] of which `view` is columns shift .. shift + S; None if it is not such a view."""
     if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
         return None
-    start, size = view.storage_offset() - shift, view.shape[0] * (view.shape[1] + 1)
+    start = view.storage_offset() - shift
+    size = view.shape[0] * (view.shape[1] + 1)
     if start < 0 or (start + size) * view.element_size() > view.untyped_storage().nbytes():
         return None
     return view.as_strided((view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start)

@@ -17,25 +17,29 @@ import random
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.io.files import unknown_key
-from nanoset_ref.io.paths import refuse_forks
-from nanoset_ref.load.blocks import BlockRoad
-from nanoset_ref.load.collator import Collator, DataCollatorForCLM, DataCollatorWithLabels
-from nanoset_ref.load.documents import DocumentOptions
-from nanoset_ref.load.prefetch import ahead
+from nanoset_ref.io.options import unknown_key, whole_number
+from nanoset_ref.io.paths import in_bucket
+from nanoset_ref.load.blocks import batches_per_block, slots
+from nanoset_ref.load.collator import (
+    Block,
+    Collator,
+    DataCollatorForCLM,
+    DataCollatorWithLabels,
+    own_copy,
+)
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler, Tail, consumed_in, worker_seed
 from nanoset_ref.load.schedule import Layout
-from nanoset_ref.orders.base import whole_number
-from nanoset_ref.orders.plans import Plan
-from nanoset_ref.orders.plans import PlanMismatch as PlanMismatch
-from nanoset_ref.orders.plans import check_plan as check_plan
+
+if TYPE_CHECKING:
+    from nanoset_ref.load.documents import DocumentOptions
+    from nanoset_ref.orders.plans import Plan
 
 
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
@@ -92,14 +96,17 @@ class NanosetDataLoader(OneIterationLoader):
             function gives it when it or a state is first asked for.
         read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
             keeps as many ready in this process.
-        in_blocks: read the rows of many batches at once (`nanoset_ref.load.blocks`), if `dataset` is Rows and
-            `collate_fn` a Collator. False: batch by batch, as torch does it.
         **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
 
-    Each iteration reads the rest of the current epoch, the next one a whole epoch. One at a time: a new one goes on
-    after what has been delivered, and ends the one before. The item that `read_ahead` and torch's `prefetch_factor`
-    count is a block of batches (up to 4 MiB) or, with in_blocks=False, a batch. accelerate's `prepare` (and so the
-    HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank and dp_size yourself.
+    Each iteration reads the rest of the current epoch, the next one a whole epoch. Only one iteration is live: a new
+    one closes the old one and resumes after the last delivered batch.
+
+    Where `dataset` is Rows and `collate_fn` a Collator, the item that `read_ahead` and torch's `prefetch_factor` count
+    is a block of many batches (see `nanoset_ref.load.blocks`). Any other function is called with a `SampleBlock` of one
+    batch, in the worker if there is one, and any other dataset is read as torch's DataLoader does.
+
+    accelerate's `prepare` (and so the HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank
+    and dp_size yourself.
 
     Attributes:
         consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
@@ -118,7 +125,6 @@ class NanosetDataLoader(OneIterationLoader):
         plan: Plan | Callable[[], Plan] | None = None,
         *,
         read_ahead: int = 0,
-        in_blocks: bool = True,
         **options: Any,
     ) -> None:
         if read_ahead < 0:
@@ -141,50 +147,104 @@ class NanosetDataLoader(OneIterationLoader):
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         if self.num_workers and isinstance(dataset, Rows):
             start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
-            refuse_forks([file.path for file in dataset.files], start_method)
+            remote = [file.path for file in dataset.files if in_bucket(file.path)]
+            if remote:
+                from nanoset_ref.io.urls import refuse_forks  # only where a URL is met
+
+                refuse_forks(remote, start_method)
         self._plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
-        self._in_blocks = in_blocks
-        self._options = {name: value for name, value in options.items() if name != "collate_fn"}
-        self._road: BlockRoad | None = None
+        self._options = options
+        self._workers: Any = None  # processes that stay read for the next iteration, too
 
     def batches(self) -> Generator[Any, None, None]:
         sampler = self.batch_sampler
-        sampler.consumed_train_samples = (
-            self.consumed_train_samples
-        )  # forgets what an abandoned iteration prefetched
-        rest = sampler.rest_of_epoch(self.consumed_train_samples)
-        first = self.consumed_train_samples + sampler.global_batch_size
-        counts = itertools.chain(
-            range(first, rest.end, sampler.global_batch_size), itertools.repeat(rest.end)
-        )
-        attributes = vars(self)  # torch's own way of setting one takes a microsecond
-        batches = self._source()
-        for batch, attributes["consumed_train_samples"] in zip(batches, counts):  # noqa: B905
-            yield batch
-        self.consumed_train_samples = rest.end
+        # forgets what an abandoned iteration prefetched
+        sampler.consumed_train_samples = consumed = self.consumed_train_samples
+        end = sampler.rest_of_epoch(consumed).end
+        attributes = vars(self)  # torch's __setattr__ takes a microsecond
+        for several in self._several_batches():
+            for batch in several:
+                consumed = min(consumed + sampler.global_batch_size, end)
+                attributes["consumed_train_samples"] = consumed
+                yield batch
+        self.consumed_train_samples = end
 
-    def _source(self) -> Iterable[Any]:
-        """The batches of the sampler, by the shortest road there is."""
+    def _several_batches(self) -> Iterable[Iterable[Any]]:
+        """The batches of the sampler, a few at a time."""
         if isinstance(self.dataset, EmptyInfiniteDataset):
-            # nothing is read, so there is nothing for workers, threads and blocks to do
-            return (self.collate_fn([{}] * len(positions)) for positions in self.batch_sampler)
-        if (
-            self._in_blocks
-            and isinstance(self.dataset, Rows)
-            and isinstance(self.collate_fn, Collator)
-        ):
-            return self._blocks()
-        batches = DataLoader.__iter__(self)
-        return ahead(batches, self.read_ahead) if self.read_ahead else batches
+            return ([self.collate_fn([{}] * len(positions))] for positions in self.batch_sampler)
+        if isinstance(self.dataset, Rows) and isinstance(self.collate_fn, Collator):
+            return map(self.collate_fn.split, self._ahead(self._blocks()))
+        return ([batch] for batch in self._ahead(DataLoader.__iter__(self)))
 
-    def _blocks(self) -> BlockRoad:
-        """The fast road; workers that stay need the same one again."""
-        if self._road is None or not self.persistent_workers:
-            options = {"read_ahead": self.read_ahead, **self._options}
-            self._road = BlockRoad(self.dataset, self.batch_sampler, self.collate_fn, **options)  # type: ignore[arg-type]
-        return self._road
+    def _ahead(self, items: Iterable[Any]) -> Iterable[Any]:
+        """The items, read ahead by a thread if the loader has one."""
+        if not self.read_ahead:
+            return items
+        from nanoset_ref.load.prefetch import ahead  # only where it is asked for
+
+        return ahead(items, self.read_ahead)
+
+    def _blocks(self) -> Iterable[Block]:
+        """The rows of the sampler's batches, read in blocks by this process or by workers."""
+        dataset: Any = self.dataset
+        self.collate_fn.check(dataset.row_length)  # type: ignore[attr-defined]
+        if not self.num_workers:
+            return self._blocks_read_here()
+        if self._workers is None or not self.persistent_workers:
+            self._workers = self._start_workers()
+        return self._workers
+
+    def _blocks_read_here(self) -> Iterator[Block]:
+        dataset: Any = self.dataset
+        needs_starts = self.collate_fn.needs_starts  # type: ignore[attr-defined]
+        batches, shape, own_slots = self._block_memory()
+        own = itertools.cycle(slots(own_slots, shape, dataset.row_dtype))
+        copy = self._copy()
+        for positions in self.batch_sampler.blocks(batches):
+            rows = next(own)[: len(positions)]
+            starts = dataset.starts(positions) if needs_starts else None
+            dataset.fill(
+                positions, rows.numpy()
+            )  # of a slot with lazy copies, numpy() is new memory
+            yield Block(rows, self.batch_sampler.micro_batch_size, starts, copy)
+
+    def _copy(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        if self.pin_memory and torch.accelerator.is_available():
+            return torch.Tensor.pin_memory  # torch keeps pinned memory and uses it again
+        return own_copy
+
+    def _block_memory(self, slots_of_workers: int = 0) -> tuple[int, tuple[int, int], int]:
+        """Batches per block, the shape of a slot, and the number of slots that only this process needs."""
+        # one that is being cut, and one whose last batch may still be held; a thread fills others
+        own_slots = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
+        dataset: Any = self.dataset
+        micro_batch_size = self.batch_sampler.micro_batch_size
+        batches = batches_per_block(
+            micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize,
+            own_slots + slots_of_workers,
+            dataset.block_factor,
+            shared=slots_of_workers > 0,
+        )
+        return batches, (batches * micro_batch_size, dataset.row_length), own_slots
+
+    def _start_workers(self) -> Any:
+        """Worker processes that read blocks into shared memory."""
+        from nanoset_ref.load.prefetch import SlotReader, SlotRequests, WorkerBlocks  # as above
+
+        dataset: Any = self.dataset
+        collator: Any = self.collate_fn
+        under_way = self.num_workers * self.prefetch_factor  # type: ignore[operator]
+        batches, shape, own_slots = self._block_memory(under_way)
+        # one more: torch requests a block before it delivers one
+        shared = slots(under_way + 1, shape, dataset.row_dtype, shared=True)
+        private = slots(own_slots, shape, dataset.row_dtype)
+        reader = SlotReader(dataset, shared, collator.needs_starts)
+        requests = SlotRequests(self.batch_sampler, batches, len(shared))
+        block = Block(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
+        return WorkerBlocks(reader, requests, private, block, self._options)
 
     def __repr__(self) -> str:
         sampler = self.batch_sampler
@@ -233,6 +293,8 @@ class NanosetDataLoader(OneIterationLoader):
         """
         consumed = consumed_in(state)
         if state.get("plan") is not None:
+            from nanoset_ref.orders.plans import check_plan  # only when a run is resumed
+
             check_plan(state["plan"], self.plan)
         self.end_iteration()
         self.consumed_train_samples = self.batch_sampler.consumed_train_samples = consumed
@@ -276,7 +338,7 @@ def build_nanoset_dataloader(
             Rows that end in padding (`Rows.padded`) know their documents without an eod_id, and always come with
             eod_mask_loss.
         collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
-            (DataCollatorWithLabels, MegatronCollator), which keeps the fast road, or any function.
+            (DataCollatorWithLabels, MegatronCollator), which reads in blocks, or any function.
         **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
 
     Returns:
@@ -346,6 +408,8 @@ def _document_options(
             "DataCollatorWithLabels has no loss mask, and these rows end in padding: leave collate_fn out"
         )
     if rows.padded and collate_fn is None:
+        from nanoset_ref.load.documents import DocumentOptions  # as far as documents are asked for
+
         documents = dataclasses.replace(
             documents or DocumentOptions(), eod_id=None, eod_mask_loss=True
         )

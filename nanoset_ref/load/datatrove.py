@@ -9,14 +9,13 @@ Source: nanotron.data.nanoset and nanotron.data.collator of https://github.com/h
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from nanoset_ref.io.files import PathLike, listed
-from nanoset_ref.load.collator import Batch, Copy, DataCollatorForCLM, TensorPointer
+from nanoset_ref.load.collator import Batch, Block, DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder
@@ -157,18 +156,13 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
             )
         del self._pointers["input_mask"]
 
-    def split(
-        self,
-        rows: torch.Tensor,
-        batch_size: int,
-        starts: Starts | None = None,
-        copy: Copy = torch.clone,
-    ) -> Iterator[Batch]:
+    def split(self, block: Block) -> Iterable[Batch]:
         """As `Collator.split`."""
+        starts = block.starts
         if not self.use_doc_masking:
-            starts = np.indices(rows.shape)[1] == 0
+            starts = np.indices(block.rows.shape)[1] == 0
         width = self.sequence_length // self.cp_size
-        for batch in super().split(rows.long(), batch_size, starts, copy):
+        for batch in super().split(block._replace(rows=block.rows.long(), starts=starts)):
             batch.pop("input_mask", None)
             for name in batch.keys() - {"position_ids"}:
                 if not isinstance(batch[name], TensorPointer):

@@ -29,7 +29,6 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import physical_memory
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.load.gather import cut_short, open_files, widen
 from nanoset_ref.tokens import Tokens
@@ -147,28 +146,6 @@ def _huge_pages(size: int) -> NDArray[np.uint8]:
         memory.madvise(mmap.MADV_HUGEPAGE)
     content = np.frombuffer(memory, np.uint8)
     return content[-content.ctypes.data % HUGE_PAGE :][:size]
-
-
-def direct_gatherer(files: Sequence[Tokens]) -> DirectGatherer | None:
-    """A DirectGatherer, if the files are larger than memory and the system can do it; NANOSET_REF_DIRECT=1: always, =0:
-    never.
-
-    Raises:
-        ValueError: another value of NANOSET_REF_DIRECT.
-        OSError: it is 1, and the system cannot.
-    """
-    asked = os.environ.get("NANOSET_REF_DIRECT", "")
-    if asked not in ("", "0", "1"):
-        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {asked!r}")
-    size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-    if asked == "0" or (not asked and size <= physical_memory()):
-        return None
-    try:
-        return DirectGatherer(files)
-    except OSError:
-        if asked:
-            raise
-        return None
 
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import refuses_unknown
 from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.options import refuses_unknown
 
 Starts = NDArray[np.bool_]
 

@@ -7,6 +7,7 @@ read whole (`__getitems__`) into a single array. Nothing here grows with the cor
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,14 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.files import PathLike, listed
-from nanoset_ref.io.paths import BucketPath
-from nanoset_ref.load.direct import DirectGatherer, direct_gatherer
-from nanoset_ref.load.documents import Starts, starts_at_boundaries
-from nanoset_ref.load.gather import BucketGatherer, Gatherer
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
+from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.options import whole_number
+from nanoset_ref.io.paths import PathLike, in_bucket, listed
+from nanoset_ref.load.gather import Gatherer
+from nanoset_ref.load.rows import (
+    Origin,
+    Rows,
+    SourceUse,
+    Span,
+    Starts,
+    described,
+    document_spans,
+)
 from nanoset_ref.orders import Order, build_order
-from nanoset_ref.orders.base import whole_number
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -32,7 +39,7 @@ class Nanoset(Rows):
 
     Args:
         dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), URLs of .npy files in
-            a bucket (see `storage`), or open `Tokens`.
+            a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
         dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
             reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
@@ -52,12 +59,12 @@ class Nanoset(Rows):
     With `logging.basicConfig(level=logging.INFO)` every new one prints its `summary`.
 
     Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is
-    0.9999999999999999, so normalising them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
+    0.9999999999999999, so normalizing them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
     gives the documented index for weights [10, 50, 30, 10].
 
     Raises:
         TokenFileError: a file that cannot be read as token ids, or is shorter than one sample.
-        ValueError: weights that do not match the files or cannot be normalised; a length or count out of range.
+        ValueError: weights that do not match the files or cannot be normalized; a length or count out of range.
 
     Source: the Nanosets of Nanotron, https://github.com/huggingface/nanotron/blob/main/docs/nanoset.md
     """
@@ -93,14 +100,11 @@ class Nanoset(Rows):
                 self.train_split_num_samples,
                 random_seed,
             )
-        found, wanted = (
-            (len(order), order.dataset_lengths.tolist()),
-            (len(self), self.dataset_lengths),
-        )
-        if found != wanted:
+        ordered = order.dataset_lengths.tolist()
+        if len(order) != len(self) or ordered != self.dataset_lengths:
             raise ValueError(
-                f"the order has {found[0]} positions over datasets of {found[1]} samples; train_split_num_samples is "
-                f"{wanted[0]}, and these files have {wanted[1]}"
+                f"the order has {len(order)} positions over datasets of {ordered} samples; train_split_num_samples is "
+                f"{len(self)}, and these files have {self.dataset_lengths}"
             )
         self.order = order
         self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
@@ -138,19 +142,24 @@ class Nanoset(Rows):
         return self.train_split_num_samples
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        """Samples in each file, and the tokens from one to the next; and whether there is padding in them."""
+        """(samples, stride in tokens) of each file, as two lists; also sets `padded`."""
         length = self.sequence_length
         self.padded = any(file.windows == "padded" for file in self.files)
         samples = [file.num_samples(length, disjoint) for file in self.files]
-        return samples, [file.stride(length, disjoint) for file in self.files]
+        strides = [file.stride(length, disjoint) for file in self.files]
+        return samples, strides
 
     # ---- reading
 
-    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         datasets, samples = self.order.lookup(positions)
         self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
+        from nanoset_ref.load.documents import (
+            starts_at_boundaries,  # only where masks are asked for
+        )
+
         boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order.lookup(positions)
         starts = np.empty((len(positions), self.row_length), dtype=np.bool_)
@@ -192,11 +201,14 @@ class Nanoset(Rows):
         return range(first, min((end - 1) // stride, self.dataset_lengths[source] - 1) + 1)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
-        reads, uses = self.order.counts(stop) - self.order.counts(start), []
+        reads = self.order.counts(stop) - self.order.counts(start)
         coverage = self.order.coverage(stop)
+        uses = []
         for source, file in enumerate(self.files):
-            samples, read = self.dataset_lengths[source], int(reads[source])
+            samples = self.dataset_lengths[source]
+            read = int(reads[source])
             distinct, repetitions = coverage[source]
+            last = (samples - 1) * int(self.strides[source])
             use = SourceUse(
                 path=str(file.path),
                 weight=float(self.dataset_weights[source]),
@@ -206,9 +218,7 @@ class Nanoset(Rows):
                 distinct=distinct,
                 repetitions=repetitions,
                 tokens=file.num_tokens,
-                tail_tokens=file.num_tokens
-                - (samples - 1) * int(self.strides[source])
-                - self.row_length,
+                tail_tokens=file.num_tokens - last - self.row_length,
             )
             uses.append(use)
         return uses
@@ -217,7 +227,7 @@ class Nanoset(Rows):
 
     @property
     def dataset_weights(self) -> NDArray[np.float64]:
-        """float64 [number of files], normalised to the sum 1."""
+        """float64 [number of files], normalized to the sum 1."""
         return self.order.dataset_weights
 
     @property
@@ -231,25 +241,25 @@ class Nanoset(Rows):
         return self.order[:][1]
 
     def summary(self) -> str:
-        """Total samples, total tokens, and what each file contributes; those of one name are shown with folders."""
-        names = [file.path.name for file in self.files]
+        """Total samples, total tokens, and the samples of each file; files of the same name are shown with folders."""
         lines = [
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
         ]
-        for file, name, count in zip(self.files, names, self.order.counts().tolist(), strict=True):
-            share, known = (
-                round(count / max(len(self), 1), 2),
-                name if names.count(name) == 1 else file.path,
-            )
-            lines.append(f"> Total number of samples from the {known} dataset: {count} ({share})")
+        for name, count in zip(self._labels(), self.order.counts().tolist(), strict=True):
+            share = round(count / max(len(self), 1), 2)
+            lines.append(f"> Total number of samples from the {name} dataset: {count} ({share})")
         return "\n".join(lines)
+
+    def _labels(self) -> list[str]:
+        """The names of the files; a name that several files have is shown with its folder."""
+        names = [file.path.name for file in self.files]
+        pairs = zip(names, self.dataset_paths, strict=True)
+        return [name if names.count(name) == 1 else path for name, path in pairs]
 
     def plot(self) -> Any:
         """A picture of the order, as `Order.plot`, with the names of the files."""
-        names = [file.path.name for file in self.files]
-        pairs = zip(names, self.dataset_paths, strict=True)
-        return self.order.plot([name if names.count(name) == 1 else path for name, path in pairs])
+        return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
         from nanoset_ref.orders.pictures import html_table
@@ -296,9 +306,9 @@ class Nanoset(Rows):
         return self.order.witnesses
 
     def __repr__(self) -> str:
-        names = ", ".join(file.path.name for file in self.files[:3]) + (
-            ", ..." if len(self.files) > 3 else ""
-        )
+        names = ", ".join(file.path.name for file in self.files[:3])
+        if len(self.files) > 3:
+            names += ", ..."
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
             f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
@@ -317,19 +327,42 @@ def _num_positions(count: int) -> int:
 
 
 def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
-    """The files, of which those that are named by paths are opened."""
+    """The files; paths are opened."""
     if not given:
         raise ValueError("dataset_paths must name at least one token file, got none")
-    with ThreadPoolExecutor(16) as threads:  # a bucket answers late
-        return list(
-            threads.map(
-                lambda it: it if isinstance(it, Tokens) else open_tokens(it, token_dtype), given
-            )
-        )
+
+    def opened(file: PathLike | Tokens) -> Tokens:
+        return file if isinstance(file, Tokens) else open_tokens(file, token_dtype)
+
+    with ThreadPoolExecutor(16) as threads:  # a bucket has a high latency
+        return list(threads.map(opened, given))
 
 
-def _gatherer(files: Sequence[Tokens]) -> BucketGatherer | DirectGatherer | Gatherer:
-    """What reads rows out of these files."""
-    if any(isinstance(file.path, BucketPath) or file.first_byte for file in files):
+def _gatherer(files: Sequence[Tokens]) -> Any:
+    """Reads rows of these files: out of a bucket, past the page cache, or through it.
+
+    Files larger than memory are read past the page cache if the system can do it; NANOSET_REF_DIRECT=1: all files, =0:
+    none.
+
+    Raises:
+        ValueError: another value of NANOSET_REF_DIRECT.
+        OSError: it is 1, and the system cannot do it.
+    """
+    if any(in_bucket(file.path) or file.first_byte for file in files):
+        from nanoset_ref.load.bucket_gather import BucketGatherer  # only where a URL is met
+
         return BucketGatherer(files)
-    return direct_gatherer(files) or Gatherer(files)
+    asked = os.environ.get("NANOSET_REF_DIRECT", "")
+    if asked not in ("", "0", "1"):
+        raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {asked!r}")
+    size = sum(file.num_tokens * file.dtype.itemsize for file in files)
+    if asked == "0" or (not asked and size <= physical_memory()):
+        return Gatherer(files)
+    from nanoset_ref.load.direct import DirectGatherer  # only for such files
+
+    try:
+        return DirectGatherer(files)
+    except OSError:
+        if asked:
+            raise
+        return Gatherer(files)

@@ -1,6 +1,6 @@
 """Rows: what every dataset of this package is to its readers. Position k -> a row of token ids, and where it came from.
 
-A dataset says how a batch of rows is filled (`_fill`) and where their tokens lie (`origin`, `spans`, `positions_of`);
+A dataset says how a batch of rows is filled (`fill`) and where their tokens lie (`origin`, `spans`, `positions_of`);
 checking positions, single samples, blocks and the fingerprint are written once, here. Loaders, collators, document
 masks and provenance work on any Rows.
 """
@@ -20,10 +20,10 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from nanoset_ref.load.documents import Starts
 from nanoset_ref.orders.base import counted_from_0
-from nanoset_ref.orders.plans import VERSION, compared, fingerprint_of, probe_positions
 from nanoset_ref.tokens import Tokens
+
+Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
 
 
 class Origin(NamedTuple):
@@ -138,8 +138,13 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write the rows at valid positions [n] into out [n, row_length]."""
+    def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write the rows at positions into `out`, without checking either: `read` is for positions of unknown origin.
+
+        Args:
+            positions: int64 [n] of [0, len).
+            out: `row_dtype` [n, row_length] in C order.
+        """
 
     @abstractmethod
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
@@ -210,7 +215,7 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
             raise ValueError(
                 f"out must be {self.row_dtype.name} {list(shape)} in C order, got {found}"
             )
-        self._fill(positions, out)
+        self.fill(positions, out)
         return out
 
     def starts(self, positions: NDArray[np.int64]) -> Starts:
@@ -246,6 +251,11 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
 
     @functools.cached_property
     def _plan(self) -> str:
+        from nanoset_ref.orders.plans import (  # only when a plan is asked for
+            VERSION,
+            probe_positions,
+        )
+
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
         hashes = _hashes(self.read(np.array(positions, dtype=np.int64)))
@@ -261,7 +271,9 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         return 0
 
     def _witnesses(self) -> list[int]:
-        """Positions that `_fill` can read, the same ones for all rows of one plan, however long they are."""
+        """Positions that `fill` can read, the same ones for all rows of one plan, however long they are."""
+        from nanoset_ref.orders.plans import probe_positions  # as above
+
         return probe_positions(0, len(self))
 
     @property
@@ -269,9 +281,11 @@ class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
         """32 hexadecimal digits: equal for rows whose plans agree and whose files have the same
         checksums beside them, whatever the number of rows.
         """
+        from nanoset_ref.orders.plans import VERSION, compared, fingerprint_of  # as above
+
         positions = np.array(self._witnesses(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
-        self._fill(positions, rows)
+        self.fill(positions, rows)
         return fingerprint_of([VERSION, compared(self._describe()), _hashes(rows)])
 
 

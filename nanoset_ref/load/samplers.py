@@ -2,24 +2,21 @@
 
 `ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds
 nothing, at 10 or at 10^12 samples. torch's DistributedSampler builds a list of the whole dataset in every rank and
-every epoch, and Nanotron's resume walks through what it skips. `SkipBatchSampler` keeps Nanotron's name and meaning for
-code that wraps other samplers, without its defects.
+every epoch, and Nanotron's resume walks through what it skips.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from nanoset_ref.io.options import whole_number
 from nanoset_ref.load.schedule import Layout, Schedule
-from nanoset_ref.orders.base import whole_number
-from nanoset_ref.orders.permutation import derive
 
 logger = logging.getLogger(__name__)
 
@@ -145,15 +142,22 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
                 yield positions
         self.consumed_train_samples = end
 
-    def take(self, batches: int) -> NDArray[np.int64]:
-        """The positions of the next full batches of the epoch, int64 [n, B] with n <= `batches`, counted as read.
+    def blocks(self, most_batches: int) -> Iterator[NDArray[np.int64]]:
+        """What iterating yields, many batches at once: int64 [n * B], 1, 2, 4, ... up to `most_batches` batches.
 
-        It is what iterating would yield, many batches at once; the batch that `tail` makes is left to iteration.
+        The last batch, if `tail` makes one, is a block of its own. A block is counted when it is yielded.
         """
-        start = self.consumed_train_samples % self.num_samples
-        batches = min(batches, (self.num_samples - start) // self.global_batch_size)
-        self.consumed_train_samples += batches * self.global_batch_size
-        return self.schedule.rows(start, self.dp_rank, batches)
+        end = self.rest_of_epoch(self.consumed_train_samples).end
+        batches = 1
+        while full := (end - self.consumed_train_samples) // self.global_batch_size:
+            start = self.consumed_train_samples % self.num_samples
+            count = min(batches, most_batches, full)
+            self.consumed_train_samples += count * self.global_batch_size
+            batches *= 2
+            yield self.schedule.rows(start, self.dp_rank, count).ravel()
+        if self.consumed_train_samples < end:
+            for positions in self:
+                yield np.array(positions)
 
     def state_dict(self) -> dict[str, int]:
         return {"consumed_train_samples": self.consumed_train_samples}
@@ -183,56 +187,6 @@ def consumed_in(state: Any) -> int:
         raise ValueError(f"{what}; got {str(state)[:200]}") from error
 
 
-class SkipBatchSampler(Sampler[Any]):
-    """What another sampler yields, without the beginning: for a resume, in the first iteration only.
-
-    Args:
-        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
-            nothing is walked through; otherwise the skipped items are taken from it and dropped.
-        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one
-            micro-batch), summed over the ranks.
-        dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
-
-    Raises:
-        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact;
-            ResumableBatchSampler can start anywhere), or more than there is.
-
-    Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
-    """
-
-    def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
-        skip_samples = whole_number(skip_samples, "skip_samples", 0)
-        dp_size = whole_number(dp_size, "dp_size", 1)
-        what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
-        if skip_samples % dp_size:
-            way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
-            raise ValueError(
-                f"{what} is not a whole number for each: the ranks would not continue together; {way}"
-            )
-        self.batch_sampler = batch_sampler
-        self.skip_samples = skip_samples // dp_size
-        self._skipped = 0
-        if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
-            raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
-
-    def __iter__(self) -> Iterator[Any]:
-        # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
-        skip = self.skip_samples
-        self.skip_samples = 0
-        self._skipped = skip
-        try:
-            if hasattr(self.batch_sampler, "__getitem__"):
-                yield from self.batch_sampler[skip:]
-            else:
-                yield from itertools.islice(self.batch_sampler, skip, None)
-        finally:
-            self._skipped = 0
-
-    def __len__(self) -> int:
-        """Items of the iteration under way; where there is none, of the next one."""
-        return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]
-
-
 def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
     """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family
     for every run seed.
@@ -243,4 +197,6 @@ def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
         raise ValueError(
             f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}"
         )
+    from nanoset_ref.orders.permutation import derive  # only where there are workers
+
     return (int(derive(np.uint64(seed % 2**64), 0)) + (dp_rank << 16) + worker_id) % 2**32

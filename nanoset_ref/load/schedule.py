@@ -22,8 +22,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import refuses_unknown
-from nanoset_ref.io.numbers import whole_number
+from nanoset_ref.io.options import refuses_unknown, whole_number
 
 Layout = Literal["strided", "contiguous"]
 
@@ -133,8 +132,12 @@ class Schedule:
 
     def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
         """The positions one rank reads from global count `start` on, int64 [batches, B]: one row per micro-batch."""
-        first = np.array(self.share(start, self.micro_step_size, dp_rank), dtype=np.int64)
-        return first + self.micro_step_size * np.arange(batches, dtype=np.int64)[:, None]
+        if self.layout == "strided":
+            first, step = start + dp_rank, self.dp_size
+        else:
+            first, step = start + dp_rank * self.micro_batch_size, 1
+        micro_steps = np.arange(batches)[:, None] * (self.dp_size * self.micro_batch_size)
+        return first + micro_steps + np.arange(self.micro_batch_size) * step
 
     def position_at(self, start: int, dp_rank: int, item: int) -> int:
         """The position of a rank's `item`-th sample, from 0, counted from global count `start` on."""

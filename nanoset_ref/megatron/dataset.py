@@ -85,7 +85,7 @@ class PartRows(Rows):
             extra = self.row_length - self.sequence_length
             yield corpus, _locate(mappings, layout, places, samples, extra)
 
-    def _fill(self, positions: Positions, out: NDArray[Any]) -> None:
+    def fill(self, positions: Positions, out: NDArray[Any]) -> None:
         if not self.config.drop_last_partial_validation_sequence:
             out[:] = self.config.pad_id
         for corpus, pieces in self.pieces(positions):

@@ -9,13 +9,13 @@ first: unless a flag about documents is set, upstream makes that sample's loss m
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 
-from nanoset_ref.load.collator import Batch, Collator, Copy, as_tensors
-from nanoset_ref.load.documents import Starts, attention_mask
+from nanoset_ref.load.collator import Batch, Block, Collator, as_tensors
+from nanoset_ref.load.documents import attention_mask
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 
@@ -50,18 +50,12 @@ class MegatronCollator(Collator):
         self._positions = torch.arange(config.sequence_length)
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
-    def split(
-        self,
-        rows: torch.Tensor,
-        batch_size: int,
-        starts: Starts | None = None,
-        copy: Copy = torch.clone,
-    ) -> Iterator[Batch]:
+    def split(self, block: Block) -> Iterable[Batch]:
         """As `Collator.split`; documents are found by their EOD. Every batch is made anew, so nothing is copied."""
         config = self.config
-        ids = rows.numpy()
-        for first in range(0, len(ids), batch_size):
-            part = ids[first : first + batch_size]
+        ids = block.rows.numpy()
+        for first in range(0, len(ids), block.batch_size):
+            part = ids[first : first + block.batch_size]
             # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
             text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
             text[:, -1] = config.pad_id

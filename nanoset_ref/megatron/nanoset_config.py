@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
-from nanoset_ref.io.files import PathLike, listed, refuses_unknown
-from nanoset_ref.io.numbers import whole_number
+from nanoset_ref.io.options import refuses_unknown, whole_number
+from nanoset_ref.io.paths import PathLike, listed
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 

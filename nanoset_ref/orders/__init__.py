@@ -1,18 +1,21 @@
-"""Orders: which sample stands at position k of the run. `build_order` makes one by name."""
+"""Orders: which sample stands at position k of the run. `build_order` makes one by name.
+
+An order's module is imported when the order is asked for. To add one: a module with a subclass of `Order`, its class in
+`__init__.pyi`, its name in `ORDERS`.
+"""
 
 from collections.abc import Sequence
 
-from nanoset_ref.orders.base import Int64Array, Weights
-from nanoset_ref.orders.base import Order as Order
-from nanoset_ref.orders.nanotron import NanotronOrder as NanotronOrder
-from nanoset_ref.orders.published import IdentityOrder as IdentityOrder
-from nanoset_ref.orders.published import PublishedOrder as PublishedOrder
-from nanoset_ref.orders.skipping import SkippingOrder as SkippingOrder
-from nanoset_ref.orders.stateless import Ledger as Ledger
-from nanoset_ref.orders.stateless import StatelessOrder as StatelessOrder
+import lazy_loader
 
-ORDERS: dict[str, type[Order]] = {
-    order.name: order for order in (NanotronOrder, StatelessOrder, IdentityOrder)
+from nanoset_ref.orders.base import Int64Array, Order, Weights
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+ORDERS = {
+    "nanotron": "NanotronOrder",
+    "stateless": "StatelessOrder",
+    "identity": "IdentityOrder",
 }
 
 
@@ -34,22 +37,23 @@ def build_order(
         ValueError: no order has that name; and what the order itself refuses.
     """
     if name.endswith(".npy"):
-        return PublishedOrder(
+        order: type[Order] = __getattr__("PublishedOrder")
+        return order(
             dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options
         )
     kind, _, given = name.partition(":")
-    known = ORDERS
-    if kind not in ORDERS:  # a run of ours imports none of the others
-        from nanoset_ref.orders.others import OTHERS
-
-        known = ORDERS | OTHERS
-    if kind not in known:
-        raise ValueError(
-            f"there is no order {kind!r}; choose one of {', '.join(map(repr, known))}, or an .npy file"
-        )
     for option in filter(None, given.split(",")):
         key, _, value = option.partition("=")
         if not value.isdecimal():
             raise ValueError(f"options of an order are name=number, got {option!r} in {name!r}")
         options[key] = int(value)
-    return known[kind](dataset_lengths, dataset_weights, num_samples, random_seed, **options)
+    if kind in ORDERS:
+        order = __getattr__(ORDERS[kind])
+    else:
+        from nanoset_ref.orders.others import OTHERS  # imported only when one of them is named
+
+        if kind not in OTHERS:
+            known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
+            raise ValueError(f"there is no order {kind!r}; choose one of {known}, or an .npy file")
+        order = OTHERS[kind]
+    return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.io.numbers import whole_number as whole_number
-from nanoset_ref.orders.plans import OCTAVES, fingerprint_of, probe_positions
+from nanoset_ref.io.options import whole_number as whole_number
 
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
@@ -143,6 +142,8 @@ class Order(ABC):
         """32 hexadecimal digits of the identity and of the pairs at the witnesses: equal for two
         orders that agree wherever both are defined (runs of different length do).
         """
+        from nanoset_ref.orders.plans import fingerprint_of  # only runs that are compared need it
+
         datasets, samples = self.lookup(np.array(self.witnesses, dtype=np.int64))
         return fingerprint_of([self.identity, datasets.tolist(), samples.tolist()])
 
@@ -151,6 +152,8 @@ class Order(ABC):
         """Positions that every order of the same identity can look up, whatever its number of
         samples; an order that is not endless has none.
         """
+        from nanoset_ref.orders.plans import OCTAVES, probe_positions  # as above
+
         if not self.endless:
             return []
         return probe_positions(self.first_position, self.first_position + 2**OCTAVES)
@@ -273,7 +276,7 @@ class NumberedOrder(Order):
     numbers: NDArray[Any]
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        return self.pairs(self.numbers[positions % len(self.numbers)])
+        return _pairs(self.firsts, self.numbers[positions % len(self.numbers)])
 
     def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
         """One vectorised pass over the numbers (about 0.3 ns for each), whatever the length of the run."""

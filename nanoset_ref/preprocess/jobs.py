@@ -25,7 +25,8 @@ from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
-from nanoset_ref.io.paths import BucketPath, located
+from nanoset_ref.io.paths import located
+from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.ranks import JobError, broadcast, other_ranks, started_helpers

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.files import PathLike, written_together
-from nanoset_ref.io.paths import BucketPath, located
+from nanoset_ref.io.paths import located
+from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.ds import DatatroveWriter
 from nanoset_ref.tokens.interface import Block, Tokens, content_hash

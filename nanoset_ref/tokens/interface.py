@@ -17,9 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.bucket_ids import BucketIds
-from nanoset_ref.io.files import PathLike, atomic_write, checksum, read_json
-from nanoset_ref.io.paths import BucketPath, identity, located
+from nanoset_ref.io.paths import PathLike, checksum, identity, in_bucket, located, read_json
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
@@ -98,6 +96,8 @@ class Tokens(ABC):
         """Write the checksum of the content beside the file unless one is recorded; return whether."""
         if self.checksum is not None:
             return False
+        from nanoset_ref.io.files import atomic_write  # most readers write nothing
+
         with atomic_write(self.seal_path, "w") as file:
             json.dump(self.content_checksum(), file)
         return True
@@ -112,12 +112,12 @@ class Tokens(ABC):
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
-        """The ids, [num_tokens], read-only; mapped at the first access, never copied. In a bucket:
-        `BucketIds`.
-        """
-        if isinstance(self.path, BucketPath):
+        """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
+        if in_bucket(self.path):
+            from nanoset_ref.io.bucket_ids import BucketIds  # only where a URL is met
+
             version: Any = self.opened[self.path]
-            ids: Any = BucketIds(self.path, version, self.dtype)
+            ids: Any = BucketIds(self.path, version, self.dtype)  # type: ignore[arg-type]
             return ids
         self.check_unchanged()
         if self.num_tokens == 0:  # an empty file cannot be mapped

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from nanoset_ref.io.files import PathLike, read_json, seal
+from nanoset_ref.io.paths import PathLike, read_json, seal
 
 FORMAT_VERSION = 1
 # suffixes of the companions, in place of .npy

@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.files import PathLike, checksum, require_regular
-from nanoset_ref.io.paths import copied, identity, located, readable
+from nanoset_ref.io.paths import (
+    PathLike,
+    checksum,
+    copied,
+    identity,
+    located,
+    readable,
+    require_regular,
+)
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS,

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.files import PathLike
-from nanoset_ref.io.paths import BucketPath, located
-from nanoset_ref.tokens.ds import DatatroveFile
+from nanoset_ref.io.paths import PathLike, in_bucket, located
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
@@ -37,15 +35,18 @@ def open_tokens(
     """
     path = located(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
-    if isinstance(path, BucketPath) and path.suffix in (".bin", ".idx", ".ds"):
+    remote = in_bucket(path)
+    if remote and path.suffix in (".bin", ".idx", ".ds"):
         raise TokenFileError(
-            f"{path}: of a bucket .npy token files are read; nanoset-ref convert makes one"
+            f"{path}: only .npy token files are read from a bucket; nanoset-ref convert makes one"
         )
     if path.suffix == ".ds":
+        from nanoset_ref.tokens.ds import DatatroveFile  # only where such a file is met
+
         return DatatroveFile(path, token_size=dtype and dtype.itemsize)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if not isinstance(path, BucketPath) and Path(f"{prefix}.idx").exists():
-        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # loads numba
+    if not remote and Path(f"{prefix}.idx").exists():
+        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # as above
 
         pair = MMapIndexedDataset(prefix)
         if dtype not in (None, pair.dtype):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import unknown_key
+from nanoset_ref.io.options import unknown_key
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_section import (
     KINDS,

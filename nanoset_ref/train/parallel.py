@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from nanoset_ref.io.files import refuses_unknown
+from nanoset_ref.io.options import refuses_unknown
 
 DIMENSIONS = ("dp", "pp", "tp")
 

@@ -41,7 +41,6 @@ AXES: dict[str, tuple[Any, ...]] = {
     "prefetch_factor": (None, 3),
     "persistent_workers": (False, True),
     "read_ahead": (0, 1, 2),
-    "in_blocks": (True, False),
     # where it comes from
     "direct": (None, "0", "1") if sys.platform == "linux" else (None, "0"),
     "cache": (None, "roomy", "tight"),
@@ -77,7 +76,7 @@ WITHOUT = {
     "packed": "shuffle_buffer",
     "megatron": "files order weights ledger skip pad_id shuffle_buffer direct cache",
     "stream": "files dtype order weights ledger skip length pad_id tail layout pp_size cp_size start_method "
-    "persistent_workers read_ahead in_blocks direct cache foreign",
+    "persistent_workers read_ahead direct cache foreign",
 }
 PROCESSES = ("workers", "workers_after")
 

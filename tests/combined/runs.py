@@ -208,10 +208,7 @@ def loaders_of(draw: Draw, rows: Rows, consumed: int) -> dict[tuple[int, int], N
     if draw["masks"] and draw["collator"] != "megatron":
         eod_id = EOS if draw["masks"] == "eos" else None
         options["documents"] = DocumentOptions(eod_id=eod_id, **dict.fromkeys(EVERY_FIELD, True))
-    options |= {
-        name: draw[name]
-        for name in ("micro_batch_size", "layout", "tail", "read_ahead", "in_blocks")
-    }
+    options |= {name: draw[name] for name in ("micro_batch_size", "layout", "tail", "read_ahead")}
     ranks = itertools.product(range(draw["dp_size"]), range(draw["pp_size"]))
     return {
         (dp_rank, pp_rank): build_nanoset_dataloader(

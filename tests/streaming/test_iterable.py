@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from nanoset_ref import plain
-from nanoset_ref.load.dataloader import PlanMismatch
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.streaming import HuggingFaceAdapter, IterableDataset, JSONLinesAdapter
 
 CASES = [f"t{number:02}" for number in range(16)]

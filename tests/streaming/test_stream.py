@@ -18,9 +18,10 @@ from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import streaming
 from nanoset_ref.load.collator import DataCollatorForCLM
-from nanoset_ref.load.dataloader import NanosetDataLoader, PlanMismatch
+from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.samplers import ResumableBatchSampler
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.preprocess import preprocess
 from nanoset_ref.preprocess.encode import Encoder, TokenizerError
 from nanoset_ref.preprocess.text import InputError, open_text

@@ -1,0 +1,37 @@
+"""How much memory this process may use."""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def physical_memory(root: str | os.PathLike[str] = "/") -> int:
+    """Bytes of memory that this process may use: those of the machine, or the limit of its control groups (a container,
+    a job of a batch system).
+
+    Args:
+        root: the folder that holds proc and sys.
+    """
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in _memory_groups(Path(root, "proc/self/cgroup")):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            for folder in (group, *group.parents):
+                with contextlib.suppress(OSError, ValueError):  # "max": no limit
+                    limits.append(int(Path(root, "sys/fs/cgroup", folder, name).read_text()))
+    return min(limits)
+
+
+def _memory_groups(path: Path) -> list[Path]:
+    """The control groups that limit the memory of this process, of v2 and v1, relative to sys/fs/cgroup."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:  # not Linux
+        return []
+    groups = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            groups.append(Path(group.strip("/")))
+        elif "memory" in controllers.split(","):
+            groups.append(Path("memory", group.strip("/")))
+    return groups

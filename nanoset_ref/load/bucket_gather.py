@@ -1,0 +1,43 @@
+"""Copy the tokens of many rows out of token files in a bucket, by one round of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_ref.io.bucket_ids import BucketIds, fetch
+from nanoset_ref.tokens import Tokens
+
+
+class BucketGatherer:
+    """As `Gatherer`, for files in buckets, perhaps among local ones. The rows of a call are read side by side.
+
+    Raises (when it is called):
+        StorageError: an object cannot be read, or was replaced since it was opened.
+    """
+
+    block_factor = 4
+
+    def __init__(self, files: Sequence[Tokens]) -> None:
+        self._files = files
+
+    def __call__(
+        self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
+    ) -> None:
+        length = out.shape[1]
+        extents = []
+        rows = []
+        for number in np.unique(datasets).tolist():
+            ids = self._files[number].tokens
+            for row in np.flatnonzero(datasets == number).tolist():
+                start = int(starts[row])
+                if isinstance(ids, BucketIds):
+                    size = ids.dtype.itemsize
+                    extents.append((ids, start * size, (start + length) * size))
+                    rows.append(row)
+                else:
+                    out[row] = ids[start : start + length]
+        for (ids, _, _), row, data in zip(extents, rows, fetch(extents), strict=True):
+            out[row] = np.frombuffer(data, ids.dtype)

@@ -1,0 +1,61 @@
+"""`SkipBatchSampler`: Nanotron's name and meaning for code that wraps other samplers, without its defects."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from torch.utils.data import Sampler
+
+from nanoset_ref.io.options import whole_number
+
+
+class SkipBatchSampler(Sampler[Any]):
+    """What another sampler yields, without the beginning: for a resume, in the first iteration only.
+
+    Args:
+        batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
+            nothing is walked through; otherwise the skipped items are taken from it and dropped.
+        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one
+            micro-batch), summed over the ranks.
+        dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
+
+    Raises:
+        ValueError: skip_samples is not a multiple of dp_size (then no number of skipped items per rank is exact;
+            ResumableBatchSampler can start anywhere), or more than there is.
+
+    Source: nanotron's SkipBatchSampler, which skips again in every later epoch and rounds down.
+    """
+
+    def __init__(self, batch_sampler: Iterable[Any], skip_samples: int, dp_size: int) -> None:
+        skip_samples = whole_number(skip_samples, "skip_samples", 0)
+        dp_size = whole_number(dp_size, "dp_size", 1)
+        what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
+        if skip_samples % dp_size:
+            way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
+            raise ValueError(
+                f"{what} is not a whole number for each: the ranks would not continue together; {way}"
+            )
+        self.batch_sampler = batch_sampler
+        self.skip_samples = skip_samples // dp_size
+        self._skipped = 0
+        if isinstance(batch_sampler, Sized) and self.skip_samples > len(batch_sampler):
+            raise ValueError(f"{what} exceeds the sampler's {len(batch_sampler)} items")
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: this runs when the first item is asked for, so an iterator that is never used skips nothing.
+        skip = self.skip_samples
+        self.skip_samples = 0
+        self._skipped = skip
+        try:
+            if hasattr(self.batch_sampler, "__getitem__"):
+                yield from self.batch_sampler[skip:]
+            else:
+                yield from itertools.islice(self.batch_sampler, skip, None)
+        finally:
+            self._skipped = 0
+
+    def __len__(self) -> int:
+        """Items of the iteration under way; where there is none, of the next one."""
+        return len(self.batch_sampler) - max(self.skip_samples, self._skipped)  # type: ignore[arg-type]
