@@ -153,8 +153,8 @@ def build_mappings(
         samples[samples_before:],
     )
     # 3.
-    dtype = np.int32 if len(documents) <= widest else np.int64
-    cuts = np.zeros((plan.num_samples + 1, 2), dtype=dtype)
+    place_dtype = np.int32 if len(documents) <= widest else np.int64
+    cuts = np.zeros((plan.num_samples + 1, 2), dtype=place_dtype)
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 

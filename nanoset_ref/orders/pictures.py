@@ -138,8 +138,8 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
     if len(names) == shown + 1:
         shown -= 1  # the others are at least two
     most = np.argsort(-read, kind="stable")[:shown]
-    groups = []
-    others = []
+    groups: list[Group] = []
+    others: list[int] = []
     for source, name in enumerate(names):
         if source in most:
             groups.append(Group(name, [source], COLORS[len(groups)]))
