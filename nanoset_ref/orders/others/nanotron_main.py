@@ -1,15 +1,14 @@
-"""The order of Nanotron's main branch, stage by stage, with the ledger that it keeps between stages.
+"""``order="nanotron_main"``: what a stage of Nanotron's main branch reads, and what it counts as read.
 
 Source: huggingface/nanotron 2411b022 (April 2026; so since April 2025, pull request 341): `run_train.py`,
 `data/tokenized_bytes.py`, `data/nemo_dataset/blendable_dataset.py`. SmolLM3 was trained with it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import listed
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
 from nanoset_ref.orders.nanotron import furthest_behind
@@ -148,46 +147,3 @@ def blend_block(weights, state, block):
         turns[place] = taken[folder]
         taken[folder] += 1
     return folders, turns
-
-
-def nanotron_stages(
-    config: Mapping[str, Any], rows: Mapping[str, Sequence[int]]
-) -> list[NanotronMainOrder]:
-    """The stages of a config of Nanotron, each from the ledger of those before.
-
-    Args:
-        config: Nanotron's YAML, parsed. Its global batch size holds for all stages.
-        rows: for each dataset_folder the rows of S + 1 tokens in its .ds files, in the order of
-            ``datatrove_files(folder, recursive=False)``; with shuffle_files also ``shuffle=True, seed=...``.
-
-    Raises:
-        KeyError: the config or `rows` lacks something. ValueError: see `NanotronMainOrder`; the config
-            sets dataset_max_tokens or use_old_brrr_dataloader.
-    """
-    tokens = config["tokens"]
-    batch = tokens["micro_batch_size"] * tokens["batch_accumulation_per_replica"]
-    batch *= config["parallelism"]["dp"]
-    stages = sorted(config["data_stages"], key=lambda stage: stage["start_training_step"])
-    starts = [stage["start_training_step"] for stage in stages]
-    ends = [*(start - 1 for start in starts[1:]), tokens["train_steps"]]
-    consumed: dict[str, int] = {}
-    orders = []
-    for stage, first, last in zip(stages, starts, ends, strict=True):
-        dataset = stage["data"]["dataset"]
-        for option in ("dataset_max_tokens", "use_old_brrr_dataloader"):
-            if dataset.get(option):
-                raise ValueError(f"stage {stage['name']!r} sets {option}, which is not reproduced")
-        names = listed(dataset["dataset_folder"])
-        order = NanotronMainOrder(
-            [length for name in names for length in rows[name]],
-            dataset.get("dataset_weights"),
-            (last - first + 1) * batch,
-            folders=[len(rows[name]) for name in names],
-            offsets=[consumed.get(name, 0) for name in names],
-        )
-        orders.append(order)
-        # of a folder that is listed twice Nanotron keeps the last count
-        counted = dict(zip(names, order.counted(first, last, batch), strict=True))
-        for name, count in counted.items():
-            consumed[name] = consumed.get(name, 0) + count
-    return orders
