@@ -42,7 +42,12 @@ class GrainOrder(EpochOrder):
 
     name = "grain"
 
-    def __init__(self, *order_arguments: Any, accept_repeat: bool = False, **named: Any) -> None:
+    def __init__(
+        self,
+        *order_arguments: Any,
+        accept_repeat: bool = False,
+        **named: Any,
+    ) -> None:
         self._accept_repeat = accept_repeat
         super().__init__(*order_arguments, **named)
 
@@ -64,7 +69,12 @@ class GrainOrder(EpochOrder):
         keys = self._keys(epoch)
         return cipher(places, self.epoch_length, keys, self._width, False)
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
+    def _places(
+        self,
+        epoch: int,
+        dataset: int,
+        sample: int,
+    ) -> Int64Array:
         last = self.epoch_length - 1
         instances = self.firsts[[dataset]] + sample
         if self._repeats_one and instances[0] == last:
@@ -107,7 +117,13 @@ def seed_sequence(seed: int) -> list[int]:
 
 
 @njit(cache=True, nogil=True)
-def cipher(numbers, n, keys, width, back):
+def cipher(
+    numbers,
+    n,
+    keys,
+    width,
+    back,
+):
     """Steps 2 to 4 for numbers below n, int64 [m] -> int64 [m].
 
     Args:

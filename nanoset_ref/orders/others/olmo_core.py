@@ -86,7 +86,12 @@ class OLMoCoreOrder(EpochOrder):
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
+    def _places(
+        self,
+        epoch: int,
+        dataset: int,
+        sample: int,
+    ) -> Int64Array:
         if sample >= self._kept[dataset]:
             return np.empty(0, dtype=np.int64)
         row = self._ends[dataset] - self._kept[dataset] + sample
