@@ -55,7 +55,7 @@ def open_tokens(
             )
         return pair
     if path.suffix == ".bin" and path.is_file():  # a format that few files have
-        from nanoset_ref.tokens.llm_c import LlmCFile, has_header
+        from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
 
         if has_header(path):
             return LlmCFile(path, eos_token_id)

@@ -8,8 +8,8 @@ from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.others.grain import GrainOrder as GrainOrder
 from nanoset_ref.orders.others.llm_c import LlmCOrder as LlmCOrder
 from nanoset_ref.orders.others.modded_nanogpt import document_walk as document_walk
+from nanoset_ref.orders.others.nanotron_config import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder as NanotronMainOrder
-from nanoset_ref.orders.others.nanotron_main import nanotron_stages as nanotron_stages
 from nanoset_ref.orders.others.olmo_core import OLMoCoreOrder as OLMoCoreOrder
 
 OTHERS: dict[str, type[Order]] = {

@@ -28,7 +28,12 @@ class EpochOrder(Order):
         """The instances [n] at places [n] of an epoch."""
 
     @abstractmethod
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
+    def _places(
+        self,
+        epoch: int,
+        dataset: int,
+        sample: int,
+    ) -> Int64Array:
         """The places of an epoch, ascending, that read a sample."""
 
     def lookup(self, positions: Int64Array) -> Pairs:
@@ -39,10 +44,16 @@ class EpochOrder(Order):
             instances[chosen] = self._instances(epoch, places[chosen])
         return self.pairs(instances)
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def _positions(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         found = [np.empty(0, dtype=np.int64)]
-        for epoch in range(-(-until // self.epoch_length)):
-            found.append(epoch * self.epoch_length + self._places(epoch, dataset, sample))
+        for first in range(0, until, self.epoch_length):
+            places = self._places(first // self.epoch_length, dataset, sample)
+            found.append(first + places)
         positions = np.concatenate(found)
         return positions[positions < until]
 

@@ -42,7 +42,12 @@ class GrainOrder(EpochOrder):
 
     name = "grain"
 
-    def __init__(self, *order_arguments: Any, accept_repeat: bool = False, **named: Any) -> None:
+    def __init__(
+        self,
+        *order_arguments: Any,
+        accept_repeat: bool = False,
+        **named: Any,
+    ) -> None:
         self._accept_repeat = accept_repeat
         super().__init__(*order_arguments, **named)
 
@@ -61,21 +66,29 @@ class GrainOrder(EpochOrder):
             )
 
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
-        return _shuffle(places, self.epoch_length, self._keys(epoch), self._width)
+        keys = self._keys(epoch)
+        return cipher(places, self.epoch_length, keys, self._width, False)
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
-        instance = int(self.firsts[dataset]) + sample
+    def _places(
+        self,
+        epoch: int,
+        dataset: int,
+        sample: int,
+    ) -> Int64Array:
         last = self.epoch_length - 1
-        if self._repeats_one and instance == last:
+        instances = self.firsts[[dataset]] + sample
+        if self._repeats_one and instances[0] == last:
             return np.empty(0, dtype=np.int64)
-        place = _unshuffle(instance, self.epoch_length, self._keys(epoch), self._width)
-        if self._repeats_one and place == 0:  # to the cipher the last place is the first one
-            return np.array([0, last])
-        return np.array([place])
+        keys = self._keys(epoch)[::-1].copy()
+        places = cipher(instances, self.epoch_length, keys, self._width, True)
+        if self._repeats_one and places[0] == 0:
+            return np.array([0, last])  # which the cipher cannot tell apart
+        return places
 
     def _keys(self, epoch: int) -> NDArray[np.uint64]:
         # 1.
-        return np.array(seed_sequence((self.random_seed + epoch) % 2**32), dtype=np.uint64)
+        seed = (self.random_seed + epoch) % 2**32
+        return np.array(seed_sequence(seed), dtype=np.uint64)
 
 
 def seed_sequence(seed: int) -> list[int]:
@@ -83,65 +96,74 @@ def seed_sequence(seed: int) -> list[int]:
     words = [0x8B8B8B8B] * ROUNDS
     added = [1, seed + 1, 2, 3]  # the number of seeds, then the seed and the numbers of the words
     for k in range(ROUNDS):
-        mixed = words[k] ^ words[(k + 1) % ROUNDS] ^ words[k - 1]
-        mixed = 1664525 * (mixed ^ mixed >> 27) % 2**32
-        words[(k + 1) % ROUNDS] += mixed
-        words[(k + 2) % ROUNDS] += mixed + added[k]
+        after = (k + 1) % ROUNDS
+        opposite = (k + 2) % ROUNDS
+        mixed = words[k] ^ words[after] ^ words[k - 1]
+        mixed = 1664525 * (mixed ^ mixed >> 27)
+        words[after] += mixed
+        words[opposite] += mixed + added[k]
         words[k] = mixed + added[k]
         words = [word % 2**32 for word in words]
     for k in range(ROUNDS):
-        mixed = (words[k] + words[(k + 1) % ROUNDS] + words[k - 1]) % 2**32
+        after = (k + 1) % ROUNDS
+        opposite = (k + 2) % ROUNDS
+        mixed = (words[k] + words[after] + words[k - 1]) % 2**32
         mixed = 1566083941 * (mixed ^ mixed >> 27) % 2**32
-        words[(k + 1) % ROUNDS] ^= mixed
-        words[(k + 2) % ROUNDS] ^= (mixed - k) % 2**32
-        words[k] = (mixed - k) % 2**32
+        words[after] ^= mixed
+        mixed = (mixed - k) % 2**32
+        words[opposite] ^= mixed
+        words[k] = mixed
     return words
 
 
 @njit(cache=True, nogil=True)
-def _shuffle(places, n, keys, width):
-    """Instances of places, int64 [m] each, below n; keys: uint64 [ROUNDS]; width: bits of a half."""
-    instances = np.empty_like(places)
-    for p in range(len(places)):
-        x = uint64(places[p])
+def cipher(
+    numbers,
+    n,
+    keys,
+    width,
+    back,
+):
+    """Steps 2 to 4 for numbers below n, int64 [m] -> int64 [m].
+
+    Args:
+        keys: uint64 [ROUNDS]. width: bits of a half.
+        back: take instances to places; the keys then come from the last to the first.
+    """
+    found = np.empty_like(numbers)
+    mask = (uint64(1) << uint64(width)) - uint64(1)
+    for p in range(len(numbers)):
+        x = uint64(numbers[p])
         while True:
-            left, right = halves(x, width)
+            # 2.
+            left = x >> uint64(width) & mask
+            right = x & mask
+            if back:
+                left, right = right, left
+            # 3.
             for k in range(0, ROUNDS, 2):
-                left ^= mix_half(right, keys[k], width)
-                right ^= mix_half(left, keys[k + 1], width)
+                left ^= (mix_half(right, width) ^ keys[k]) & mask
+                right ^= (mix_half(left, width) ^ keys[k + 1]) & mask
+            if back:
+                left, right = right, left
             x = left << uint64(width) | right
+            # 4.
             if x < n:
                 break
-        instances[p] = x
-    return instances
+        found[p] = x
+    return found
 
 
 @njit(cache=True)
-def _unshuffle(instance, n, keys, width):
-    """The place that `_shuffle` takes to an instance: its rounds backwards."""
-    x = uint64(instance)
-    while True:
-        left, right = halves(x, width)
-        for k in range(ROUNDS - 1, 0, -2):
-            right ^= mix_half(left, keys[k], width)
-            left ^= mix_half(right, keys[k - 1], width)
-        x = left << uint64(width) | right
-        if x < n:
-            return np.int64(x)
+def mix_half(half, width):
+    """SIMON's function of a half (uint64); bits from `width` on are noise."""
+    by_1 = rotate(half, 1, width)
+    by_2 = rotate(half, 2, width)
+    by_8 = rotate(half, 8, width)
+    return by_1 & by_8 ^ by_2
 
 
 @njit(cache=True)
-def halves(x, width):
-    """The upper and the lower `width` bits (uint64 each) of a number's lower 2 * width."""
-    mask = (uint64(1) << uint64(width)) - uint64(1)
-    return x >> uint64(width) & mask, x & mask
-
-
-@njit(cache=True)
-def mix_half(half, key, width):
-    """What a half (uint64, `width` bits) changes the other one by."""
-    mask = (uint64(1) << uint64(width)) - uint64(1)
-    rotated = (half << uint64(1) | half >> uint64(width - 1)) & mask
-    by_2 = (half << uint64(2) | half >> uint64(width - 2)) & mask
-    by_8 = (half << uint64(8) | half >> uint64(width - 8)) & mask
-    return (rotated & by_8 ^ by_2 ^ key) & mask
+def rotate(half, bits, width):
+    """A half (uint64, `width` bits) rotated to the left; bits from `width` on are noise."""
+    return half << uint64(bits) | half >> uint64(width - bits)

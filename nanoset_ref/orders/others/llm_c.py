@@ -74,8 +74,9 @@ class LlmCOrder(Order):
             )
         self._ends = np.cumsum(batches)
         self._first_batches = self._ends - batches
-        epochs = -(-self.num_samples // (int(self._ends[-1]) * self._batch))
+        self._epoch_length = int(self._ends[-1]) * self._batch
         # 2.
+        epochs = -(-self.num_samples // self._epoch_length)
         numbers = [self._batches_of(rank, epochs) for rank in range(self._ranks)]
         self._numbers = np.array(numbers, dtype=np.int64)
 
@@ -83,8 +84,7 @@ class LlmCOrder(Order):
         """The batches that a rank reads in its steps, numbered file by file."""
         if not self.options["shuffle"]:
             return list(range(self._ends[-1])) * epochs
-        generator = np.random.MT19937()
-        generator._legacy_seeding(SEED + rank)
+        generator = np.random.RandomState(SEED + rank)
         files = list(range(len(self._ends)))
         numbers: list[int] = []
         for _ in range(epochs):
@@ -97,27 +97,36 @@ class LlmCOrder(Order):
 
     def lookup(self, positions: Int64Array) -> Pairs:
         steps, places = np.divmod(positions, self._batch)
-        numbers = self._numbers[places // self._rows, steps]
+        ranks = places // self._rows
+        numbers = self._numbers[ranks, steps]
         files = np.searchsorted(self._ends, numbers, side="right")
+        batches = numbers - self._first_batches[files]
         # 3.
-        return files, (numbers - self._first_batches[files]) * self._batch + places
+        return files, batches * self._batch + places
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def _positions(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         batch, place = divmod(sample, self._batch)
         number = self._first_batches[dataset] + batch
         if number >= self._ends[dataset]:
             return np.empty(0, dtype=np.int64)
-        steps = np.flatnonzero(self._numbers[place // self._rows] == number)
+        rank = place // self._rows
+        steps = np.flatnonzero(self._numbers[rank] == number)
         positions = steps * self._batch + place
         return positions[positions < until]
 
     def epoch_of(self, position: int) -> int:
-        return position // (int(self._ends[-1]) * self._batch)
+        return position // self._epoch_length
 
 
-def shuffle_from_the_end(values: list[int], generator: np.random.MT19937) -> None:
+def shuffle_from_the_end(values: list[int], generator: np.random.RandomState) -> None:
     """Shuffle in place, with one word of the generator for each value but one."""
-    words = generator.random_raw(len(values) - 1).tolist()
-    for i, word in zip(range(len(values) - 1, 0, -1), words, strict=True):
-        j = word % (i + 1)
+    last = len(values) - 1
+    words = generator.randint(0, 2**32, last, dtype=np.uint32).tolist()
+    for i in range(last, 0, -1):
+        j = words[last - i] % (i + 1)
         values[i], values[j] = values[j], values[i]

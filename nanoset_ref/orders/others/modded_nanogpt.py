@@ -9,7 +9,7 @@ import numpy as np
 
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import Int64Array, whole_number
-from nanoset_ref.tokens.llm_c import LlmCFile
+from nanoset_ref.tokens.llm_c_shard import LlmCFile
 
 
 def document_walk(
@@ -50,7 +50,13 @@ def document_walk(
 
 
 @njit(cache=True, nogil=True)
-def walk_shard(begins, ends, tokens_per_rank, max_length, ranks):
+def walk_shard(
+    begins,
+    ends,
+    tokens_per_rank,
+    max_length,
+    ranks,
+):
     """The pieces (step, rank, begin, end) of one shard, int64 [pieces, 4].
 
     Its documents are begins[d]:ends[d], int64 each, in tokens. No bounds need to be checked.

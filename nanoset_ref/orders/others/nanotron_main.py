@@ -1,15 +1,14 @@
-"""The order of Nanotron's main branch, stage by stage, with the ledger that it keeps between stages.
+"""``order="nanotron_main"``: what a stage of Nanotron's main branch reads, and what it counts as read.
 
 Source: huggingface/nanotron 2411b022 (April 2026; so since April 2025, pull request 341): `run_train.py`,
 `data/tokenized_bytes.py`, `data/nemo_dataset/blendable_dataset.py`. SmolLM3 was trained with it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import listed
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
 from nanoset_ref.orders.nanotron import furthest_behind
@@ -61,11 +60,12 @@ class NanotronMainOrder(Order):
                 f"folders count {len(dataset_lengths)} files, and each has an offset; got "
                 f"folders={self.folders}, offsets={self.offsets}"
             )
-        given = [1.0] * len(self.folders) if dataset_weights is None else dataset_weights
-        self.folder_weights = normalize_weights(given, len(self.folders))
+        self._weights = np.ones(len(self.folders))
+        if dataset_weights is not None:
+            self._weights = np.array(dataset_weights, dtype=np.float64)
+        self.folder_weights = normalize_weights(self._weights, len(self.folders))
         self.options = {"folders": self.folders, "offsets": self.offsets}
         super().__init__(dataset_lengths, None, num_samples, random_seed)
-        self._given_weights = np.asarray(given, dtype=float).tolist()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -73,13 +73,23 @@ class NanotronMainOrder(Order):
         del given["random_seed"]
         return given | {"dataset_weights": self.folder_weights.tolist()}
 
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        return {
+            "name": self.name,
+            "dataset_weights": self._weights.tolist(),
+            "random_seed": self.random_seed,
+            "options": self.options,
+        }
+
     def _build(self) -> None:
         self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
         begins = np.cumsum([0, *self.folders[:-1]])
         self._folder_firsts = np.append(self.firsts, 0)[begins]
         self._states = blend_states(self.folder_weights, self.num_samples)
         rows = np.bincount(self._folder_of, self.dataset_lengths, len(self.folders))
-        for folder in np.flatnonzero(self.offsets + self._states[-1] > rows):
+        ends = self.offsets + self._states[-1]
+        for folder in np.flatnonzero(ends > rows):
             raise ValueError(
                 f"folder {folder} has {rows[folder]:.0f} rows; this stage would read "
                 f"{self._states[-1, folder]:.0f} from {self.offsets[folder]} on, where Nanotron "
@@ -89,33 +99,52 @@ class NanotronMainOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         instances = np.empty_like(positions)
         begins = self._folder_firsts + self.offsets
-        for block in np.unique(positions // BLOCK).tolist():
-            chosen = positions // BLOCK == block
-            places = positions[chosen] - block * BLOCK
-            folders, turns = blend_block(self.folder_weights, self._states[block], block)
-            instances[chosen] = (begins[folders] + turns)[places]
+        blocks, places = np.divmod(positions, BLOCK)
+        for block in np.unique(blocks).tolist():
+            chosen = blocks == block
+            folders, turns = self._blend_block(block)
+            read = begins[folders] + turns
+            instances[chosen] = read[places[chosen]]
         return self.pairs(instances)
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def _positions(
+        self,
+        dataset: int,
+        sample: int,
+        until: int,
+    ) -> Int64Array:
         folder = self._folder_of[dataset]
         row = self.firsts[dataset] - self._folder_firsts[folder] + sample
         turn = row - self.offsets[folder]
         if not 0 <= turn < self._states[-1, folder]:
             return np.empty(0, dtype=np.int64)
         block = np.searchsorted(self._states[:-1, folder], turn, side="right") - 1
-        folders, turns = blend_block(self.folder_weights, self._states[block], block)
-        positions = block * BLOCK + np.flatnonzero((folders == folder) & (turns == turn))
+        folders, turns = self._blend_block(block)
+        found = np.flatnonzero((folders == folder) & (turns == turn))
+        positions = block * BLOCK + found
         return positions[positions < until]
 
-    def counted(self, first_step: int, last_step: int, global_batch_size: int) -> list[int]:
+    def _blend_block(self, block: int) -> Pairs:
+        """The folder at each place of a block, and how often it was read before."""
+        return blend_block(self.folder_weights, self._states[block], block)
+
+    def counted(
+        self,
+        first_step: int,
+        last_step: int,
+        global_batch_size: int,
+    ) -> list[int]:
         """Rows of each folder that Nanotron counts as read in the steps first .. last of the run.
 
         It counts the places of the stage's blend that have the *run's* numbers, while the stage reads
         from place 0 on: so from the second change of stage on this is not what was read.
         """
-        before = blend_states(self.folder_weights, (first_step - 1) * global_batch_size)[-1]
-        after = blend_states(self.folder_weights, last_step * global_batch_size)[-1]
-        return (after - before).astype(np.int64).tolist()
+        start = (first_step - 1) * global_batch_size
+        stop = last_step * global_batch_size
+        before = blend_states(self.folder_weights, start)[-1]
+        after = blend_states(self.folder_weights, stop)[-1]
+        counts = after - before
+        return counts.astype(np.int64).tolist()
 
 
 @njit(cache=True, nogil=True)
@@ -126,7 +155,8 @@ def blend_states(weights, size):
     """
     taken = np.zeros(len(weights))
     limits = np.full(len(weights), np.inf)
-    states = np.zeros(((size + BLOCK - 1) // BLOCK + 1, len(weights)))
+    blocks = (size + BLOCK - 1) // BLOCK
+    states = np.zeros((blocks + 1, len(weights)))
     for t in range(size):
         if t % BLOCK == 0:
             states[t // BLOCK] = taken
@@ -148,46 +178,3 @@ def blend_block(weights, state, block):
         turns[place] = taken[folder]
         taken[folder] += 1
     return folders, turns
-
-
-def nanotron_stages(
-    config: Mapping[str, Any], rows: Mapping[str, Sequence[int]]
-) -> list[NanotronMainOrder]:
-    """The stages of a config of Nanotron, each from the ledger of those before.
-
-    Args:
-        config: Nanotron's YAML, parsed. Its global batch size holds for all stages.
-        rows: for each dataset_folder the rows of S + 1 tokens in its .ds files, in the order of
-            ``datatrove_files(folder, recursive=False)``; with shuffle_files also ``shuffle=True, seed=...``.
-
-    Raises:
-        KeyError: the config or `rows` lacks something. ValueError: see `NanotronMainOrder`; the config
-            sets dataset_max_tokens or use_old_brrr_dataloader.
-    """
-    tokens = config["tokens"]
-    batch = tokens["micro_batch_size"] * tokens["batch_accumulation_per_replica"]
-    batch *= config["parallelism"]["dp"]
-    stages = sorted(config["data_stages"], key=lambda stage: stage["start_training_step"])
-    starts = [stage["start_training_step"] for stage in stages]
-    ends = [*(start - 1 for start in starts[1:]), tokens["train_steps"]]
-    consumed: dict[str, int] = {}
-    orders = []
-    for stage, first, last in zip(stages, starts, ends, strict=True):
-        dataset = stage["data"]["dataset"]
-        for option in ("dataset_max_tokens", "use_old_brrr_dataloader"):
-            if dataset.get(option):
-                raise ValueError(f"stage {stage['name']!r} sets {option}, which is not reproduced")
-        names = listed(dataset["dataset_folder"])
-        order = NanotronMainOrder(
-            [length for name in names for length in rows[name]],
-            dataset.get("dataset_weights"),
-            (last - first + 1) * batch,
-            folders=[len(rows[name]) for name in names],
-            offsets=[consumed.get(name, 0) for name in names],
-        )
-        orders.append(order)
-        # of a folder that is listed twice Nanotron keeps the last count
-        counted = dict(zip(names, order.counted(first, last, batch), strict=True))
-        for name, count in counted.items():
-            consumed[name] = consumed.get(name, 0) + count
-    return orders

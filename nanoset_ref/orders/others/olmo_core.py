@@ -58,7 +58,7 @@ class OLMoCoreOrder(EpochOrder):
         if rows >= MOST_ROWS:
             raise ValueError(f"OLMo-core numbers rows in uint32; these files have {rows:,}")
         self._ends = ends
-        self._shuffled_epoch = -1
+        self._shuffled = -1, np.empty(0, dtype=np.uint32)
         # 4.
         self.epoch_length = rows // self.batch_size * self.batch_size
         if not self.epoch_length:
@@ -70,14 +70,14 @@ class OLMoCoreOrder(EpochOrder):
     def _chunks(self, epoch: int) -> NDArray[np.uint32]:
         """The chunks of an epoch in the order of training; those of the last epoch asked for are kept."""
         # 2.
-        if self._shuffled_epoch != epoch:
+        kept_epoch, chunks = self._shuffled
+        if kept_epoch != epoch:
             chunks = np.arange(self._ends[-1] // self.chunk_size, dtype=np.uint32)
             # 3.
-            generator = np.random.Generator(np.random.PCG64(self.random_seed + epoch + 1))
-            generator.shuffle(chunks)
-            self._shuffled = chunks
-            self._shuffled_epoch = epoch
-        return self._shuffled
+            seed = self.random_seed + epoch + 1
+            np.random.Generator(np.random.PCG64(seed)).shuffle(chunks)
+            self._shuffled = epoch, chunks  # at once: threads may ask for different epochs
+        return chunks
 
     def _instances(self, epoch: int, places: Int64Array) -> Int64Array:
         chunks = self._chunks(epoch)[places // self.chunk_size].astype(np.int64)
@@ -86,7 +86,12 @@ class OLMoCoreOrder(EpochOrder):
         files = np.searchsorted(self._ends, rows, side="right")
         return rows + left_out[files]
 
-    def _places(self, epoch: int, dataset: int, sample: int) -> Int64Array:
+    def _places(
+        self,
+        epoch: int,
+        dataset: int,
+        sample: int,
+    ) -> Int64Array:
         if sample >= self._kept[dataset]:
             return np.empty(0, dtype=np.int64)
         row = self._ends[dataset] - self._kept[dataset] + sample
