@@ -57,6 +57,10 @@ COMMANDS = {
         RUNS + "audit_run",
         "simulate all ranks of a run and prove that every position is read once",
     ),
+    "laws": (
+        "nanoset_ref.laws.laws_command:main",
+        "put any data loader to the laws of loading; the smallest case that breaks each",
+    ),
     "estimate": (
         "nanoset_ref.cli.estimate:estimate_run",
         "hours, memory, disk and epochs of a run before it begins",

@@ -322,7 +322,7 @@ def _reordered(bench: Bench, here: Batches, there: Batches, pair: str) -> Findin
 def _continued(bench: Bench, *, kill: bool) -> Finding | None:
     """Stop and resume, at each of the stops, and compare with the run that never stopped."""
     wanted = bench.run().batches
-    left = min(map(len, wanted))
+    left = max(map(len, wanted))
     read: Batches = [[] for _ in wanted]
     states: tuple[bytes, ...] = ()
     stops = []

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from laws.mutants import FAULTS, adapter_of
 
+from laws.mutants import FAULTS, adapter_of
 from nanoset_ref.laws import LAWS, Case, check, judge, write_corpus
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
 from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
