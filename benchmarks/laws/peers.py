@@ -1,7 +1,7 @@
 """Adapters of loaders that others wrote, each as its documentation uses it.
 
-An adapter claims what the loader's documentation claims, or what its users rely on. Where a system is not installed, its
-adapter is left out. `python -m benchmarks.laws.record` puts them all to the laws.
+An adapter claims what the loader's documentation claims, or what its users rely on. Where a system is not installed,
+its adapter is left out. `python -m benchmarks.laws.record` puts them all to the laws.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     MEGATRON_SAMPLERS=.../megatron/training/datasets/data_samplers.py python -m benchmarks.laws.record
     python -m benchmarks.laws.record --only grain litData          # in an environment that has them
 
-The results are merged into benchmarks/results/laws_peers.json: loader, versions, machine, month, the laws and for each that
-is broken the smallest case. The search is the same for a seed, unless the budget ends it.
+The results are merged into benchmarks/results/laws_peers.json: loader, versions, machine, month, the laws, and for each
+that is broken the smallest case. The search is the same for a seed, unless the budget ends it.
 """
 
 from __future__ import annotations

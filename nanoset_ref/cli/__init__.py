@@ -129,6 +129,13 @@ def train(words: Words, prog: str) -> int:
     return main(words, prog)
 
 
+def laws(words: Words, prog: str) -> int:
+    """put any data loader to the laws of loading; the smallest case that breaks each"""
+    from nanoset_ref.laws.laws_command import main
+
+    return main(words, prog)
+
+
 def chunks(words: Words, prog: str) -> int:
     """prepare a corpus: download, tokenize, mix, validate, convert"""
     from nanoset_ref.chunks.commands import main
@@ -136,24 +143,26 @@ def chunks(words: Words, prog: str) -> int:
     return main(words, prog)
 
 
-COMMANDS: dict[str, Callable[[Words, str], int]] = {
-    "inspect": inspect,
-    "verify": verify,
-    "convert": convert,
-    "merge": merge,
-    "split": split,
-    "show": show,
-    "where": where,
-    "when": when,
-    "loss": loss,
-    "audit": audit,
-    "estimate": estimate,
-    "preprocess": preprocess,
-    "megatron-preprocess": megatron_preprocess,
-    "index": index,
-    "train": train,
-    "chunks": chunks,
-}
+FUNCTIONS: list[Callable[[Words, str], int]] = [
+    inspect,
+    verify,
+    convert,
+    merge,
+    split,
+    show,
+    where,
+    when,
+    loss,
+    audit,
+    estimate,
+    laws,
+    preprocess,
+    megatron_preprocess,
+    index,
+    train,
+    chunks,
+]
+COMMANDS = {function.__name__.replace("_", "-"): function for function in FUNCTIONS}
 
 
 def choose(command: str, /) -> None:

@@ -42,7 +42,7 @@ class Outcome:
     late: bool = False
 
 
-@dataclass
+@dataclass(repr=False)
 class LawReport:
     """Which laws a loader holds, and the smallest counterexample for each that it breaks."""
 
@@ -72,7 +72,7 @@ class LawReport:
             return f"{text} {outcome.cases} cases{early}"
         return f"{text} {outcome.refused}".rstrip()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join([*map(self.line, self.outcomes), self.tables()])
 
     def tables(self) -> str:

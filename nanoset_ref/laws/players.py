@@ -114,7 +114,7 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
         batch_size=run.batch_size,
         state=state,
     )
-    length = len(loader) if hasattr(loader, "__len__") else None
+    length = len(loader) if isinstance(loader, Sized) else None
     trace.lengths.append(length)
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)

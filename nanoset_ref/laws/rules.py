@@ -313,7 +313,7 @@ def _another_size(case: Case) -> int:
 
 
 def _reordered(bench: Bench, here: Batches, there: Batches, pair: str) -> Finding | None:
-    if len(rows_of(here)) >= DISTINCT and rows_of(here) == rows_of(there):
+    if len({*rows_of(here)}) >= DISTINCT and rows_of(here) == rows_of(there):
         return Finding("out of order", f"{pair} have the same order", there)
     claimed = "once" in bench.adapter.claims.split()
     return bench.miscounted(there) if claimed else None
@@ -322,7 +322,7 @@ def _reordered(bench: Bench, here: Batches, there: Batches, pair: str) -> Findin
 def _continued(bench: Bench, *, kill: bool) -> Finding | None:
     """Stop and resume, at each of the stops, and compare with the run that never stopped."""
     wanted = bench.run().batches
-    left = min(map(len, wanted))
+    left = max(map(len, wanted))
     read: Batches = [[] for _ in wanted]
     states: tuple[bytes, ...] = ()
     stops = []
@@ -334,11 +334,15 @@ def _continued(bench: Bench, *, kill: bool) -> Finding | None:
         read = _joined(read, part.batches)
         states = part.states
     last = bench.run(states=states)
-    if left == 0:
+    endless = len(wanted[0]) == bench.epoch.steps
+    if left == 0 and not endless:
         return _at_the_end(bench, wanted, read, last.batches)
     how = "killed" if kill else "stopped"
     when = f"{how} after {' and '.join(map(str, stops))} steps and resumed"
-    return difference(wanted, _joined(read, last.batches), when)
+    read = _joined(read, last.batches)
+    if endless:
+        read = [steps[: bench.epoch.steps] for steps in read]
+    return difference(wanted, read, when)
 
 
 def _at_the_end(bench: Bench, wanted: Batches, read: Batches, after: Batches) -> Finding | None:

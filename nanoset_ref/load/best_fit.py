@@ -225,7 +225,7 @@ class PackedNanoset(Nanoset):
     def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[:] = self.pad_id
         for file, pieces in self._pieces(positions):
-            tokens: NDArray[Any] = file.tokens
+            tokens: Any = file.tokens
             if in_bucket(file.path):
                 from nanoset_ref.io.bucket_ids import fetch  # only where a URL is met
 
@@ -233,9 +233,8 @@ class PackedNanoset(Nanoset):
                 parts = fetch([(tokens, begin, end) for begin, end in extents])
                 tokens = np.frombuffer(b"".join(parts), file.dtype)
                 ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
-                pieces[:, 1:3] -= (pieces[:, 2] - ends)[
-                    :, None
-                ]  # of what was fetched, not of the file
+                shift = pieces[:, 2] - ends  # places in what was fetched, not in the file
+                pieces[:, 1:3] -= shift[:, None]
             else:
                 file.check_length()
             copy_pieces(tokens, pieces, out)

@@ -190,7 +190,8 @@ class NanosetDataLoader(OneIterationLoader):
     def _blocks(self) -> Iterable[Block]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
         dataset: Any = self.dataset
-        self.collate_fn.check(dataset.row_length)  # type: ignore[attr-defined]
+        collator: Any = self.collate_fn
+        collator.check(dataset.row_length)
         if not self.num_workers:
             return self._blocks_read_here()
         if self._workers is None or not self.persistent_workers:
@@ -199,16 +200,15 @@ class NanosetDataLoader(OneIterationLoader):
 
     def _blocks_read_here(self) -> Iterator[Block]:
         dataset: Any = self.dataset
-        needs_starts = self.collate_fn.needs_starts  # type: ignore[attr-defined]
+        collator: Any = self.collate_fn
         batches, shape, own_slots = self._block_memory()
         own = itertools.cycle(slots(own_slots, shape, dataset.row_dtype))
         copy = self._copy()
         for positions in self.batch_sampler.blocks(batches):
             rows = next(own)[: len(positions)]
-            starts = dataset.starts(positions) if needs_starts else None
-            dataset.fill(
-                positions, rows.numpy()
-            )  # of a slot with lazy copies, numpy() is new memory
+            starts = dataset.starts(positions) if collator.needs_starts else None
+            # of a slot with lazy copies, numpy() is new memory
+            dataset.fill(positions, rows.numpy())
             yield Block(rows, self.batch_sampler.micro_batch_size, starts, copy)
 
     def _copy(self) -> Callable[[torch.Tensor], torch.Tensor]:
