@@ -16,6 +16,7 @@ import time
 import traceback
 import tracemalloc
 import warnings
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
