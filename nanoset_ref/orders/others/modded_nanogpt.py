@@ -61,7 +61,7 @@ def walk_shard(
 
     Its documents are begins[d]:ends[d], int64 each, in tokens. No bounds need to be checked.
     """
-    pieces = []
+    pieces: list[tuple[int, int, int, int]] = []
     document = 0
     step = 0
     whole = 0  # pieces of complete steps
