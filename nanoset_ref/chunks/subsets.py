@@ -45,7 +45,7 @@ from nanoset_ref.preprocess import (
     Encoder,
     in_rank_0,
     load_tokenizer,
-    tokenise,
+    tokenize_documents,
 )
 from nanoset_ref.preprocess.text import (
     SUFFIXES,
@@ -168,7 +168,7 @@ class _Subset:
         for worker, source in enumerate(sources):
             path = self.folder / f"train{worker or ''}_input_ids.npy"
             sink = TokenFileWriter(path, overwrite=True, **facts)
-            counted = tokenise(source, encoder, sink, path, num_workers=num_workers)
+            counted = tokenize_documents(source, encoder, sink, path, num_workers=num_workers)
             paths.append(path)
             counts.update(
                 tokens=counted.tokens,

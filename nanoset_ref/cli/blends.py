@@ -107,7 +107,7 @@ def token_blend(
 
 def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list[Source]:
     """The sources with their shares: by weight, and without a weight by samples."""
-    from nanoset_ref.megatron.nanoset_config import normalise  # loads numba
+    from nanoset_ref.megatron.nanoset_config import normalize  # loads numba
 
     given = [
         float(source.samples if weight is None else weight)
@@ -115,7 +115,7 @@ def _with_shares(sources: list[Source], weights: Sequence[float | None]) -> list
     ]
     return [
         dataclasses.replace(source, share=share)
-        for source, share in zip(sources, normalise(given), strict=True)
+        for source, share in zip(sources, normalize(given), strict=True)
     ]
 
 

@@ -2,7 +2,7 @@
 
 A writer works on hidden temporaries beside its targets, flushes them to the disk and renames them: a reader sees whole
 files or none, on every POSIX filesystem. A killed writer leaves its temporaries behind; the next writer of the same
-target recognises and removes them, because a live writer holds a lock on each of its own. The cost is one `fsync` per
+target recognizes and removes them, because a live writer holds a lock on each of its own. The cost is one `fsync` per
 file.
 """
 

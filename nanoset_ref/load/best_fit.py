@@ -12,7 +12,7 @@ Rows of a Nanoset are cut where they end, so most documents are. Here only those
 
 A capacity of R, not S, since a row gives S inputs and S labels: a document of R tokens loses none of its predictions.
 Step 3 asks a binary tree over the possible rooms, 1 to S, for the smallest one that is not below the length: n log S.
-Documents that share a row are neighbours by their length alone, so tell the model where they begin.
+Documents that share a row are neighbors by their length alone, so tell the model where they begin.
 
 The index takes 12 bytes per piece and 8 per row, and about 60 per piece while it is built, by 6 million documents per
 second of one core (2 million documents, 666 tokens on average, S = 2,048; 3 million where S is above 65,535). It lies

@@ -277,7 +277,7 @@ class NanosetDataLoader(OneIterationLoader):
         return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
 
     def state_dict(self) -> dict[str, Any]:
-        """{"consumed_train_samples": int, "plan": dict}: JSON-serialisable, equal on all ranks."""
+        """{"consumed_train_samples": int, "plan": dict}: JSON-serializable, equal on all ranks."""
         return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

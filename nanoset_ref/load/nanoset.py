@@ -52,7 +52,7 @@ class Nanoset(Rows):
         disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do; a file shorter than a
             row gives none.
 
-    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbours share one
+    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbors share one
     token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of S + 1, which are read as they
     are.)
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 
 from nanoset_ref.megatron.dataset import BlendedNanoset, MegatronNanoset
-from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalise
+from nanoset_ref.megatron.nanoset_config import SPLITS, Blend, Bounds, NanosetConfig, normalize
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 
@@ -72,7 +72,7 @@ class NanosetBuilder:
             if size is not None:
                 size = min(size, sum(lengths))
             return BlendedNanoset(datasets, lengths, size, config)
-        shares = normalise(weights)
+        shares = normalize(weights)
         wanted = [math.ceil(size * share) for share in shares]
         reserve = 1 + config.mid_level_dataset_surplus
         datasets = []

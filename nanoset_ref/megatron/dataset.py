@@ -29,7 +29,7 @@ from nanoset_ref.load.documents import Starts
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
 from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
-from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalise, refuse_too_many
+from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
 Positions = NDArray[np.int64]
@@ -161,7 +161,7 @@ class PartRows(Rows):
         return uses
 
     def _weighted_parts(self) -> "list[tuple[MegatronNanoset, float]]":
-        return list(zip(self.parts, normalise(self.shares), strict=True))
+        return list(zip(self.parts, normalize(self.shares), strict=True))
 
     def plot(self) -> Any:
         """A picture: the share of each part along the positions, and how often each is read.
@@ -175,7 +175,7 @@ class PartRows(Rows):
             range(len(self)),
             [part.corpus.path.stem for part in self.parts],
             np.array([part.samples_per_epoch for part in self.parts]),
-            np.array(normalise(self.shares)),
+            np.array(normalize(self.shares)),
             f"Megatron's {self.parts[0].split} split, seed {self.config.random_seed}",
         )
 
@@ -377,7 +377,7 @@ class BlendedNanoset(PartRows):
                 f"the {self.split} split of {dataset.corpus.path_prefix} has 0 samples: give the "
                 "split a larger part, or leave the corpus out of it with data_path_per_split",
             )
-        self.shares = self.weights if self.size is None else normalise(self.weights)
+        self.shares = self.weights if self.size is None else normalize(self.weights)
         self.dataset_index, self.dataset_sample_index = cached(
             config.path_to_cache,
             {"index": "blend", "weights": self.shares, "size": self.size},
@@ -400,7 +400,7 @@ class BlendedNanoset(PartRows):
         else:
             limits = [self.size] * len(self.weights)
             size = self.size
-        return blend_samples(np.array(normalise(self.weights)), np.array(limits), size)
+        return blend_samples(np.array(normalize(self.weights)), np.array(limits), size)
 
     @property
     def parts(self) -> Sequence[MegatronNanoset]:
@@ -429,7 +429,7 @@ class BlendedNanoset(PartRows):
         }
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{share:.4f}" for share in normalise(self.shares))
+        shares = ", ".join(f"{share:.4f}" for share in normalize(self.shares))
         return (
             f"BlendedNanoset({self.split}: {len(self):,} samples of {len(self.datasets)} datasets, "
             f"shares {shares})"

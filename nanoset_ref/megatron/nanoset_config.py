@@ -246,7 +246,7 @@ def refuse_too_many(corpora: int) -> None:
         raise ValueError(f"a blend has at most {MOST_CORPORA:,} corpora, got {corpora:,}: {way}")
 
 
-def normalise(values: Sequence[float]) -> list[float]:
+def normalize(values: Sequence[float]) -> list[float]:
     """Divided by their sum, as the weights of an order are: ties in a blend depend on the last bit."""
     return normalize_weights(values, len(values)).tolist()
 
@@ -264,6 +264,6 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
         raise ValueError(
             f"split must be up to three numbers for {SPLITS}, none negative, one positive, got {split!r}"
         )
-    shares = normalise(sizes + [0.0] * (len(SPLITS) - len(sizes)))
+    shares = normalize(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)
     return tuple((begin, end) if end > begin else None for begin, end in itertools.pairwise(ends))

@@ -35,7 +35,7 @@ from nanoset_ref.preprocess import (
     in_rank_0,
     load_tokenizer,
     report,
-    tokenise,
+    tokenize_documents,
 )
 from nanoset_ref.preprocess.text import OnError, open_text
 
@@ -98,7 +98,7 @@ def preprocess_corpus(
     workers: int = 1,
     progress: bool | None = None,
 ) -> dict[str, Counts]:
-    """Tokenise text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
+    """Tokenize text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
 
     Args:
         input, split, append_eod, backend, on_error, overwrite, progress: as of nanoset_ref.preprocess.
@@ -115,7 +115,7 @@ def preprocess_corpus(
         Counts by the prefix written. None in the ranks of torchrun other than 0.
 
     Raises:
-        FileExistsError, and what `tokenise` raises.
+        FileExistsError, and what `tokenize_documents` raises.
     """
     counts = {}
     for key in listed(json_keys):
@@ -131,7 +131,7 @@ def preprocess_corpus(
             special_tokens=special_tokens,
         )
         sink = document_sink(prefix, encoder, overwrite=overwrite)
-        counts[prefix] = tokenise(
+        counts[prefix] = tokenize_documents(
             source, encoder, sink, f"{prefix}.bin", num_workers=workers, progress=progress
         )
     return counts

@@ -32,7 +32,7 @@ class Order(ABC):
 
     Args:
         dataset_lengths: samples in each dataset (not tokens).
-        dataset_weights: one finite, non-negative number per dataset, normalised here; None reads each dataset in
+        dataset_weights: one finite, non-negative number per dataset, normalized here; None reads each dataset in
             proportion to its length.
         num_samples: how many positions the run reads (global, in samples); need not be a multiple of an epoch.
         random_seed: 0 .. 2**32 - 1.

@@ -3,6 +3,7 @@ from .encode import Encoder as Encoder
 from .encode import load_tokenizer as load_tokenizer
 from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise
+from .jobs import tokenize_documents as tokenize_documents
 from .jobs import too_many as too_many
 from .ranks import in_rank_0 as in_rank_0
 from .special import SpecialTokens as SpecialTokens

@@ -70,7 +70,7 @@ def too_many(skipped: int, documents: int) -> bool:
     return 100 * skipped > skipped + documents
 
 
-def tokenise(
+def tokenize_documents(
     source: TextSource,
     encoder: Encoder,
     sink: AbstractContextManager[Any],
@@ -204,3 +204,6 @@ def _only_writer(target: Path) -> Iterator[None]:
         if error.errno and not error.filename:  # `write` on a full disk names no file
             error.filename = str(target)
         raise
+
+
+tokenise = tokenize_documents  # an earlier name, which stays

@@ -5,7 +5,7 @@
 
 writes `datasets/testing_alpaca_small_input_ids.npy` with its manifest and document boundaries (see
 `tokens`), the same bytes with any number of processes. `python -m nanoset_ref.preprocess ...` does
-it in one process that uses all cores. `jobs.tokenise` does the work.
+it in one process that uses all cores. `jobs.tokenize_documents` does the work.
 """
 
 import logging
@@ -17,7 +17,7 @@ from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import PathLike, refuse_existing
 from nanoset_ref.io.paths import located
 from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
-from nanoset_ref.preprocess.jobs import Counts, tokenise
+from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0
 from nanoset_ref.preprocess.special import SpecialTokens
 from nanoset_ref.preprocess.text import OnError, open_text
@@ -83,7 +83,7 @@ def preprocess(
         Counts; None in the ranks of torchrun other than 0.
 
     Raises:
-        FileNotFoundError, FileExistsError, and the errors of `tokenise`. Nothing is left under the
+        FileNotFoundError, FileExistsError, and the errors of `tokenize_documents`. Nothing is left under the
             output's name then.
     """
     path = located(f"{os.fspath(output_prefix)}_input_ids.npy")
@@ -99,7 +99,9 @@ def preprocess(
         special_tokens=special_tokens,
     )
     sink = TokenFileWriter(path, overwrite=overwrite, tokenizer=tokenizer, **encoder.facts)
-    return tokenise(source, encoder, sink, path, num_workers=num_workers, progress=progress)
+    return tokenize_documents(
+        source, encoder, sink, path, num_workers=num_workers, progress=progress
+    )
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess") -> int:
