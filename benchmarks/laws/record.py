@@ -53,6 +53,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--budget", type=float, default=60)
     parser.add_argument("--examples", type=int, default=40)
+    parser.add_argument(
+        "--laws", nargs="+", help="judge these only, and keep what is known of the others"
+    )
     options = parser.parse_args()
     chosen = [name for name in PEERS if any(part in name for part in options.only)]
     for name in chosen:
@@ -66,6 +69,9 @@ def main() -> None:
         }
         results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         key = f"{name} ({', '.join(f'{a} {b}' for a, b in list(record['versions'].items())[:1])})"
+        if options.laws and key in results:
+            judged = {law: record["laws"][law] for law in options.laws}
+            record["laws"] = results[key]["laws"] | judged
         results[key] = record
         RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
         print(f"== {name}\n{report}\n", flush=True)

@@ -104,7 +104,7 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     state = None
     if run.states:
         state = pickle.loads(run.states[rank % len(run.states)])
-    loader = adapter.make(
+    loader: Any = adapter.make(
         run.data,
         rank=rank,
         world_size=run.world_size,

@@ -143,6 +143,8 @@ def order(bench: Bench) -> Finding | None:
 
 def workers(bench: Bench) -> Finding | None:
     """Every rank reads the same batches, whatever the number of workers and what they prefetch."""
+    if bench.adapter.most_workers == 0:
+        raise Refused("most_workers is 0")
     number = 1 + bench.case.other % bench.adapter.most_workers
     wanted = bench.run(workers=0).batches
     found = bench.run(workers=number).batches
