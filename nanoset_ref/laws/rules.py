@@ -18,7 +18,7 @@ from nanoset_ref.laws.players import Batches, Players, Run, Trace
 
 DISTINCT = 20  # rows from which on two shuffles never agree by chance: 1 / 20!
 SIGMAS = 6  # from which on a deviation is no chance
-GROWTH = 2**18  # rows of the large corpus of `growth`; the small one has 2**10
+GROWTH = 2**16  # rows of the large corpus of `growth`; the small one has 2**10
 
 
 @dataclass(frozen=True)
