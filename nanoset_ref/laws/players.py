@@ -61,7 +61,7 @@ class Trace:
     Attributes:
         batches: of every rank, at every step, the rows.
         states: of every rank, pickled when they were taken.
-        lengths: what len(loader) was before the first batch; None where it has none.
+        lengths: what len(loader) was before the first batch, if it is claimed.
         changed: a batch that was held has changed since.
         mask: what is wrong with a mask.
         seconds: until the first batch of rank 0.
@@ -71,7 +71,7 @@ class Trace:
 
     batches: Batches = field(default_factory=list)
     states: tuple[bytes, ...] = ()
-    lengths: list[int | None] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     changed: str = ""
     mask: str = ""
     seconds: float = 0.0
@@ -114,8 +114,8 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
         batch_size=run.batch_size,
         state=state,
     )
-    length = len(loader) if hasattr(loader, "__len__") else None
-    trace.lengths.append(length)
+    if "length" in adapter.claims.split():
+        trace.lengths.append(len(loader))
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []
