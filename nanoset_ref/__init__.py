@@ -1,7 +1,8 @@
 """nanoset_ref: how tokens reach the GPUs in LLM pre-training.
 
 A run is a sequence of positions: an order names the sample at each, rows read it, a schedule assigns it to a rank and a
-step, a collator turns it into model inputs. `nanoset_ref.plain` does all of it on one page, slowly; the rest does it fast:
+step, a collator turns it into model inputs. `nanoset_ref.plain` does all of it on one page, slowly; the rest does it
+fast:
 
     io            files that are complete or absent, alone and in sets; locks; buckets; cached indexes and kernels
     tokens        files of token ids in every format (.npy, .bin/.idx, .ds): open, write, verify, describe, convert
