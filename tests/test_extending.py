@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nanoset_ref import Nanoset, audit, when, where
-from nanoset_ref.load.dataloader import PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.orders.plans import PlanMismatch
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order
 from nanoset_ref.provenance import Stretch
