@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nanoset_ref import provenance  # loads its modules when they are used
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
-from nanoset_ref.io.files import read_json
+from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import PathLike, listed
+from nanoset_ref.io.paths import PathLike, listed
 from nanoset_ref.load.collator import Batch, Block, DataCollatorForCLM, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset

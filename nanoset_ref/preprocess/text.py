@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import listed
+from nanoset_ref.io.paths import listed
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nanoset_ref.cli.command import run
-from nanoset_ref.io.files import PathLike, refuse_existing
-from nanoset_ref.io.paths import located
+from nanoset_ref.io.files import refuse_existing
+from nanoset_ref.io.paths import PathLike, located
 from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
 from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from nanoset_ref.io.files import PathLike
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 

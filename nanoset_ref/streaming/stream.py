@@ -37,7 +37,7 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.io.files import PathLike, checksum
+from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.load.dataloader import OneIterationLoader
 from nanoset_ref.load.schedule import worker_item
 from nanoset_ref.orders.base import whole_number
