@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import PathLike, atomic_write, checksum
-from nanoset_ref.io.options import problems_of
+from nanoset_ref.io.problems import problems_of
 
 with extra("text", "preparing a corpus"):
     from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError

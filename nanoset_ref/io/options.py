@@ -1,4 +1,4 @@
-"""Checks of options that a user gave: whole numbers, unknown names, and what pydantic found."""
+"""Checks of options that a user gave: whole numbers and unknown names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import functools
 import operator
-import reprlib
 from collections.abc import Collection
 from typing import Any, TypeVar
 
@@ -34,12 +33,7 @@ def whole_number(value: Any, name: str, least: int | None = None) -> int:
 
 
 def refuses_unknown(options: Kind) -> Kind:
-    """Class decorator for a dataclass of options, with or without pydantic, that words its errors as we do.
-
-    The class then raises:
-        TypeError: an unknown option, with the closest known one.
-        ValueError: all values that are refused, each by its name.
-    """
+    """Class decorator for a dataclass of options: an unknown one is a TypeError with the closest known name."""
     known = [field.name for field in dataclasses.fields(options)]
     given_init = options.__init__
 
@@ -48,43 +42,10 @@ def refuses_unknown(options: Kind) -> Kind:
         for name in named:
             if name not in known:
                 raise TypeError(f"{options.__name__}: {name}: {unknown_key(name, known)}")
-        try:
-            given_init(self, *arguments, **named)
-        except ValueError as error:
-            if not hasattr(error, "errors"):  # pydantic's have it
-                raise
-            raise ValueError("; ".join(problems_of(error, known))) from None
+        given_init(self, *arguments, **named)
 
     options.__init__ = init
     return options
-
-
-def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
-    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
-
-    Args:
-        error: pydantic's ValidationError. ValueErrors that a model's own validator raises name the path in each line;
-            those of its sections do not.
-        keys: the known keys, for the suggestion after a misspelled one.
-    """
-    problems = []
-    for found in error.errors(include_url=False):
-        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
-        if found["type"] == "extra_forbidden":
-            message = unknown_key(str(found["loc"][-1]), keys)
-        elif found["type"] == "missing":
-            message = "is missing"
-        elif found["type"] == "value_error":
-            message = str(found["ctx"]["error"])
-            if len(parts) == 1:
-                parts = []
-        else:
-            rule = found["msg"].replace("Input should", "should")
-            message = f"{rule}, got {reprlib.repr(found['input'])}"
-        place = "".join(parts).removeprefix(".")
-        for line in message.splitlines():
-            problems.append(f"{place}: {line}" if place else line)
-    return problems
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:

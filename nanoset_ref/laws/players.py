@@ -16,7 +16,6 @@ import time
 import traceback
 import tracemalloc
 import warnings
-from collections.abc import Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -62,7 +61,7 @@ class Trace:
     Attributes:
         batches: of every rank, at every step, the rows.
         states: of every rank, pickled when they were taken.
-        lengths: what len(loader) was before the first batch; None where it has none.
+        lengths: what len(loader) was before the first batch, if it is claimed.
         changed: a batch that was held has changed since.
         mask: what is wrong with a mask.
         seconds: until the first batch of rank 0.
@@ -72,7 +71,7 @@ class Trace:
 
     batches: Batches = field(default_factory=list)
     states: tuple[bytes, ...] = ()
-    lengths: list[int | None] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     changed: str = ""
     mask: str = ""
     seconds: float = 0.0
@@ -105,7 +104,7 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     state = None
     if run.states:
         state = pickle.loads(run.states[rank % len(run.states)])
-    loader = adapter.make(
+    loader: Any = adapter.make(
         run.data,
         rank=rank,
         world_size=run.world_size,
@@ -115,8 +114,9 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
         batch_size=run.batch_size,
         state=state,
     )
-    length = len(loader) if isinstance(loader, Sized) else None
-    trace.lengths.append(length)
+    if "length" in adapter.claims.split():
+        sized: Any = loader
+        trace.lengths.append(len(sized))
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []

@@ -6,8 +6,8 @@ import logging
 import os
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.options import problems_of
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.problems import problems_of
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import Section
 from nanoset_ref.train.stages import stages_of

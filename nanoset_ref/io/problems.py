@@ -1,0 +1,35 @@
+"""What pydantic found wrong, in the words of this package."""
+
+import reprlib
+from collections.abc import Collection
+from typing import Any
+
+from nanoset_ref.io.options import unknown_key
+
+
+def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
+    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
+
+    Args:
+        error: pydantic's ValidationError. ValueErrors that a model's own validator raises name the path in each line;
+            those of its sections do not.
+        keys: the known keys, for the suggestion after a misspelled one.
+    """
+    problems = []
+    for found in error.errors(include_url=False):
+        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]]
+        if found["type"] == "extra_forbidden":
+            message = unknown_key(str(found["loc"][-1]), keys)
+        elif found["type"] == "missing":
+            message = "is missing"
+        elif found["type"] == "value_error":
+            message = str(found["ctx"]["error"])
+            if len(parts) == 1:
+                parts = []
+        else:
+            rule = found["msg"].replace("Input should", "should")
+            message = f"{rule}, got {reprlib.repr(found['input'])}"
+        place = "".join(parts).removeprefix(".")
+        for line in message.splitlines():
+            problems.append(f"{place}: {line}" if place else line)
+    return problems
