@@ -22,7 +22,8 @@ from run_config import run_tree
 
 from nanoset_ref.cli import main
 from nanoset_ref.io import bucket_ids, buckets
-from nanoset_ref.io.paths import BucketPath, StorageError, located
+from nanoset_ref.io.paths import located
+from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess

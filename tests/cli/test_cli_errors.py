@@ -293,6 +293,7 @@ BASES = {
         "--data raw.npy --sequence-length 4 --gpus",
         "--config",
     ],
+    "laws": ["nowhere:make --budget", "nowhere --seed"],
     "loss": ["raw.npy --lines", "list.json --lines"],
     "index": [
         "--data-path m --path-to-cache c --sequence-length",
