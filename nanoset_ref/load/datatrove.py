@@ -53,10 +53,6 @@ class FolderOrder(NumberedOrder):
             "file_lengths": self.dataset_lengths.tolist(),
         }
 
-    @property
-    def recipe(self) -> None:
-        """None: no option of `build_order` makes it."""
-
 
 class DatatroveNanoset(Nanoset):
     """A Nanoset whose datasets are folders of .ds files.
