@@ -77,7 +77,7 @@ class StageEstimate:
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
             f"rank; the stage is {epochs:.3f} epochs"
         )
-        from nanoset_ref.provenance.auditing import shortened  # loads torch
+        from nanoset_ref.provenance.auditing import shortened
 
         paths = shortened([it.path for it in self.sources])
         width = max(map(len, ["source", *paths]))
@@ -260,7 +260,7 @@ def _slots(workers: int, read_ahead: int) -> int:
 
 def _buffer_bytes(micro_batch_size: int, row_length: int, slots: int) -> int:
     """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
-    from nanoset_ref.load.blocks import batches_per_block  # loads torch
+    from nanoset_ref.load.blocks import batches_per_block
 
     batch = micro_batch_size * row_length * ID_BYTES
     return slots * batches_per_block(batch, slots) * batch

@@ -41,7 +41,7 @@ def show_text(
         step: all rows of an optimizer step.
         source: number of the file, from 0.
     """
-    from nanoset_ref.load.rows import checked_number  # loads torch
+    from nanoset_ref.load.rows import checked_number
 
     exactly_one(sample=sample, document=document, position=position, step=step)
     stretches = run.stretches(schedule)
@@ -80,7 +80,7 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
 
 def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     """Begin and end of a sample in the tokens of its file."""
-    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref import Nanoset
     from nanoset_ref.load.rows import checked_number
 
     if not isinstance(dataset, Nanoset):
@@ -207,7 +207,7 @@ def audit_run(
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     """The samples that a run would repeat or lose if it went on from a saved data state, in the same stage."""
-    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref import Nanoset
 
     saved = read_json(path)
     try:

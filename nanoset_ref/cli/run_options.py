@@ -90,7 +90,7 @@ class RunOptions(Unsaid):
         return paths, weights, False
 
     def _rows(self) -> Rows:
-        from nanoset_ref import Nanoset  # loads torch
+        from nanoset_ref import Nanoset
 
         paths, weights, is_pairs = self.paths()
         if is_pairs:

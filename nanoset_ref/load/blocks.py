@@ -10,12 +10,12 @@ Blocks from a bucket, or past the page cache, are up to four times as large, sin
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from nanoset_ref.load.collator import outside_inference_mode
+if TYPE_CHECKING:
+    import torch
 
 BLOCK_BYTES = 4 << 20
 ALL_BLOCKS_BYTES = 48 << 20  # of all usual slots together: containers often have 64 MiB of /dev/shm
@@ -51,6 +51,10 @@ def slots(
     count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False
 ) -> list[torch.Tensor]:
     """Memory for `count` blocks of `shape` and `dtype`, on request in memory shared with worker processes."""
+    import torch  # here: an estimate asks for the size of blocks, and needs no torch
+
+    from nanoset_ref.load.collator import outside_inference_mode
+
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     with outside_inference_mode():
         tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]
