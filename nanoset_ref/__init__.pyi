@@ -36,6 +36,7 @@ from .orders.permutation import unpermute as unpermute
 from .orders.plans import PlanMismatch as PlanMismatch
 from .preprocess.encode import Encoder as Encoder
 from .preprocess.encode import load_tokenizer as load_tokenizer
+from .provenance import Card as Card
 from .provenance import audit as audit
 from .provenance import when as when
 from .provenance import where as where

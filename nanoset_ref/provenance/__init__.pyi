@@ -4,6 +4,9 @@ from .auditing import Stretch as Stretch
 from .auditing import StretchReport as StretchReport
 from .auditing import audit as audit
 from .auditing import stretches_of_config as stretches_of_config
+from .card import Card as Card
+from .card import CardRow as CardRow
+from .card import shipped_cards as shipped_cards
 from .continuation import Continuation as Continuation
 from .continuation import FileDifference as FileDifference
 from .continuation import compare as compare
