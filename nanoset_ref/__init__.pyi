@@ -5,10 +5,10 @@ from .load.collator import Collator as Collator
 from .load.collator import DataCollatorForCLM as DataCollatorForCLM
 from .load.collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .load.collator import TensorPointer as TensorPointer
-from .load.collator import to_device as to_device
 from .load.dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset
 from .load.dataloader import NanosetDataLoader as NanosetDataLoader
 from .load.dataloader import build_nanoset_dataloader as build_nanoset_dataloader
+from .load.device import to_device as to_device
 from .load.documents import DocumentOptions as DocumentOptions
 from .load.documents import loss_mask as loss_mask
 from .load.documents import position_ids as position_ids
