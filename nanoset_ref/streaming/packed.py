@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
-from nanoset_ref.preprocess.text import Block, Document, TextSource
+from nanoset_ref.preprocess.text import Document, TextBlock, TextSource
 from nanoset_ref.streaming.resumable import State
 
 ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever they change for the same text
@@ -90,7 +90,7 @@ class Cursor(NamedTuple):
 
 
 def packed_rows(
-    blocks: Iterable[Block], encoder: Encoder, options: StreamOptions, start: Cursor
+    blocks: Iterable[TextBlock], encoder: Encoder, options: StreamOptions, start: Cursor
 ) -> Iterator[tuple[Cursor, NDArray[np.int32]]]:
     """Yield (cursor, row) of some blocks of text; rows are int32 [S + 1].
 
