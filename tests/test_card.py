@@ -171,11 +171,11 @@ def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
 @pytest.mark.parametrize("name", shipped_cards())
 def test_a_shipped_card_has_its_sources_and_its_probes_are_what_its_order_gives(name):
     card = Card.load(name)
-    assert (card.name == name and card.facts["links"]) or name == "demo"
+    assert card.name == name and card.facts["links"]
     for number, order in enumerate(card.facts["orders"]):
         computable = order["name"] not in ("megatron", "unknown") and card.sources
         if computable:
-            assert len(order["probes"]) == 64
+            assert len(order["probes"]) == min(64, order["samples"])
             assert card.wrong_probes(number, card.unchecked_order(number)) == []
 
 

@@ -116,6 +116,8 @@ def estimate_run(
     if tokens_per_second and step_time:
         raise UsageError("give either --tokens-per-second or --step-time")
     run.check_named_once()
+    if run.run:
+        raise UsageError("estimate takes --config or --data, not --run")
     if run.config:
         config = train.load_config(run.config)
         stages = list(estimated_stages(config))

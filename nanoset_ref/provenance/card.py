@@ -154,6 +154,50 @@ class Card:
             for source, (name, size) in zip(known, sizes.items(), strict=True)
         ]
 
+    def with_files(self, files: Sequence[Any]) -> Card:
+        """This card with the sizes of open `Tokens`, in its order.
+
+        Raises:
+            ValueError: other sizes or another number of files than the card has.
+        """
+        sizes = [file.first_byte + file.num_tokens * file.dtype.itemsize for file in files]
+        known = [source["bytes"] for source in self.sources]
+        wrong = [size for size, due in zip(sizes, known, strict=False) if due not in (None, size)]
+        if wrong or (known and len(known) != len(sizes)):
+            raise ValueError(
+                f"the files of {self.name} have {known} bytes, these have {sizes}: give its own, in "
+                f"its order"
+            )
+        names = [source["name"] for source in self.sources] or [str(file.path) for file in files]
+        return Card(self.facts, dict(zip(names, sizes, strict=True)))
+
+    def with_ranks(self, schedule: Schedule) -> Card:
+        """This run on other ranks: which rows a step reads stays, which rank reads a row changes.
+
+        Args:
+            schedule: dp_size, micro_batch_size and accumulation of all stages; its layout holds only
+                where the card does not know one.
+
+        Raises:
+            ValueError: a step would have other rows than the card's.
+        """
+        stages = []
+        for stage in self._stages:
+            if schedule.global_batch_size != stage["batch_size"]:
+                raise ValueError(
+                    f"a step of {self.name} has {stage['batch_size']} rows; dp_size * "
+                    f"micro_batch_size * accumulation gives {schedule.global_batch_size}"
+                )
+            layout = stage["layout"] or schedule.layout
+            ranks = {"dp_size": schedule.dp_size, "micro_batch_size": schedule.micro_batch_size}
+            stages.append(stage | ranks | {"layout": layout})
+        return self._changed(stages=stages)
+
+    def _changed(self, **fields: Any) -> Card:
+        sizes = {source["name"]: source["bytes"] for source in self.sources}
+        complete = self.sources and None not in sizes.values()
+        return Card(self.facts | fields, sizes if complete else None)
+
     @property
     def num_steps(self) -> int:
         """The last step of the run."""
@@ -241,7 +285,7 @@ class Card:
         if name in NOT_COMPUTED:
             raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
         lengths = self.lengths(number)
-        samples = facts["samples"] or self._positions_read(number)
+        samples = self.samples(number)
         if name == "identity":
             return FileOrder(lengths, samples)
         from nanoset_ref.orders import build_order  # loads numba
@@ -249,13 +293,13 @@ class Card:
         options = facts.get("options", {})
         return build_order(name, lengths, facts.get("weights"), samples, facts["seed"], **options)
 
-    def _positions_read(self, number: int) -> int:
-        stops = [
-            stage["first_position"] + stage["steps"] * stage["batch_size"]
-            for stage in self._stages
-            if stage["order"] == number
-        ]
-        return int(max(stops, default=0))
+    def samples(self, number: int) -> int:
+        """The positions of an order: as the card says, or else as many as its stages read."""
+        given: int | None = self.facts["orders"][number]["samples"]
+        if given is not None:
+            return given
+        stops = [stop_of(stage) for stage in self._stages if stage["order"] == number]
+        return max(stops, default=0)
 
     def wrong_probes(self, number: int, order: CardOrder) -> list[int]:
         """The probed positions at which an order gives other pairs than the card."""
@@ -273,10 +317,26 @@ class Card:
             IndexError: the run has no such step. ValueError: see `unchecked_order`.
         """
         stage = self.stage(step)
-        positions = np.array(self.schedule(stage).positions(step))
-        files, samples = self.order(stage["order"]).lookup(positions)
-        found = zip(positions.tolist(), files.tolist(), samples.tolist(), strict=True)
-        return [self._row(stage, *place) for place in found]
+        positions = self.schedule(stage).positions(step)
+        pairs = self._pairs(stage, positions)
+        return [
+            self._row(stage, k, *pair) for k, pair in zip(positions, pairs.tolist(), strict=True)
+        ]
+
+    def samples_of(self, step: int) -> Int64Array:
+        """(source, sample) of the rows that a step reads, int64 [rows, 2], in the order of positions.
+
+        Raises: as `where`.
+        """
+        stage = self.stage(step)
+        pairs = self._pairs(stage, self.schedule(stage).positions(step))
+        pairs[:, 0] = np.array(self.source_numbers(stage["order"]))[pairs[:, 0]]
+        return pairs
+
+    def _pairs(self, stage: Facts, positions: range) -> Int64Array:
+        """(file of the order, sample) at positions, int64 [positions, 2]."""
+        order = self.order(stage["order"])
+        return np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
 
     def when(
         self,
@@ -333,10 +393,9 @@ class Card:
         return range(lowest, min(length, -(-end // window["stride"])))
 
     def _read_in(self, stage: Facts, place: int, sample: int) -> Iterator[CardRow]:
-        start = stage["first_position"]
-        stop = start + stage["steps"] * stage["batch_size"]
-        for position in self.order(stage["order"]).positions(place, sample, stop).tolist():
-            if position >= start:
+        order = self.order(stage["order"])
+        for position in order.positions(place, sample, stop_of(stage)).tolist():
+            if position >= stage["first_position"]:
                 yield self._row(stage, position, place, sample)
 
     def _row(self, stage: Facts, position: int, place: int, sample: int) -> CardRow:
@@ -374,6 +433,11 @@ class Card:
             first = max(first_byte - begin, 0)
             found.append((parts["url"].format(part), first, min(last_byte - begin, size)))
         return found
+
+
+def stop_of(stage: Facts) -> int:
+    """The position after the last one of a stage."""
+    return int(stage["first_position"] + stage["steps"] * stage["batch_size"])
 
 
 def shipped_cards() -> list[str]:
