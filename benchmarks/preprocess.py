@@ -18,8 +18,8 @@ from typing import Any
 
 from nanoset_ref.chunks.corpus import prepare_corpus
 from nanoset_ref.preprocess import preprocess
-from nanoset_ref.preprocess.encode import load_tokenizer
 from nanoset_ref.preprocess.text import open_text
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
 BACKENDS = ("hf", "gigatoken")
 

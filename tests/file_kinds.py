@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from nanoset_ref import streaming
 from nanoset_ref.chunks import validate
 from nanoset_ref.cli import main
-from nanoset_ref.io.files import read_json
+from nanoset_ref.io.paths import read_json
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.preprocess.text import open_text
 from nanoset_ref.tokens import open_tokens, verify

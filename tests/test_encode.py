@@ -30,9 +30,10 @@ from transformers import PreTrainedTokenizerFast
 from nanoset_ref.preprocess import encode as encode_module
 from nanoset_ref.preprocess.backends import hf
 from nanoset_ref.preprocess.cut import StretchCutter
-from nanoset_ref.preprocess.encode import Encoder, TokenizerError, load_tokenizer
+from nanoset_ref.preprocess.encode import Encoder
 from nanoset_ref.preprocess.special import restored
 from nanoset_ref.preprocess.text import InputError, open_text
+from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer
 
 TEXTS = [
     "",
@@ -321,9 +322,9 @@ def test_a_program_may_end_with_a_stream_half_read(golden):
     """The module that the stream hangs on has lost its names by the time the stream is closed."""
     program = f"""if True:
         import concurrent.futures.thread, itertools
-        from nanoset_ref.preprocess import encode
+        from nanoset_ref.preprocess import encode, tokenizer
         encode.BATCH_DOCUMENTS = 1
-        encoder = encode.Encoder(encode.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
+        encoder = encode.Encoder(tokenizer.load_tokenizer({str(golden / "tokenizer")!r}), backend="hf")
         concurrent.futures.thread.kept = encoder.stream("word" for _ in itertools.count())
         next(concurrent.futures.thread.kept)
     """
@@ -459,7 +460,7 @@ def test_a_prompt_that_is_cut_short_cuts_no_document_short(golden):
     expected = encoder.encode_batch(["one two three </s>"])[0].tolist()
     tokenizer("a prompt", truncation=True, max_length=2, split_special_tokens=True)
     assert encoder.encode_batch(["one two three </s>"])[0].tolist() == expected
-    assert restored(encoder.described["tokenizer"], False).truncation is None
+    assert restored(encoder.worker_config["tokenizer"], False).truncation is None
 
 
 def test_the_dtype_follows_the_largest_id():

@@ -9,15 +9,9 @@ import pytest
 
 from nanoset_ref.chunks import TokenizeConfig
 from nanoset_ref.io import files
-from nanoset_ref.io.files import (
-    atomic_write,
-    atomic_write_set,
-    checksum,
-    remove_leftovers,
-    require_regular,
-    written_together,
-)
+from nanoset_ref.io.files import atomic_write, atomic_write_set, remove_leftovers, written_together
 from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.paths import checksum, require_regular
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron import NanosetConfig

@@ -433,7 +433,7 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
         ("az://container/a.npy", "URL: "),
         (
             "s3://tokens/a.bin",
-            "URL: of a bucket .npy token files are read; nanoset-ref convert makes one",
+            "URL: only .npy token files are read from a bucket; nanoset-ref convert makes one",
         ),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],

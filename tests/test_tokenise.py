@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tqdm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.chunks.subsets import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
 from nanoset_ref.megatron.preprocess import preprocess_corpus
-from nanoset_ref.preprocess import jobs, load_tokenizer, preprocess, ranks
+from nanoset_ref.preprocess import load_tokenizer, preprocess, ranks
 from nanoset_ref.preprocess.ranks import JobError
 from nanoset_ref.preprocess.text import InputError
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
@@ -52,12 +53,12 @@ def job(golden, corpus, tmp_path):
 def test_workers_give_what_one_process_gives(job, corpus, golden, tmp_path, monkeypatch, workers):
     shown = []
 
-    class Bar(jobs.tqdm):
+    class Bar(tqdm.tqdm):
         def close(self):
             shown.append((self.n, self.total))
             super().close()
 
-    monkeypatch.setattr(jobs, "tqdm", Bar)
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
     (corpus / "b.jsonl").write_text(
         '{"text": "ok"}\nnot json\n{"body": 1}\n{"text": 2}\nnot json\n'
     )

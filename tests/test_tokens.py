@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_ref import Nanoset, Schedule, when
-from nanoset_ref.io.files import checksum
+from nanoset_ref.io.paths import checksum
 from nanoset_ref.tokens import (
     DOCUMENTS,
     MANIFEST,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike, atomic_write, checksum
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.problems import problems_of
 
 with extra("text", "preparing a corpus"):

@@ -31,17 +31,9 @@ from numpy.typing import NDArray
 from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
 from nanoset_ref.chunks.packing import batches
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import (
-    PathLike,
-    atomic_write,
-    checksum,
-    listed,
-    lock,
-    read_json,
-    require_regular,
-    written_together,
-)
+from nanoset_ref.io.files import atomic_write, lock, written_together
 from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.paths import PathLike, checksum, listed, read_json, require_regular
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import WRITERS
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike, listed
+from nanoset_ref.io.paths import PathLike, listed
 
 with extra("text", "downloading a corpus"):
     from huggingface_hub import HfApi, snapshot_download

@@ -35,7 +35,8 @@ from nanoset_ref.chunks.chunk_manifest import (
     complete,
 )
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike, atomic_write
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.paths import PathLike
 
 with extra("text", "preparing a corpus"):
     from tqdm import tqdm

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.preprocess.text import open_text
 
 with extra("datatrove", "a datatrove pipeline"):

@@ -1,9 +1,9 @@
 """Files that are complete or absent, alone or as a set.
 
-A writer works on hidden temporaries beside its targets, flushes them to the disk and renames them: a reader sees whole
-files or none, on every POSIX filesystem. A killed writer leaves its temporaries behind; the next writer of the same
-target recognizes and removes them, because a live writer holds a lock on each of its own. The cost is one `fsync` per
-file.
+A writer writes hidden temporaries beside its targets, flushes them to the disk and renames them: a
+reader sees whole files or none, on every POSIX filesystem. A killed writer leaves its temporaries
+behind. The next writer of the same target removes them; those of a live writer, which holds a lock
+on each, stay. The cost is one `fsync` per file.
 """
 
 import contextlib
@@ -16,19 +16,26 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from nanoset_ref.io.paths import PathLike as PathLike
-from nanoset_ref.io.paths import checksum as checksum
-from nanoset_ref.io.paths import in_bucket, located
-from nanoset_ref.io.paths import listed as listed
-from nanoset_ref.io.paths import read_json as read_json
-from nanoset_ref.io.paths import require_regular as require_regular
-from nanoset_ref.io.paths import seal as seal
+from nanoset_ref.io.paths import PathLike, in_bucket, located
 
-_together: ContextVar[Any] = ContextVar(
-    "together", default=None
-)  # of `written_together`: its stack and its sets
+
+class _Part(NamedTuple):
+    """A file of a set: its finished temporary, and the path that it will have."""
+
+    temporary: Path
+    target: Path
+
+
+class _Group(NamedTuple):
+    """The sets of a `written_together`, and what keeps their temporaries open and locked."""
+
+    sets: list[list[_Part]]
+    temporaries: contextlib.ExitStack
+
+
+_group: ContextVar[_Group | None] = ContextVar("group", default=None)
 
 
 @contextlib.contextmanager
@@ -40,7 +47,8 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         mode: "wb" for bytes, "w" for UTF-8 text with "\\n" line ends.
 
     Yields:
-        The open temporary. On a clean exit it is flushed, synced and renamed to `path`; on an exception it is removed.
+        The open temporary. On a clean exit it is flushed, synced and renamed to `path`; on an
+        exception it is removed.
 
     Raises:
         FileNotFoundError: the folder of `path` does not exist.
@@ -55,13 +63,13 @@ def atomic_write_set(
 ) -> Iterator[list[IO[Any]]]:
     """Write files that belong together: a reader finds all of them, or no set at all.
 
-    1. all are written to temporaries beside their targets, then flushed and synced: a full disk shows here, while an
-       old set is still whole
-    2. the last of `paths` is what makes the set valid: of several files, an old last one is removed first
-    3. the temporaries are renamed in the order of `paths`, so the new last one comes last
+    1. Write all files to temporaries beside their targets, flush and sync them. A full disk shows
+       here, while an old set is still whole.
+    2. A set is valid if its last file exists: remove the old last file of a set of several files.
+    3. Rename the temporaries in the order of `paths`, so the new last file comes last.
 
-    A writer killed between 2 and 3 leaves an unfinished set without its last file; the next writer replaces it without
-    being asked. Ctrl-C waits until 3 is done.
+    A writer that is killed between 2 and 3 leaves a set without its last file; the next writer
+    replaces it without `overwrite`. Ctrl-C takes effect after step 3.
 
     Args:
         paths: the targets, in one or several existing folders.
@@ -72,9 +80,11 @@ def atomic_write_set(
         The open temporaries, in the order of `paths`.
 
     Raises:
-        FileExistsError: the last of `paths` exists and `overwrite` is False; also if it appeared meanwhile.
+        FileExistsError: the last of `paths` exists, before the files are written or after, and
+            `overwrite` is False.
         FileNotFoundError: a folder does not exist.
-        StorageError: the targets are in a bucket (see `buckets.written_to_bucket`), and it cannot be written.
+        StorageError: the targets are in a bucket (see `buckets.written_to_bucket`) that cannot be
+            written to.
     """
     targets = [located(path) for path in paths]
     if any(map(in_bucket, targets)):
@@ -85,9 +95,10 @@ def atomic_write_set(
             yield parts
             refuse_existing(targets[-1], overwrite)
         return
+    group = _group.get()
     with contextlib.ExitStack() as own:
-        stack, sets = _together.get() or (own, list[list[tuple[Path, Path]]]())
-        files = [stack.enter_context(_temporary(target, mode)) for target in targets]
+        temporaries = group.temporaries if group else own
+        files = [temporaries.enter_context(_temporary(target, mode)) for target in targets]
         refuse_existing(targets[-1], overwrite)
         yield files
         # 1.
@@ -95,60 +106,88 @@ def atomic_write_set(
             file.flush()
             os.fsync(file.fileno())
         refuse_existing(targets[-1], overwrite)
-        sets.append(
-            [(Path(file.name), target) for file, target in zip(files, targets, strict=True)]
-        )
-        if stack is own:
-            uninterrupted(lambda: _appear(sets))
+        parts = [
+            _Part(Path(file.name), target) for file, target in zip(files, targets, strict=True)
+        ]
+        if group:
+            group.sets.append(parts)
+        else:
+            uninterrupted(lambda: _publish([parts]))
 
 
 @contextlib.contextmanager
 def written_together() -> Iterator[None]:
-    """Make two sets that are written inside one: neither appears, or loses its old last part, before both are complete.
+    """Publish the two sets that are written inside together, when both are complete.
 
-    While the first is there alone, the last part of the second waits beside it, under a name that says so. One rename
-    takes it away and completes both; the writer after a killed one knows by it what to replace without being asked.
+    Until then both old sets stay as they are. Process 7 replaces the sets (a.bin, a.idx) and
+    (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
+
+        visible                         hidden
+        a.bin  a.idx  b.bin  b.idx      .a.bin.7-5f.tmp*  .a.idx.7-c1.tmp*  .b.bin...*  .b.idx...*
+        a.bin  a.idx  b.bin             the same four: the old last files are removed, b.idx first
+        a.bin         b.bin             the same four
+        a.bin*        b.bin*            .a.idx.7-c1.tmp*  .b.idx.7-08.tmp*
+        a.bin*        b.bin*            .a.idx.7-c1.tmp*  .a.idx.7-c1.42.tmp*   this is b.idx
+        a.bin* a.idx* b.bin*            .a.idx.7-c1.42.tmp*   the first set is published
+        a.bin* a.idx* b.bin* b.idx*     the second set is published
+
+    While only the first set is published, the last file of the second has a hidden name that
+    contains the inode of the first set's last file. A later writer that finds this name knows that
+    the pair is incomplete, and replaces it.
     """
-    with contextlib.ExitStack() as stack:
-        sets: list[list[tuple[Path, Path]]] = []
-        token = _together.set((stack, sets))
+    with contextlib.ExitStack() as temporaries:
+        group = _Group([], temporaries)
+        token = _group.set(group)
         try:
             yield
         finally:
-            _together.reset(token)
-        uninterrupted(lambda: _appear(sets))
+            _group.reset(token)
+        uninterrupted(lambda: _publish(group.sets))
 
 
-def _appear(sets: list[list[tuple[Path, Path]]]) -> None:
-    """Steps 2 and 3, for several sets as for one."""
-    lasts = [parts[-1] for parts in sets]
-    others = [part for parts in sets for part in parts[:-1]]
-    for _, target in lasts[::-1] if others or len(sets) > 1 else ():  # the last to come goes first
-        target.unlink(missing_ok=True)
-    for temporary, target in others:
-        os.replace(temporary, target)
-    *firsts, (last, end) = lasts
-    for temporary, target in firsts:
-        waiting = temporary.with_suffix(f".{temporary.stat().st_ino}.tmp")
-        with contextlib.suppress(
-            OSError
-        ):  # on another disk: a kill here leaves a first set that looks complete
-            last = last.replace(waiting)
-        os.replace(temporary, target)
-    os.replace(last, end)
-    for folder in {target.parent for parts in sets for _, target in parts}:
+def _publish(sets: list[list[_Part]]) -> None:
+    """Steps 2 and 3 of `atomic_write_set`, for one set or for the two of `written_together`."""
+    last_parts = [parts[-1] for parts in sets]
+    # 2. a single file needs none of this: its rename replaces the old one
+    if len(sets) > 1 or len(sets[0]) > 1:
+        for part in reversed(last_parts):
+            part.target.unlink(missing_ok=True)
+    # 3.
+    for parts in sets:
+        for part in parts[:-1]:
+            os.replace(part.temporary, part.target)
+    *first_parts, (remaining, target) = last_parts
+    for part in first_parts:
+        remaining = _hidden_beside(part, remaining)
+        os.replace(part.temporary, part.target)
+    os.replace(remaining, target)
+    for folder in {part.target.parent for parts in sets for part in parts}:
         sync_folder(folder)
 
 
+def _hidden_beside(part: _Part, remaining: Path) -> Path:
+    """Rename the file that remains to be published to the hidden name that marks `part` as half of a
+    pair, and return that name.
+
+    On another disk it cannot be renamed and keeps its name: a kill now leaves a first set that
+    looks complete.
+    """
+    inode = part.temporary.stat().st_ino
+    try:
+        return remaining.replace(part.temporary.with_suffix(f".{inode}.tmp"))
+    except OSError:
+        return remaining
+
+
 def uninterrupted(act: Callable[[], None]) -> None:
-    """Do it in a thread of its own: Ctrl-C, which interrupts the main thread only, waits for its end."""
+    """Run `act` in a thread: Ctrl-C interrupts only the main thread, and takes effect when `act` has ended."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(int).result()  # an interrupt while a thread starts would not wait for it
         thread.submit(act).result()
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """FileExistsError if the file is there and may not be replaced."""
+    """Raise FileExistsError if the file exists and may not be replaced."""
     if path.exists() and not overwrite:
         raise FileExistsError(
             f"{path} exists and is left unchanged; --overwrite (overwrite=True) replaces it"
@@ -157,7 +196,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """A new, locked temporary beside `path`, after those that dead writers left there are gone."""
+    """Remove the leftovers of killed writers, then open and lock a new temporary beside `path`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {path}: the folder {path.parent} does not exist; create it first"
@@ -166,10 +205,10 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        with _named_where_full(path), open(temporary, mode.replace("w", "x"), **text) as file:
+        with _disk_full_explained(path), open(temporary, mode.replace("w", "x"), **text) as file:
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
-                continue  # before it was locked, another writer took it for a leftover
+                continue  # another writer removed it as a leftover, before it was locked
             try:
                 yield file
             finally:
@@ -178,56 +217,71 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 @contextlib.contextmanager
-def _named_where_full(path: Path) -> Iterator[None]:
-    """An error of a full disk names the file and says what is free there; those of NumPy and the system do neither."""
+def _disk_full_explained(path: Path) -> Iterator[None]:
+    """Add the path and the free space to a disk-full error, which NumPy and the OS leave out."""
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if error.filename or not (
-            full or "requested and" in str(error)
-        ):  # NumPy: "64 requested and 12 written"
+        if error.filename or not _is_disk_full(error):
             raise
         folder = path.parent
-        free = (
-            f"{shutil.disk_usage(folder).free:,} bytes are free without it on the disk of {folder}"
+        free = shutil.disk_usage(folder).free
+        why = (
+            f"cannot be written ({error.strerror or error}); {free:,} bytes are free without it on "
+            f"the disk of {folder}: make room, or name another folder"
         )
-        why = f"cannot be written ({error.strerror or error}); {free}: make room, or name another folder"
         raise OSError(error.errno or errno.ENOSPC, why, os.fspath(path)) from error
 
 
-def remove_leftovers(path: Path) -> bool:
-    """Remove the temporaries that dead writers of `path` left, and `path` if it is half of two sets that are one (see
-    `written_together`).
+def _is_disk_full(error: OSError) -> bool:
+    """Whether the disk, a quota or the largest size of a file is the limit that was met."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return True
+    return "requested and" in str(error)  # NumPy has no errno: "64 requested and 12 written"
 
-    Those of live writers, and links and pipes, stay.
+
+def remove_leftovers(path: Path) -> bool:
+    """Remove the temporaries that killed writers of `path` left behind.
+
+    `path` itself is removed too if one of them marks it as the first half of an incomplete pair
+    (see `written_together`). The temporaries of live writers stay, and so do links and pipes.
 
     Returns:
         Whether there is a live writer.
     """
     live = False
     for entry in os.scandir(path.parent):
-        named = entry.name.startswith(f".{path.name}.") and entry.name.endswith(".tmp")
-        if named and entry.is_file(follow_symlinks=False):
-            with contextlib.suppress(OSError), open(entry.path, "rb") as file:
-                if lock(file):
-                    if path.exists() and entry.name.endswith(f".{path.stat().st_ino}.tmp"):
-                        path.unlink()
-                    os.unlink(entry.path)
-                else:
-                    live = True
+        if not _is_temporary(entry, path):
+            continue
+        with contextlib.suppress(OSError), open(entry.path, "rb") as file:
+            if not lock(file):
+                live = True
+                continue
+            if path.exists() and entry.name.endswith(f".{path.stat().st_ino}.tmp"):
+                path.unlink()
+            os.unlink(entry.path)
     return live
 
 
+def _is_temporary(entry: os.DirEntry[str], path: Path) -> bool:
+    """Whether a file in the folder of `path` is a temporary of `path`."""
+    if not entry.name.startswith(f".{path.name}.") or not entry.name.endswith(".tmp"):
+        return False
+    return entry.is_file(follow_symlinks=False)
+
+
 def lock(file: IO[Any], *, wait: bool = False) -> bool:
-    """Hold the exclusive lock of an open file until it is closed or its process ends, however it ends.
+    """Take the exclusive lock of an open file, held until the file is closed or the process ends.
+
+    Args:
+        wait: whether to wait until another process releases the lock.
 
     Returns:
-        Whether the lock is held now. With `wait` it is, unless the filesystem knows no locks: then leftovers stay, and
-        what one process was to do for all of them is done by each.
+        Whether the lock is held now. With `wait` it is, unless the filesystem has no locks: then
+        leftovers stay, and each process does the work that one was to do for all.
 
     Raises:
-        OSError: the filesystem knows no locks; never with `wait`.
+        OSError: the filesystem has no locks; never with `wait`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

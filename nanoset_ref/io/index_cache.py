@@ -27,7 +27,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import PathLike, atomic_write_set, lock, read_json, seal
+from nanoset_ref.io.files import atomic_write_set, lock
+from nanoset_ref.io.paths import PathLike, read_json, seal
 
 FORMAT_VERSION = 5
 Arrays = Sequence[NDArray[Any]]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import PathLike, listed
-from nanoset_ref.load.collator import Batch, Block, DataCollatorForCLM, TensorPointer
+from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder
@@ -159,7 +159,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
             )
         del self._pointers["input_mask"]
 
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """As `Collator.split`."""
         starts = block.starts
         if not self.use_doc_masking:

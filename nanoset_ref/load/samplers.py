@@ -8,12 +8,11 @@ the whole dataset in every rank and every epoch, and Nanotron's resume visits al
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.load.schedule import Layout, Schedule
@@ -32,7 +31,7 @@ class RestOfEpoch(NamedTuple):
     end: int  # the global count at the end of the epoch
 
 
-class ResumableBatchSampler(Sampler[Sequence[int]]):
+class ResumableBatchSampler(Iterable[Sequence[int]]):
     """Micro-batches of positions for one data-parallel rank, from any global count on.
 
     Args:

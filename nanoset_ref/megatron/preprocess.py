@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import run
-from nanoset_ref.io.files import PathLike, listed, refuse_existing
+from nanoset_ref.io.files import refuse_existing
+from nanoset_ref.io.paths import PathLike, listed
 from nanoset_ref.preprocess import (
     Backend,
     Counts,

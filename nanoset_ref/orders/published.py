@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import PathLike, require_regular
+from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.orders.base import BLOCK, Int64Array, NumberedOrder, Order, Pairs
 
 logger = logging.getLogger(__name__)

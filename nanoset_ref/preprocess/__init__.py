@@ -3,6 +3,7 @@
     python -m nanoset_ref.preprocess --input text.jsonl --output-prefix data/text --tokenizer-name-or-path gpt2
 
 text                 documents out of files, with errors that name file and line
+tokenizer            a tokenizer, loaded from a folder or the Hub
 encode, backends     text -> token ids
 special              special tokens in documents: kept, split or refused
 cut                  long documents, cut where no token spans the cut

@@ -1,6 +1,5 @@
 from .encode import Backend as Backend
 from .encode import Encoder as Encoder
-from .encode import load_tokenizer as load_tokenizer
 from .jobs import Counts as Counts
 from .jobs import tokenise as tokenise
 from .jobs import tokenize_documents as tokenize_documents
@@ -11,3 +10,4 @@ from .token_file import LEFT_OUT_MANY as LEFT_OUT_MANY
 from .token_file import main as main
 from .token_file import preprocess as preprocess
 from .token_file import report as report
+from .tokenizer import load_tokenizer as load_tokenizer

@@ -51,21 +51,21 @@ class StretchCutter:
 
     def __call__(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the stretches of `text` in order, each with whether it is the last."""
-        begin = 0
-        while len(text) - begin >= 2 * self._stretch_chars:
-            cut = self._next_cut(text, begin)
+        start = 0
+        while len(text) - start >= 2 * self._stretch_chars:
+            cut = self._next_cut(text, start)
             if cut is None:
                 break
-            end, after = cut
-            yield text[begin:end], False
-            begin = after
-        yield text[begin:], True
+            stop, next_start = cut
+            yield text[start:stop], False
+            start = next_start
+        yield text[start:], True
 
-    def _next_cut(self, text: str, begin: int) -> tuple[int, int] | None:
-        """(end of the left stretch, begin of the right one) of the first safe cut of text[begin:]."""
+    def _next_cut(self, text: str, start: int) -> tuple[int, int] | None:
+        """(stop of the left stretch, start of the right one) at the first safe cut of text[start:]."""
         if not self._can_be_cut:
             return None
-        first = begin + self._stretch_chars
+        first = start + self._stretch_chars
         last = len(text) - self._stretch_chars
         for match in islice(SEPARATOR.finditer(text, first, last), MOST_CANDIDATES):
             cut = match.start()
@@ -134,13 +134,13 @@ def _is_local(pre_tokenizer: Any) -> bool:
     if not pre_tokenizer:
         return True
 
-    def begins(text: str, start: int) -> set[int]:
+    def starts(text: str, origin: int) -> set[int]:
         found = pre_tokenizer.pre_tokenize_str(text)
-        return {begin - start for _, (begin, _) in found if begin > start}
+        return {start - origin for _, (start, _) in found if start > origin}
 
     for pair in PAIRS:
         left = f"x{pair[0]}x"
         right = f" y{pair[1]}y z{pair[0]}z z{pair[1]}"
-        if begins(left + right, len(left)) != begins(right, 0):
+        if starts(left + right, len(left)) != starts(right, 0):
             return False
     return True

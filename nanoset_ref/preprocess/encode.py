@@ -17,11 +17,9 @@ documents are encoded in stretches (see `cut`).
 """
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,7 +30,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.preprocess.backends import Encode, Ragged, gigatoken, hf
 from nanoset_ref.preprocess.cut import StretchCutter
 from nanoset_ref.preprocess.special import SpecialTokenCounter, SpecialTokens, Text, Trail, restored
-from nanoset_ref.preprocess.text import hub_problem
+from nanoset_ref.preprocess.tokenizer import TokenizerError
 from nanoset_ref.tokens import token_dtype_for
 
 BATCH_CHARS = 1 << 22
@@ -47,74 +45,10 @@ PROBE = (
     "\u00e9 e\u0301 \ufb01 \u4f60\U0001f600\u200d\u0301\x00\r\n\xa0.",
 )
 PROBE_SPECIAL = ("{0}", "a{0}b", "a {0} b", " {0}\n{0}{0} ", "a\n  {0}  b", "{0} a")
-SPACE = "\u2581"  # a space in SentencePiece
 Backend = Literal["auto", "hf", "gigatoken"]
 # (stretch of a document, whether it is the last of the document, number of the document)
 Batch = list[tuple[str, bool, int]]
 logger = logging.getLogger(__name__)
-
-
-class TokenizerError(ValueError):
-    """The tokenizer cannot be loaded, or cannot do what was asked."""
-
-
-def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """`AutoTokenizer.from_pretrained`, with one clear TokenizerError for whatever goes wrong in it.
-
-    A folder with nothing but a SentencePiece model (tokenizer.model) gives the ids of SentencePiece
-    itself. A file stands for its folder.
-    """
-    with extra("text", "a tokenizer"):
-        from transformers import AutoTokenizer
-
-    folder = Path(name_or_path)
-    if folder.is_file():
-        folder = folder.parent
-        name_or_path = folder
-    model = folder / "tokenizer.model"
-    problem = "" if folder.is_dir() else hub_problem()
-    rules = None
-    try:
-        if model.is_file() and not list(folder.glob("*.json")):
-            rules = normalizer_of(model)
-        tokenizer = AutoTokenizer.from_pretrained(
-            os.fspath(name_or_path), local_files_only=bool(problem)
-        )
-    except Exception as error:  # transformers, the Hub and the network each raise their own
-        reason = problem or " ".join(str(error).split())
-        what = "give a folder with a tokenizer.json or a name on the Hub"
-        raise TokenizerError(f"{name_or_path}: no tokenizer to load; {what} ({reason})") from error
-    if rules:
-        tokenizer.backend_tokenizer.normalizer = rules
-    return tokenizer
-
-
-def normalizer_of(model: Path) -> Any:
-    """A SentencePiece model's own rules for spaces, for the tokenizer that is made of the model.
-
-    transformers ignores them: it neither adds the space before a document nor joins spaces. Two
-    differences stay: where two segmentations by a Unigram model score nearly the same, the
-    libraries may choose differently; and a literal <unk>, <s> or </s> in a text becomes that token,
-    as always in transformers.
-
-    Source: `NormalizerSpec` in SentencePiece's sentencepiece_model.proto.
-    """
-    with extra("sentencepiece", "reading a tokenizer.model"):
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-    with extra("text", "encoding text"):
-        from tokenizers import Regex, normalizers
-
-    rules = ModelProto.FromString(model.read_bytes()).normalizer_spec
-    steps: list[Any] = []
-    if rules.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
-    if rules.remove_extra_whitespaces:
-        steps.append(normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), ""))
-        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
-    steps.append(normalizers.Replace(" ", SPACE))
-    if rules.add_dummy_prefix:
-        steps.append(normalizers.Prepend(SPACE))
-    return normalizers.Sequence(steps)
 
 
 class Encoder:
@@ -194,7 +128,7 @@ class Encoder:
         logger.info("tokenizing with the %s backend", self.backend)
 
     def _try_gigatoken(self, probe: Iterable[str]) -> str:
-        """Encode with gigatoken if it gives the tokenizer's own ids; else return why not."""
+        """Encode with gigatoken if it gives the tokenizer's own ids; else return the problem."""
         texts = [*probe, *PROBE]
         for token in list(self.tokenizer.get_added_vocab())[:100]:
             texts += [form.format(token) for form in PROBE_SPECIAL]
@@ -212,9 +146,9 @@ class Encoder:
     def _special_ids(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer puts before and after every text."""
         found = self.tokenizer.backend_tokenizer.encode("a")
-        begin = found.special_tokens_mask.index(0)
-        end = len(found.ids) - found.special_tokens_mask[::-1].index(0)
-        return found.ids[:begin], found.ids[end:]
+        start = found.special_tokens_mask.index(0)
+        stop = len(found.ids) - found.special_tokens_mask[::-1].index(0)
+        return found.ids[:start], found.ids[stop:]
 
     def _one_id(self, name: str, text: str) -> list[int]:
         """[the id of a separator], or [] for no text."""
@@ -258,8 +192,8 @@ class Encoder:
         return {"tokenizer": f"xxh3_128:{digest}", "prefix": self.prefix, "suffix": self.suffix}
 
     @property
-    def described(self) -> dict[str, Any]:
-        """The message from which another process makes its own `encode`."""
+    def worker_config(self) -> dict[str, Any]:
+        """The message that lets a worker process build the same encoder."""
         split = self._fast.encode_special_tokens
         return {"backend": self.backend, "tokenizer": self._fast.to_str(), "split": split}
 
@@ -286,38 +220,32 @@ class Encoder:
         """Encode batch after batch, a few ahead; yield (ids, lengths) of whole documents in order.
 
         1. Gather stretches of documents into batches; threads encode them.
-        2. Meanwhile, join the stretches of the documents of earlier batches.
-        3. Look for special tokens in the documents, and add those around them.
+        2. Meanwhile, join the stretches of the documents that end in earlier batches.
+        3. Look for special tokens in these documents, and add the ids before and after each.
 
         Args:
             texts: texts with a UTF-8 form, or documents, which errors name; prefetched.
             encoders: encode one batch at a time each; default: this encoder's `encode`, twice.
             advance: called with the characters of every finished batch, also inside a document.
         """
-        begun: list[NDArray[Any]] = []  # ids of a document that continues in the next batch
+        unfinished: list[NDArray[Any]] = []
         trail = Trail()
-        done = 0
+        num_documents = 0  # of earlier batches
 
         def where(index: int) -> str:
-            return trail.where(done + index)
+            return trail.where(num_documents + index)
 
         # 1.
-        for batch, (ids, lengths) in self._encoded(texts, encoders or [self.encode] * 2, trail):
+        for batch, ragged in self._encoded(texts, encoders or [self.encode] * 2, trail):
             # 2.
-            ends = np.cumsum(lengths)[[last for _, last, _ in batch]]
-            if ends.size:
-                before = sum(map(len, begun))
-                whole = np.concatenate([*begun, ids[: ends[-1]]])
-                sizes = np.diff(ends, prepend=-before)
-                trail.forget(done)
+            ids, lengths = _complete_documents(batch, ragged, unfinished)
+            if lengths.size:
+                trail.forget(num_documents)
                 # 3.
-                self._check_ids(whole)
-                self.found.look(whole, sizes, where)
-                done += len(ends)
-                yield self._finished(whole, sizes)
-                begun = []
-                ids = ids[ends[-1] :]
-            begun.append(ids)
+                self._check_ids(ids)
+                self.found.look(ids, lengths, where)
+                num_documents += len(lengths)
+                yield self._with_separators(ids, lengths)
             advance(sum(len(stretch) for stretch, *_ in batch))
 
     def _encoded(
@@ -364,8 +292,8 @@ class Encoder:
             yield batch
 
     def _check(self, batch: Batch, trail: Trail) -> None:
-        """TokenizerError if gigatoken and the tokenizer itself differ on excerpts of a batch: the
-        middles of CHECKED_TEXTS evenly spaced texts.
+        """Raise TokenizerError if gigatoken and the tokenizer itself differ on excerpts of a batch:
+        the middles of CHECKED_TEXTS evenly spaced texts.
         """
         if self.backend == "hf":
             return
@@ -391,23 +319,49 @@ class Encoder:
                 f"token id {largest} is not below {self.vocab_size}, the size of the vocabulary"
             )
 
-    def _finished(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+    def _with_separators(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
         """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
         ids = ids.astype(self.dtype)
         around = self.prefix + self.suffix
         if not around:
             return ids, lengths
         ends = np.cumsum(lengths)
-        begins = ends - lengths
-        places = np.stack([begins] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
+        starts = ends - lengths
+        places = np.stack([starts] * len(self.prefix) + [ends] * len(self.suffix), axis=1)
         ids = np.insert(ids, places.ravel(), np.tile(around, len(ends)))
         return ids, lengths + len(around)
 
 
+def _complete_documents(batch: Batch, ragged: Ragged, unfinished: list[NDArray[Any]]) -> Ragged:
+    """Join the stretches of a batch into the documents that end in it.
+
+    After 4 unfinished ids, a batch of stretches of 2, 1 and 3 ids, the first two of which end a
+    document, completes documents of 6 and 1 ids and leaves 3 ids unfinished.
+
+    Args:
+        batch: the stretches.
+        ragged: (ids of these stretches, back to back; lengths int64 [stretches]).
+        unfinished: the ids so far of a document that continues in the next batch; updated.
+
+    Returns:
+        (ids, back to back; lengths int64 [documents]); empty if no document ends here.
+    """
+    ids, lengths = ragged
+    is_last = [last for _, last, _ in batch]
+    ends = np.cumsum(lengths)[is_last]
+    if not ends.size:
+        unfinished.append(ids)
+        return ids[:0], ends
+    num_earlier = sum(map(len, unfinished))
+    complete = np.concatenate([*unfinished, ids[: ends[-1]]])
+    unfinished[:] = [ids[ends[-1] :]]
+    return complete, np.diff(ends, prepend=-num_earlier)
+
+
 def _middle(text: str) -> str:
     """At most CHECKED_CHARS characters out of the middle of a text."""
-    begin = max(0, (len(text) - CHECKED_CHARS) // 2)
-    return text[begin : begin + CHECKED_CHARS]
+    start = max(0, (len(text) - CHECKED_CHARS) // 2)
+    return text[start : start + CHECKED_CHARS]
 
 
 def _same(one: Ragged, other: Ragged) -> bool:

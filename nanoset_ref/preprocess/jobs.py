@@ -118,7 +118,7 @@ def tokenize_documents(
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,
     ):
         helpers = workers + ranks
-        broadcast(helpers, encoder.described)
+        broadcast(helpers, encoder.worker_config)
         encoders: list[Encode] = [helper.encode for helper in helpers]
         if ranks:
             encoders.append(encoder.encode)

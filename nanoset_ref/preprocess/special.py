@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.preprocess.text import Block, Document, InputError
+from nanoset_ref.preprocess.text import Document, InputError, TextBlock
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -68,7 +68,7 @@ class Trail:
 
     def __init__(self) -> None:
         # (number of the first text, its row in the block, block)
-        self._blocks: deque[tuple[int, int, Block]] = deque()
+        self._blocks: deque[tuple[int, int, TextBlock]] = deque()
         self._count = 0
 
     def text(self, document: Text) -> str:
@@ -82,7 +82,7 @@ class Trail:
         return document.text
 
     def forget(self, number: int) -> None:
-        """Drop what names texts before `number`."""
+        """Drop the blocks that hold only texts before `number`."""
         while len(self._blocks) > 1 and self._blocks[1][0] <= number:
             self._blocks.popleft()
 

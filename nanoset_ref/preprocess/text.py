@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import listed
+from nanoset_ref.io.paths import listed
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes
@@ -86,7 +86,7 @@ class TextSource:
         """The size of the input on disk, roughly the sum of `num_bytes` over all blocks."""
         return sum(part.num_bytes for part in self.parts)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         for part in self.parts:
             yield from part.kind(part)
 
@@ -108,7 +108,7 @@ class TextSource:
                     yield document.text[:PROBE_CHARS]
 
 
-# ---- what an input is
+# ---- inputs
 
 
 def open_text(
@@ -249,7 +249,7 @@ class Document(NamedTuple):
     """One text: row `number` of a block, counted from 0."""
 
     text: str
-    block: Block
+    block: TextBlock
     number: int
 
     @property
@@ -274,11 +274,11 @@ class TextPart:
     num_bytes: int
     columns: tuple[str, ...]
     on_error: OnError
-    kind: Callable[[TextPart], Iterator[Block]]
+    kind: Callable[[TextPart], Iterator[TextBlock]]
 
 
 @dataclass
-class Block:
+class TextBlock:
     """Consecutive rows of one part. Making a block costs nothing; `documents()` reads it.
 
     Args:
@@ -321,34 +321,36 @@ def _file(path: str, columns: tuple[str, ...], on_error: OnError) -> TextPart:
     return TextPart(path, os.path.getsize(path), columns, on_error, kind)
 
 
-def _lines(part: TextPart) -> Iterator[Block]:
+def _lines(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of a file of JSON lines."""
 
-    def rows(begin: int, end: int) -> Iterator[bytes]:
-        """The lines whose first byte is in [begin, end)."""
+    def rows(start: int, stop: int) -> Iterator[bytes]:
+        """The lines whose first byte is in [start, stop)."""
         with open(part.path, "rb", buffering=BLOCK_BYTES) as file:
-            if begin:
-                file.seek(begin - 1)
-                file.readline(end - begin + 1)  # the rest of an earlier line, up to the whole range
-            while file.tell() < end and (line := file.readline()):
+            if start:
+                file.seek(start - 1)
+                file.readline(
+                    stop - start + 1
+                )  # the rest of an earlier line, up to the whole range
+            while file.tell() < stop and (line := file.readline()):
                 yield line
 
-    def first(begin: int) -> int:
-        return 1 + sum(1 for _ in rows(0, begin))
+    def first(start: int) -> int:
+        return 1 + sum(1 for _ in rows(0, start))
 
-    for begin in range(0, part.num_bytes, BLOCK_BYTES):
-        end = min(begin + BLOCK_BYTES, part.num_bytes)
-        yield Block(part, end - begin, partial(rows, begin, end), partial(first, begin))
+    for start in range(0, part.num_bytes, BLOCK_BYTES):
+        stop = min(start + BLOCK_BYTES, part.num_bytes)
+        yield TextBlock(part, stop - start, partial(rows, start, stop), partial(first, start))
 
 
-def _packed_lines(part: TextPart) -> Iterator[Block]:
+def _packed_lines(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of a compressed file of JSON lines."""
     with extra("text", "reading compressed files"):
         import pyarrow
 
     file = pyarrow.OSFile(part.path)
     first = 1
-    begin = 0
+    start = 0
     with _damage(part.path):
         unpacked = pyarrow.CompressedInputStream(file, PACKED[Path(part.path).suffix])
         stream = io.BufferedReader(unpacked, BLOCK_BYTES)
@@ -359,12 +361,12 @@ def _packed_lines(part: TextPart) -> Iterator[Block]:
                 what = f"unpacks to {LONGEST_LINE:,} bytes or more; unpack the file to read it"
                 raise InputError(f"{part.path}:{number}: {what}")
             lines = io.BytesIO(data + rest).readlines()
-            yield Block(part, file.tell() - begin, lines.copy, partial(int, first))
+            yield TextBlock(part, file.tell() - start, lines.copy, partial(int, first))
             first += len(lines)
-            begin = file.tell()
+            start = file.tell()
 
 
-def _parquet(part: TextPart) -> Iterator[Block]:
+def _parquet(part: TextPart) -> Iterator[TextBlock]:
     """Blocks of one column of a Parquet file."""
     with extra("text", "reading Parquet files"):
         from pyarrow import parquet
@@ -382,7 +384,7 @@ def _parquet(part: TextPart) -> Iterator[Block]:
     return _table(part, sizes, read)
 
 
-def _dataset(dataset: Any, part: TextPart) -> Iterator[Block]:
+def _dataset(dataset: Any, part: TextPart) -> Iterator[TextBlock]:
     """Blocks of one column of a Hugging Face dataset."""
     rows = len(dataset)
     step = max(1, BLOCK_BYTES * rows // max(1, part.num_bytes))
@@ -393,7 +395,7 @@ def _dataset(dataset: Any, part: TextPart) -> Iterator[Block]:
         values = texts[number * step : (number + 1) * step][column]
         return [{column: value} for value in values]
 
-    return _table(part, [min(step, rows - begin) for begin in range(0, rows, step)], read)
+    return _table(part, [min(step, rows - start) for start in range(0, rows, step)], read)
 
 
 def _column(part: TextPart, columns: Iterable[str]) -> str:
@@ -410,12 +412,12 @@ def _no_column(wanted: Sequence[str], columns: Iterable[str]) -> str:
 
 def _table(
     part: TextPart, sizes: Sequence[int], read: Callable[[int], Iterable[Any]]
-) -> Iterator[Block]:
+) -> Iterator[TextBlock]:
     """Blocks of `sizes` rows; `read(k)` reads the k-th. Each has its share of the bytes."""
     first = 1
     total = sum(sizes) or 1
     for k, size in enumerate(sizes):
-        yield Block(part, part.num_bytes * size // total, partial(read, k), partial(int, first))
+        yield TextBlock(part, part.num_bytes * size // total, partial(read, k), partial(int, first))
         first += size
 
 

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from nanoset_ref.cli.command import run
-from nanoset_ref.io.files import PathLike, refuse_existing
-from nanoset_ref.io.paths import located
-from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.io.files import refuse_existing
+from nanoset_ref.io.paths import PathLike, located
+from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0
 from nanoset_ref.preprocess.special import SpecialTokens
 from nanoset_ref.preprocess.text import OnError, open_text
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
 
 LEFT_OUT_MANY = 3  # exit code

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import PathLike, require_regular
-from nanoset_ref.io.paths import identity
+from nanoset_ref.io.paths import PathLike, identity, require_regular
 
 PIECE_BYTES = 1 << 24
 

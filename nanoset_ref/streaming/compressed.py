@@ -1,19 +1,21 @@
-"""A dictionary of int keys and JSON values that keeps every value compressed, in memory and in its file.
+"""A dictionary of int keys and JSON values, each compressed both in memory and in a file.
 
-The file is a sequence of records, each a little-endian unsigned 32-bit length followed by that many bytes. The first
-record is the JSON header `{"compression": "bz2"}`. Every other one is a signed 32-bit key followed by one value: its
-UTF-8 JSON, compressed.
+The file is a sequence of records. A record is a little-endian unsigned 32-bit length, followed by
+this number of bytes. The first record is the JSON header `{"compression": "bz2"}`. Every other one
+is a signed 32-bit key, followed by a value as compressed UTF-8 JSON.
 
     16 00 00 00  {"compression": "bz2"}
     29 00 00 00  00 00 00 00  42 5a 68 39 ...          key 0, a bz2 stream of 0x29 - 4 bytes
 
-The PyPI package compressed-dictionary writes and reads the same files. It is no dependency, because version 1.2.1 loads
-whole files into memory, accepts truncated files, sets any attribute that a header names, decompresses without a limit,
-forgets the compression when it merges, and is licensed under the GPL.
+The PyPI package compressed-dictionary writes and reads the same files. This package does not depend
+on it, because version 1.2.1 loads whole files into memory, accepts truncated files, sets any
+attribute that a header names, decompresses without a limit, loses the compression in a merge, and
+is licensed under the GPL.
 
-Files may come from anywhere: they hold JSON and nothing executable, every length is checked against the file, and
-decompression stops as soon as a value exceeds `max_value_bytes`. Parsed JSON takes up to 40 times its size (short
-nested lists do), so the default of 16 MiB keeps one value below 700 MB of memory.
+Files from untrusted sources are safe to open: they hold JSON and nothing executable, every length
+is checked against the file, and decompression stops as soon as a value exceeds `max_value_bytes`.
+Parsed JSON takes up to 40 times its size (short nested lists do), so the default of 16 MiB keeps
+one value below 700 MB of memory.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.files import PathLike, atomic_write
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.streaming.adapters import FileMap
 
@@ -50,7 +53,7 @@ CODECS: dict[str, tuple[Any, Any]] = {
 
 
 class CompressedFormatError(ValueError):
-    """A file or value breaks the format: truncated, damaged, of unknown compression, too large, or with a key twice."""
+    """A file or value is truncated, damaged, of unknown compression, too large, or has a key twice."""
 
 
 class CompressedDictionary(UserDict[int, Any]):
@@ -59,16 +62,17 @@ class CompressedDictionary(UserDict[int, Any]):
     Args:
         compression: "bz2", "xz" or "gzip".
 
-    Keys must fit in 32 signed bits, as in the file. Values go through `json`, so a tuple comes back as a list.
-    Iteration follows the order of insertion. Memory holds the compressed values.
+    Keys are signed 32-bit integers, as in the file. Values pass through `json`, so a tuple comes back
+    as a list. Iteration follows the order of insertion. Memory holds the compressed values.
 
     Attributes:
-        max_value_bytes: limit for the JSON text of one value, in bytes; 16 MiB unless you raise it.
+        max_value_bytes: the limit of one value's JSON text, in bytes; 16 MiB unless you change it.
 
     Raises:
-        ValueError: unknown compression; a key outside [-2**31, 2**31); a value above `max_value_bytes`.
-        TypeError: a key that is not an integer, a value that JSON cannot hold.
-        CompressedFormatError: on reading a damaged value or one above `max_value_bytes`.
+        ValueError: unknown compression; a key outside [-2**31, 2**31); a value above
+            `max_value_bytes`.
+        TypeError: a key that is not an integer; a value that JSON cannot hold.
+        CompressedFormatError: a value read is damaged or above `max_value_bytes`.
     """
 
     max_value_bytes = 16 << 20
@@ -103,14 +107,19 @@ class CompressedDictionary(UserDict[int, Any]):
 
         Raises:
             FileNotFoundError: no such file.
-            CompressedFormatError: another format, a record beyond the end of the file, the same key twice.
+            CompressedFormatError: the file has another format, a record beyond its end, or the same
+                key twice.
         """
         file = CompressedFile(filepath)
         return cls(file.compression)._with(file)
 
     @classmethod
     def load(cls, filepath: PathLike, limit: int | None = None) -> CompressedDictionary:
-        """Read the first `limit` values (None: all) of a file into memory, compressed. Raises: as `open`."""
+        """Read the first `limit` values (None: all) of a file into memory, compressed.
+
+        Raises:
+            FileNotFoundError, CompressedFormatError: as `open`.
+        """
         file = cls.open(filepath)
         return file._with(dict(islice(file.data.items(), limit)))
 
@@ -129,7 +138,7 @@ class CompressedDictionary(UserDict[int, Any]):
 
         Args:
             parts: number of parts; the longer ones come first.
-            parts_length: or the largest length of a part. Give one of the two.
+            parts_length: the largest length of a part. Give this or `parts`.
             drop_last: drop the last part if it is shorter than the first.
             reset_keys: number the values of each part from 0.
         """
@@ -151,7 +160,7 @@ class CompressedDictionary(UserDict[int, Any]):
             reset_keys: number all values from 0, those of this dictionary first; False keeps the keys.
 
         Raises:
-            ValueError: keys are kept, and both dictionaries have one.
+            ValueError: keys are kept, and both dictionaries have the same one.
         """
         return self._with(dict(_joined([self, other], self.compression, reset_keys)))
 
@@ -162,7 +171,7 @@ class CompressedDictionary(UserDict[int, Any]):
             reset_keys: give the new values the smallest free keys from 0 on; False keeps their keys.
 
         Raises:
-            ValueError: keys are kept, and both dictionaries have one; nothing has changed then.
+            ValueError: keys are kept, and both dictionaries have the same one; nothing has changed.
         """
         if reset_keys:
             free = filterfalse(self.data.__contains__, count())
@@ -177,16 +186,16 @@ class CompressedDictionary(UserDict[int, Any]):
         compression: str | None = None,
         reset_keys: bool = True,
     ) -> None:
-        """Merge files into one, value by value: memory holds one value and the keys.
+        """Merge files into one, value by value; memory holds the keys and one value.
 
         Args:
             destination: the new file.
             dictionaries_files: the files, in order.
-            compression: of the new file; None: as in the first file.
+            compression: of the new file; None: that of the first file.
             reset_keys: number all values from 0; False keeps the keys.
 
         Raises:
-            ValueError: no file at all; keys are kept, and two files have one.
+            ValueError: there is no file; keys are kept, and two files have the same one.
         """
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
@@ -195,7 +204,7 @@ class CompressedDictionary(UserDict[int, Any]):
         _write(destination, compression, _joined(files, compression, reset_keys))
 
     def _with(self, payloads: Any) -> CompressedDictionary:
-        """A new dictionary that differs from this one only in its values."""
+        """A new dictionary with the settings of this one and other values."""
         new = CompressedDictionary(self.compression)
         new.data = payloads
         new.max_value_bytes = self.max_value_bytes
@@ -207,7 +216,7 @@ class CompressedDictionary(UserDict[int, Any]):
         return self._with(dict(zip(new_keys, map(self.data.__getitem__, keys), strict=True)))
 
     def _payloads(self, compression: str) -> Iterator[bytes]:
-        """The values, compressed in this way."""
+        """The values, compressed by `compression`."""
         if compression == self.compression:
             yield from self.data.values()
             return
@@ -216,7 +225,7 @@ class CompressedDictionary(UserDict[int, Any]):
             yield compress(self._text(key))
 
     def _text(self, key: int) -> bytes:
-        """The JSON of a value: at most `max_value_bytes` from exactly one compressed stream."""
+        """The JSON text of a value: one compressed stream, of at most `max_value_bytes` in all."""
         payload = self.data[key]
         _, decompressor = CODECS[self.compression]
         stream = decompressor()
@@ -296,7 +305,7 @@ def _known(compression: str) -> str:
 def _joined(
     dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """The compressed values of all dictionaries, under their own keys or under keys that count from 0."""
+    """(key, compressed value) of all dictionaries, with their own keys or numbered from 0."""
     keys: Iterable[int] = count()
     if not reset_keys:
         keys = [*chain(*dictionaries)]
@@ -306,7 +315,11 @@ def _joined(
 
 
 def _unique(keys: Any, where: Any) -> tuple[Any, Any]:
-    """The sorted keys, and the index of each in `keys`; CompressedFormatError if a key occurs twice."""
+    """The sorted keys, and the index of each in `keys`.
+
+    Raises:
+        CompressedFormatError: a key occurs twice.
+    """
     values, places, counts = np.unique(keys, return_index=True, return_counts=True)
     for key in values[counts > 1]:
         raise CompressedFormatError(f"key {key} occurs more than once in {where}")

@@ -1,6 +1,7 @@
 """Datasets with a length and an index: MapDataset, CompressedDataset, StackDataset.
 
-All three behave like lists: negative indices and slices work, an index outside is an IndexError, so a plain `for` ends.
+All three behave like lists: negative indices and slices work, and an index out of range is an
+IndexError, so a plain `for` ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from nanoset_ref.io.files import PathLike
+from nanoset_ref.io.paths import PathLike
 from nanoset_ref.streaming.adapters import Adapter, can_index
 from nanoset_ref.streaming.compressed import CompressedDictionary
 

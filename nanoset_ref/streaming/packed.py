@@ -1,18 +1,21 @@
-"""From text to tokens to packed rows to shuffled windows, from any place in the text.
+"""Text to tokens, packed rows and shuffled windows, from any place in the text on.
 
-1. Documents are read from blocks in order, encoded one batch ahead, with an EOS after each (append_eod), and joined.
+1. Documents are read from blocks in order, encoded a few batches ahead, and joined; with append_eod
+   there is an EOS after each.
 2. Row j is tokens[j*S : j*S + S + 1]: neighbors share one token, as in a token file.
-3. Tokens that do not fill a row at the end of the text are dropped.
+3. Tokens at the end of the text that do not fill a row are dropped.
 
     documents  a b c / d e f g / h      S = 3, E = EOS
     tokens     a b c E d e f g E h E
     rows       a b c E,  E d e f,  f g E h      (E dropped)
 
-A `Cursor` names a row and its first token: (block, document in it, token of the document). To go there, open that
-block, skip the documents before without encoding them, and encode one document again.
+A `Cursor` names a row and its first token: (block, document in it, token of the document). To go
+there, open this block, skip the documents before this one without encoding them, and encode one
+document again.
 
-4. A window is M consecutive rows. They are gathered and returned in an order keyed by (seed, epoch, shard, first row),
-   so a state holds nothing of the shuffle. To resume within a window, gather it again.
+4. A window is M consecutive rows. They are gathered and returned in an order keyed by (seed, epoch,
+   shard, first row), so a state holds nothing of the shuffle. A resume within a window gathers it
+   again.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from numpy.typing import NDArray
 from nanoset_ref.io.options import refuses_unknown, whole_number
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
-from nanoset_ref.preprocess.text import Block, Document, TextSource
+from nanoset_ref.preprocess.text import Document, TextBlock, TextSource
 from nanoset_ref.streaming.resumable import State
 
-ALGORITHM = 2  # version of rows and windows: raised, and named in CHANGELOG, whenever they change for the same text
+# version of rows and windows: goes up, and CHANGELOG says so, when the same text gives other ones
+ALGORITHM = 2
 
 
 @refuses_unknown
@@ -43,17 +47,18 @@ class StreamOptions:
         sequence_length: S, in tokens; rows have S + 1.
         micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same.
         shards: K; the text is split into K texts that are encoded separately (see `stream`).
-        repeat: start over at the end of the text, so that one `for` never ends. Without it a `for` is one epoch. The
-            shards of a text end at different times, so several shards need it.
+        repeat: start over at the end of the text, so that one `for` never ends. Without it a `for`
+            is one epoch. Shards end at different times, so several shards need it.
         shuffle_buffer: M, in rows; 0: no shuffle.
         seed: of the shuffle.
         append_eod: put the EOS id after each document; off by default, as in preprocessing.
         add_special_tokens, backend: see Encoder.
-        special_tokens: for special tokens that documents hold as text: "keep", "split" or "refuse" (see
-            `preprocess.special`). A stream without an end warns of the first one it keeps; one with an end counts them.
+        special_tokens: "keep", "split" or "refuse" the special tokens that documents hold as text
+            (see `preprocess.special`). "keep" warns of the first one; a stream with an end also
+            counts them.
 
     Raises:
-        ValueError: a number out of its range, several shards without `repeat`.
+        ValueError: a number is out of its range; there are several shards without `repeat`.
     """
 
     sequence_length: int
@@ -77,9 +82,14 @@ class StreamOptions:
 
 
 class Cursor(NamedTuple):
-    """A row of a shard, and its first token: `offset` tokens into document number `document` of block `block`.
+    """The place of a row and of its first token in the text.
 
-    Rows are counted over all epochs, which are passes over the text.
+    Attributes:
+        row: its number in the shard, counted over all epochs.
+        epoch: the pass over the text, from 0.
+        block: of the shard.
+        document: its number in the block.
+        offset: of the row's first token in the document, in tokens.
     """
 
     row: int = 0
@@ -90,18 +100,18 @@ class Cursor(NamedTuple):
 
 
 def packed_rows(
-    blocks: Iterable[Block], encoder: Encoder, options: StreamOptions, start: Cursor
+    blocks: Iterable[TextBlock], encoder: Encoder, options: StreamOptions, start: Cursor
 ) -> Iterator[tuple[Cursor, NDArray[np.int32]]]:
-    """Yield (cursor, row) of some blocks of text; rows are int32 [S + 1].
+    """Pack blocks of text; yield (cursor, row int32 [S + 1]).
 
     Args:
-        blocks: in order; only blocks from `start` on are read.
+        blocks: of a shard, in order; only those from `start` on are read.
         encoder: puts the EOS after each document (append_eod).
         options: of the stream.
         start: the first row.
     """
     length = options.sequence_length
-    # (block, document) of the texts sent to the encoder, from the first in `begins` on
+    # (block, document) of the texts sent to the encoder, from the first in `starts` on
     sent: list[tuple[int, int]] = []
 
     def documents() -> Iterator[Document]:
@@ -111,22 +121,22 @@ def packed_rows(
                     sent.append((number, document.number))
                     yield document
 
-    tokens = np.empty(0, np.int32)  # encoded, and not yet in a row as a whole
-    begins = np.empty(0, np.int64)  # document starts in `tokens`; the first may be negative
-    at = start.offset  # start of the next row in `tokens`
+    tokens = np.empty(0, np.int32)  # of the documents whose rows are not complete
+    starts = np.empty(0, np.int64)  # of documents in `tokens`; the first may be negative
+    at = start.offset  # of the next row in `tokens`
     numbers = count(start.row)
     for ids, lengths in encoder.stream(documents()):
-        begins = np.append(begins, len(tokens) + np.cumsum(lengths) - lengths)
+        starts = np.append(starts, len(tokens) + np.cumsum(lengths) - lengths)
         tokens = np.append(tokens, ids.astype(np.int32))
         while at + length < len(tokens):
-            document = np.searchsorted(begins, at, "right") - 1
-            cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(begins[document]))
+            document = np.searchsorted(starts, at, "right") - 1
+            cursor = Cursor(next(numbers), start.epoch, *sent[document], at - int(starts[document]))
             yield cursor, tokens[at : at + length + 1].copy()
             at += length
         # drop everything before the next row
-        document = np.searchsorted(begins, at, "right") - 1
+        document = np.searchsorted(starts, at, "right") - 1
         del sent[:document]
-        begins = begins[document:] - at
+        starts = starts[document:] - at
         tokens = tokens[at:]
         at = 0
 
@@ -134,7 +144,7 @@ def packed_rows(
 def shuffled_rows(
     text: TextSource, encoder: Encoder, options: StreamOptions, number: int, start: Cursor
 ) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
-    """Yield the rows of one shard in their shuffled order: (number of the row, cursor of its window, row).
+    """Shuffle the rows of one shard; yield (number of the row, cursor of its window, row).
 
     Args:
         text: of all shards.
@@ -144,7 +154,7 @@ def shuffled_rows(
         start: the first row of a window.
 
     Raises:
-        ValueError: a shard without a single row.
+        ValueError: the shard has no row.
     """
     while True:
         blocks = islice(text.blocks(), number, None, options.shards)

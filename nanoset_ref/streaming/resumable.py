@@ -1,10 +1,10 @@
 """The base of streaming datasets: ranks and workers share elements, and an epoch can be saved and resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress of an epoch: a dict
-of JSON values that the subclass updates while it reads. A state is a place with the plan it belongs to. `check_state`
-validates every state, of datasets and of loaders.
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress of
+an epoch: a dict of JSON values that the subclass updates while it reads. A state is a place and its
+plan. `check_state` validates the states of datasets and of loaders.
 
-With workers, each worker process has a place of its own; torchdata's StatefulDataLoader saves and restores all of them.
+Each worker process has its own place; torchdata's StatefulDataLoader saves and restores all of them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION, check_plan
 
 MAX_WORKERS = 1024
-COUNTS = range(10**18)  # a state with a count outside is damaged: no run reads that much
+COUNTS = range(10**18)  # no run reads more, so a state with a count outside is damaged
 State = dict[str, Any]
 
 
 class Resumable(torch.utils.data.IterableDataset[Any]):
-    """Counts the epochs of every worker, and resumes one of them from a state.
+    """Counts the epochs of every worker, and resumes an epoch from a state.
 
-    A DataLoader starts new workers for every epoch from the dataset in the main process, which never iterates itself:
-    a plain counter would be 0 in each of them forever. Therefore shared memory holds the epoch that each worker begins
-    next, one cell per worker id.
+    For every epoch a DataLoader starts new workers with a copy of the main process's dataset, which
+    is never iterated itself: a plain counter would be 0 in each worker forever. Shared memory
+    therefore holds the next epoch of each worker, one cell per worker id.
 
     Args:
         micro_batch_size: elements per batch of one rank; a DataLoader must use the same.
         dp_rank, dp_size, trainer: see `dp_rank_and_size`.
 
     Attributes:
-        schedule: how ranks share elements.
+        schedule: the `Schedule` by which ranks share elements.
     """
 
     def __init__(
@@ -52,29 +52,31 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
         self._place: State = {}  # of the current `for`
-        self._loaded: State = {}  # where the next `for` resumes
+        self._loaded: State = {}  # the place from which the next `for` resumes
 
     @property
     def plan(self) -> State:
-        """The plan that a state must match, without the layout. A subclass adds what decides its elements."""
+        """The plan that a state must match, without the layout. A subclass adds the settings that
+        determine its elements.
+        """
         return {"version": VERSION}
 
     def restart(self, epoch: int) -> None:
-        """Let every worker begin `epoch` next."""
+        """Make `epoch` the next one of every worker."""
         self._epochs.fill_(epoch)
         self._place = {}
         self._loaded = {}
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        """Where one of `workers` workers begins an epoch."""
+        """The place at which one of `workers` workers begins an epoch."""
         raise NotImplementedError
 
     def read(self, place: State) -> Iterator[Any]:
-        """Yield the elements from a place on, and update the place."""
+        """Yield the elements from a place on, and update the place after each."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        # not a generator: an epoch begins here, not at its first element
+        # not a generator, so the epoch begins at this call and not at its first element
         self._place = self._loaded or self._next_place()
         self._loaded = {}
         worker, _ = worker_and_workers()
@@ -97,13 +99,14 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
-        """Let the next `for` resume from a `state_dict`, with as many ranks and workers and the same micro-batch size.
+        """Resume the next `for` from a `state_dict` of the same layout: as many ranks and workers, and
+        the same micro-batch size.
 
         In another layout a TokenStream resumes from a count (see `TokenStream.seek`).
 
         Raises:
             PlanMismatch: the state belongs to another plan or layout.
-            ValueError: not a state of such a dataset.
+            ValueError: this is no state of such a dataset.
         """
         expected = {**self._next_place(), "plan": self.state_dict()["plan"]}
         self._loaded = check_state(state, expected)
@@ -116,11 +119,11 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
 
 
 def check_state(state: Any, expected: State) -> State:
-    """A copy of a state with the names, types and plan of `expected`, whose counts are all within COUNTS.
+    """Copy a state that has the names, types and plan of `expected`, and counts within COUNTS.
 
     Raises:
-        PlanMismatch: it belongs to another plan.
-        ValueError: it is something else.
+        PlanMismatch: the state belongs to another plan.
+        ValueError: it is no such state.
     """
     own = dict(state) if isinstance(state, dict) else {}
     if _types(own) != _types(expected) or not _are_counts(own | {"plan": {}}):
@@ -143,21 +146,25 @@ def _are_counts(value: Any) -> bool:
 
 
 def required(hparams: Any, name: str) -> int:
-    """The attribute `name` of `hparams`, an integer of at least 1; ValueError if it is missing or something else."""
+    """The attribute `name` of `hparams`.
+
+    Raises:
+        ValueError: it is missing, or no integer of at least 1.
+    """
     return whole_number(getattr(hparams, name, None), f"hparams.{name}", 1)
 
 
 def dp_rank_and_size(
     dp_rank: int | None, dp_size: int | None, trainer: Any = None
 ) -> tuple[int, int]:
-    """This process's data-parallel rank and their number: as given, else the trainer's, else torch.distributed's, else
-    0 of 1.
+    """(rank of this process among the data-parallel ranks, their number): as given, else the trainer's,
+    else torch.distributed's, else (0, 1).
 
-    Build a dataset after the process group has started. It keeps the answer for its DataLoader workers, which have no
-    process group.
+    Build a dataset after the process group has started. The dataset keeps both numbers for its
+    DataLoader workers, which have no process group.
 
     Raises:
-        ValueError: only one of the two given, or dp_rank outside [0, dp_size).
+        ValueError: only one of the two is given, or dp_rank is outside [0, dp_size).
     """
     if dp_rank is None and dp_size is None:
         if trainer is not None:

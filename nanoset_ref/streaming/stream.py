@@ -1,24 +1,27 @@
-"""TokenStream: text tokenized during training, in the rows a token file would have; and a DataLoader for it.
+"""TokenStream tokenizes text during training and yields the rows that a token file would have; and its DataLoader.
 
-Position p of an epoch holds row p of the text, the same row that preprocessing and a Nanoset in sequential order give
-there. Ranks share positions as in `nanoset_ref.load.schedule`. This holds for any number of ranks and workers, and any
-micro-batch size.
+Position p of an epoch holds row p of the text, the same row that preprocessing and a Nanoset in
+sequential order read there. W ranks with N workers each share the positions in micro-batches of B
+rows, as in `nanoset_ref.load.schedule`, for any W, N and B. K is the number of shards.
 
-1. Worker t mod N makes micro-batch t of a rank. The DataLoader asks its workers in turn, so batches arrive in order and
-   the number of workers does not show in the data.
-2. Where row p begins is known only after everything before it is encoded. With shards=1 every worker of every rank
-   therefore encodes the whole text and returns its part: W x N times the work of one.
-3. With shards=K the text is split into K texts (block b belongs to b mod K), each packed by itself; position p holds
-   row p // K of shard p mod K, whatever W, B and N are. A worker encodes the shards of its positions; each shard has
-   one worker if K is a multiple of W x B x N. Shards end at different times, so each must start over by itself
-   (repeat=True), and the stream has no end.
-4. `shuffle_buffer` = M rows of a shard are gathered and returned in an order keyed by (seed, epoch, shard, first row).
-5. The state is the epoch and the count. Cursors, one per shard, only save time: with them a resume encodes one document
-   and at most M rows again. Without a cursor the text is encoded from its beginning, with the same result.
+1. Worker t mod N makes micro-batch t of a rank. The DataLoader asks its workers in turn, so batches
+   arrive in order and the data do not depend on the number of workers.
+2. Nobody knows where row p starts before everything before it is encoded. With K = 1 every worker
+   of every rank therefore encodes the whole text and returns its part: W x N times the work of one.
+3. With K > 1 the text is split into K texts (block b belongs to shard b mod K), each packed by
+   itself. Position p holds row p // K of shard p mod K, for any W, N and B. A worker encodes the
+   shards of its positions; each shard has one worker if K is a multiple of W x B x N. Shards end at
+   different times, so each must start over by itself (repeat=True), and the stream has no end.
+4. `shuffle_buffer` = M gathers M rows of a shard and returns them in an order that is keyed by
+   (seed, epoch, shard, first row).
+5. The state is the epoch and the count of rows. Cursors, one per shard, only save time: with them a
+   resume encodes one document and at most M rows again. Without a cursor the text is encoded from
+   its start, with the same result.
 
-Every batch of a TokenStreamDataLoader carries the cursors of its worker, so any number of ranks and workers and any
-micro-batch size resume at once. torchdata's StatefulDataLoader works with a TokenStream as well; it keeps a state per
-worker instead and needs as many ranks and workers as before.
+Every batch of a TokenStreamDataLoader carries the cursors of its worker, so a resume with another
+number of ranks or workers, or another micro-batch size, is as fast. torchdata's StatefulDataLoader
+works with a TokenStream too; it keeps one state per worker, so a resume needs as many ranks and
+workers as before.
 """
 
 from __future__ import annotations
@@ -37,38 +40,43 @@ import xxhash
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from nanoset_ref.io.files import PathLike, checksum
+from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.load.dataloader import OneIterationLoader
 from nanoset_ref.load.schedule import worker_item
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION
-from nanoset_ref.preprocess.encode import Backend, Encoder, load_tokenizer
+from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.text import TextPart, TextSource, open_text
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.streaming.packed import ALGORITHM, Cursor, StreamOptions, shuffled_rows
 from nanoset_ref.streaming.resumable import Resumable, State, check_state, worker_and_workers
 
 Collate = Callable[[Any], Any]
 Row = dict[str, NDArray[np.int32]]
-# the first two change neither ids nor their order; the last two are part of the encoder's identity
-NOT_IN_PLAN = ("micro_batch_size", "backend", "append_eod", "add_special_tokens")
+# options that a plan leaves out
+NO_EFFECT_ON_IDS = ("micro_batch_size", "backend")
+IN_ENCODER_IDENTITY = ("append_eod", "add_special_tokens")
 
 
 class TokenStream(Resumable):
     """Packed rows of sequence_length + 1 tokens, for one rank.
 
     Args:
-        text: a TextSource, or a file, folder, dataset, ... for `open_text`, which takes a column and a split as well.
+        text: a TextSource; or a file, folder or dataset for `open_text`, which also takes a column
+            and a split.
         tokenizer: a transformers tokenizer, or a name or folder for `load_tokenizer`.
         sequence_length: S, in tokens.
-        dp_rank, dp_size: r and W, among the data-parallel ranks; default: torch.distributed's, else 0 and 1.
-        **options: micro_batch_size, shards, repeat, shuffle_buffer, seed, append_eod, add_special_tokens, backend,
-            special_tokens: the fields of `StreamOptions`, which explains them.
+        dp_rank: of this process among the data-parallel ranks; default: torch.distributed's, else 0.
+        dp_size: W, their number; default: torch.distributed's, else 1.
+        **options: the fields of `StreamOptions`.
 
-    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too few for all ranks.
-    Workers encode on one thread each. Position ids come from the collator (`documents` with an eod_id).
+    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too few
+    for all ranks. Each worker encodes on one thread. Position ids come from the collator
+    (`documents` with an eod_id).
 
     Raises:
-        ValueError: an argument out of its range; while reading, a text too short for one row or with too few blocks.
+        ValueError: an argument out of its range; while reading, a text that is too short for one
+            row or has too few blocks.
         TypeError: an option that does not exist.
         TokenizerError, InputError, FileNotFoundError: see load_tokenizer, Encoder and open_text.
     """
@@ -93,8 +101,8 @@ class TokenStream(Resumable):
 
     @property
     def plan(self) -> State:
-        """What decides the tokens at every position: the content of the text, the tokenizer (see `Encoder.identity`)
-        and the options. The first access reads the whole text.
+        """A dict that determines the tokens at every position: the content of the text, the tokenizer
+        (see `Encoder.identity`) and the options. The first access reads the whole text.
         """
         plan: State = json.loads(self._plan)
         return plan
@@ -102,7 +110,7 @@ class TokenStream(Resumable):
     @cached_property
     def _plan(self) -> str:
         options = asdict(self.options)
-        for name in NOT_IN_PLAN:
+        for name in NO_EFFECT_ON_IDS + IN_ENCODER_IDENTITY:
             del options[name]
         if self.options.shuffle_buffer < 2:
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
@@ -126,13 +134,13 @@ class TokenStream(Resumable):
         epoch_began_at: int = 0,
         cursors: Mapping[str, dict[str, int]] | None = None,
     ) -> None:
-        """Let the next `for` begin at a count, with any number of ranks and workers.
+        """Start the next `for` at a count, with any number of ranks and workers.
 
         Args:
             epoch: from 0.
-            consumed_train_samples: rows delivered to all ranks together, over all epochs.
-            epoch_began_at: that count when the epoch began.
-            cursors: of a stream of the same plan, from any rank; they only save time.
+            consumed_train_samples: the rows delivered to all ranks together, over all epochs.
+            epoch_began_at: this count when the epoch began.
+            cursors: {shard: cursor} of a stream of the same plan, from any rank; only saves time.
         """
         began = whole_number(epoch_began_at, "epoch_began_at", 0)
         consumed = whole_number(consumed_train_samples, "consumed_train_samples", began)
@@ -145,12 +153,12 @@ class TokenStream(Resumable):
         self.restart(epoch)
 
     def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        """A start, and in "taken" the number of rows that this worker has made since its count."""
+        """A start, and in "taken" the number of rows that this worker has made since then."""
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 
     def read(self, place: State) -> Iterator[Row]:
-        begin = place["consumed_train_samples"] - place["epoch_began_at"]
+        consumed = place["consumed_train_samples"] - place["epoch_began_at"]
         encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_workers()
         if self.dp_rank == worker == 0:
@@ -160,8 +168,7 @@ class TokenStream(Resumable):
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            position = self.schedule.position_at(begin, self.dp_rank, item)
-            last_of_group = self.schedule.position_at(begin, self.dp_size - 1, item)
+            position = self.schedule.position_at(consumed, self.dp_rank, item)
             index, number = divmod(position, self.options.shards)
             if number not in shards:
                 cursor = _cursor(place, number, index)
@@ -169,16 +176,28 @@ class TokenStream(Resumable):
             found = _row_at(index, shards[number])
             if found is None:
                 return
-            needs_no_more = self.options.repeat or position == last_of_group
-            if not needs_no_more and _row_at(last_of_group, shards[number]) is None:
-                return  # the last group of ranks has too few rows
+            position_of_last_rank = self.schedule.position_at(consumed, self.dp_size - 1, item)
+            if not self._is_group_complete(position, position_of_last_rank, shards[number]):
+                return
             _, cursor_of_window, ids = found
             place["taken"] = taken + 1
             place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
             yield {"input_ids": ids}
 
+    def _is_group_complete(self, position: int, last: int, rows: Iterator[Any]) -> bool:
+        """Whether the text has a row for each rank, from this rank's position to the last rank's.
+
+        Reads ahead up to the last rank's row. A stream that repeats has a row for each rank.
+        """
+        if self.options.repeat or position == last:
+            return True
+        return _row_at(last, rows) is not None
+
     def _encoder(self, backend: Backend) -> Encoder:
-        """A new encoder for this process: a parent's threads do not survive a fork. Workers use one thread."""
+        """A new encoder for this process, because a parent's threads do not survive a fork.
+
+        Workers use one thread.
+        """
         if get_worker_info() is not None:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
             os.environ["RAYON_NUM_THREADS"] = "1"
@@ -198,11 +217,12 @@ class TokenStreamDataLoader(OneIterationLoader):
     Args:
         stream: its micro_batch_size is the batch size.
         collate_fn: makes a batch of rows, in the worker; for example a DataCollatorForCLM.
-        **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not persistent_workers:
-            they would keep their place when an epoch begins.
+        **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not
+            persistent_workers: they would keep their place when an epoch begins.
 
-    Each `for` is the rest of the current epoch, the next one a whole epoch (with repeat=True there is one without end).
-    Only one iterator is live: a new one closes the old and resumes after the last delivered batch.
+    Each `for` is the rest of the current epoch, the next one a whole epoch. With repeat=True there
+    is one epoch without an end. Only one iterator is live: a new one closes the old one and resumes
+    after the last delivered batch.
     """
 
     def __init__(
@@ -217,13 +237,12 @@ class TokenStreamDataLoader(OneIterationLoader):
         self._start = dict(stream.start)
 
     def batches(self) -> Generator[Any, None, None]:
-        start = self._start
-        self.stream.seek(**start)
+        self.stream.seek(**self._start)
         for batch, cursors in DataLoader.__iter__(self):
-            start["consumed_train_samples"] += self.stream.schedule.micro_step_size
-            start["cursors"] = start["cursors"] | cursors
+            self._start["consumed_train_samples"] += self.stream.schedule.micro_step_size
+            self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
-        self._start = next_epoch(start)
+        self._start = next_epoch(self._start)
 
     @property
     def plan(self) -> State:
@@ -236,24 +255,29 @@ class TokenStreamDataLoader(OneIterationLoader):
         return dict(self._start["cursors"])
 
     def seek(self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]) -> None:
-        """Let the next `for` begin at a count of the first epoch, as `TokenStream.seek`."""
+        """Start the next `for` at a count of the first epoch, as `TokenStream.seek`. Ends a live
+        iterator.
+        """
+        self.end_iteration()
         self.stream.seek(consumed_train_samples=consumed_train_samples, cursors=cursors)
         self._start = dict(self.stream.start)
 
     def state_dict(self) -> State:
-        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: JSON, valid on every rank.
+        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: JSON, valid on
+        every rank.
 
-        consumed_train_samples counts the rows delivered to all ranks together, over all epochs, as a NanosetDataLoader
-        does.
+        As in a NanosetDataLoader, consumed_train_samples counts the rows delivered to all ranks
+        together, over all epochs.
         """
         return {**self._start, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume after the last batch counted in `state`, with any number of ranks and workers. Ends a live iterator.
+        """Resume after the last batch counted in `state`, with any number of ranks and workers. Ends
+        a live iterator.
 
         Raises:
-            PlanMismatch: the state of another text, tokenizer or order.
-            ValueError: not a state of such a loader.
+            PlanMismatch: the state is of another text, tokenizer or order.
+            ValueError: this is no state of a TokenStreamDataLoader.
         """
         start = check_state(state, self.state_dict())
         del start["plan"]
@@ -268,7 +292,7 @@ def next_epoch(start: State) -> State:
 
 
 def _cursor(place: State, number: int, index: int) -> Cursor:
-    """The cursor of shard `number`; of its beginning if there is none, or one beyond row `index`.
+    """The saved cursor of shard `number` if it is not beyond row `index`; else that of the shard's start.
 
     Raises:
         TypeError: the cursor of a damaged state holds something other than integers.
@@ -287,7 +311,8 @@ def _row_at(index: int, rows: Iterator[Any]) -> Any:
 def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
     """A batch, and the cursors of this process after it.
 
-    A worker receives the loader's dataset and its collate function together, so `stream` is the copy that it reads.
+    A worker receives the loader's dataset and collate function in one message, so `stream` is the
+    copy that it reads.
     """
     return collate_fn(rows), stream.place["cursors"]
 

@@ -18,7 +18,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
-from nanoset_ref.io.files import PathLike, atomic_write_set, listed, seal
+from nanoset_ref.io.files import atomic_write_set
+from nanoset_ref.io.paths import PathLike, listed, seal
 from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
 
 

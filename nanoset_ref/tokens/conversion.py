@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.files import PathLike, written_together
-from nanoset_ref.io.paths import located
+from nanoset_ref.io.files import written_together
+from nanoset_ref.io.paths import PathLike, located
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.ds import DatatroveWriter

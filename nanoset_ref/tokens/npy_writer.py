@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from nanoset_ref.io.files import PathLike, atomic_write, atomic_write_set, checksum
-from nanoset_ref.io.paths import located
+from nanoset_ref.io.files import atomic_write, atomic_write_set
+from nanoset_ref.io.paths import PathLike, checksum, located
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
 
 

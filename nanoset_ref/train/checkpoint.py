@@ -41,7 +41,8 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from nanoset_ref.io.files import PathLike, atomic_write, checksum, read_json, sync_folder
+from nanoset_ref.io.files import atomic_write, sync_folder
+from nanoset_ref.io.paths import PathLike, checksum, read_json
 from nanoset_ref.train.parallel import World
 
 logger = logging.getLogger(__name__)

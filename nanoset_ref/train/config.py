@@ -80,7 +80,7 @@ class TokenizerConfig(Section):
     def size(self) -> int:
         """The number of its ids. The first access loads the tokenizer."""
         # here: only a config that names a tokenizer needs the libraries that load one
-        from nanoset_ref.preprocess.encode import load_tokenizer
+        from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
         return len(load_tokenizer(self.tokenizer_name_or_path))
 

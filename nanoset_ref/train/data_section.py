@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from nanoset_ref import load, megatron, tokens
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import listed
+from nanoset_ref.io.paths import listed
 from nanoset_ref.io.urls import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError

@@ -16,7 +16,8 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.files import PathLike, atomic_write, require_regular
+from nanoset_ref.io.files import atomic_write
+from nanoset_ref.io.paths import PathLike, require_regular
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
 

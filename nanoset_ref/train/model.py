@@ -31,7 +31,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.load.collator import Batch, to_device
+from nanoset_ref.load.collator import Batch
+from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, one_line

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import PathLike, require_regular
+from nanoset_ref.io.paths import PathLike, require_regular
 
 with extra("train", "reading YAML"):
     from ruamel.yaml import YAML

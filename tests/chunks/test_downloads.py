@@ -10,8 +10,8 @@ from bucket_server import BucketServer
 from nanoset_ref.chunks import downloads as module
 from nanoset_ref.chunks.commands import main
 from nanoset_ref.chunks.downloads import DownloadError, download
-from nanoset_ref.preprocess.encode import TokenizerError, load_tokenizer
 from nanoset_ref.preprocess.text import InputError, open_text
+from nanoset_ref.preprocess.tokenizer import TokenizerError, load_tokenizer
 
 NAMES = ["arxiv/a b.jsonl", "c4/x.jsonl", "common_crawl/2019/y.jsonl"]
 CONTENT = {name: np.random.RandomState(i).bytes(3000) for i, name in enumerate(NAMES)}

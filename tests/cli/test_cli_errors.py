@@ -281,13 +281,23 @@ BASES = {
     "where": [
         "--data raw.npy --sequence-length 4 --step",
         "--data m --sequence-length 4 --step 1 --split",
+        "--run demo",
+        "3 --run",
+        "--run olmo-1b 3 --sizes",
     ],
-    "when": ["--data m --sequence-length 4 --document", "--data m --document 0 --sequence-length"],
+    "when": [
+        "--data m --sequence-length 4 --document",
+        "--data m --document 0 --sequence-length",
+        "--run demo --sample",
+        "--run demo --byte-range 8",
+    ],
     "audit": [
         "--data m.bin --sequence-length 4 --dp-size",
         "--data raw.npy --sequence-length 4 --order",
         "--config",
     ],
+    "card": ["broken.yaml --date 2026-11 --name", "--name x --date 2026-11"],
+    "compare": ["demo", "demo pythia-70m --sizes"],
     "estimate": [
         "--data raw.npy --sequence-length 4 --step-time",
         "--data raw.npy --sequence-length 4 --gpus",

@@ -14,7 +14,7 @@ from test_nanoset import write_range
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
-from nanoset_ref.preprocess.encode import load_tokenizer
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
 EPOCH = 30 + 50  # samples of 4 tokens in a.npy and b.npy
 

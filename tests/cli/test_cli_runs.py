@@ -7,7 +7,7 @@ from cli_parts import LAYOUT, ids_of
 from run_config import GPT2, run_tree
 
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.preprocess.encode import load_tokenizer
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 from nanoset_ref.tokens import TokenFile
 
 

@@ -18,7 +18,7 @@ from nanoset_ref.megatron.index import main as index_main
 from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
-from nanoset_ref.preprocess.encode import load_tokenizer
+from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
 EOS = 2  # of the golden tokenizer
 

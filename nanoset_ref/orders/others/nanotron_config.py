@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nanoset_ref.io.files import listed
+from nanoset_ref.io.paths import listed
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder
 
 NOT_REPRODUCED = "dataset_max_tokens", "use_old_brrr_dataloader"
