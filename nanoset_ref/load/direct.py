@@ -144,7 +144,7 @@ def _system_call(which: int, *arguments: Any) -> int:
 
 
 def _huge_pages(size: int) -> NDArray[np.uint8]:
-    """`size` bytes from the beginning of a huge page: into small pages the disk sends a third less."""
+    """`size` bytes, aligned to a huge page; into small pages the disk sends a third less."""
     memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a system without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)

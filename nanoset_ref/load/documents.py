@@ -94,7 +94,7 @@ def position_ids(starts: Starts) -> NDArray[np.int64]:
 
 
 def loss_mask(starts: Starts) -> NDArray[np.bool_]:
-    """True where the label, the next token, is in the same document as the input: bool [B, W - 1]."""
+    """True where the label (the next token) is in the input's document: bool [B, W - 1]."""
     return ~starts[:, 1:]
 
 

@@ -96,6 +96,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 "samples, or tail='pad' or 'loop'"
             )
         self.tail: Tail = tail
+        self.consumed_train_samples: int = 0
         self.load_state_dict({"consumed_train_samples": consumed_train_samples})
 
     def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:

@@ -31,7 +31,7 @@ Layout = Literal["strided", "contiguous"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """One place in a run. Steps count from 1; micro-steps, ranks and rows of a micro-batch from 0."""
+    """One place in a run. Steps count from 1; micro-steps, ranks and rows from 0."""
 
     position: int
     step: int

@@ -56,7 +56,7 @@ def build_order(
 
 
 def find_order(kind: str) -> type[Order] | None:
-    """The class that `build_order` calls for a name without options; None: there is no such order."""
+    """The class that `build_order` calls for a name without options; None: there is none."""
     if kind in ORDERS:
         return __getattr__(ORDERS[kind])
     if kind.endswith(".npy"):

@@ -153,7 +153,7 @@ class TokenFile(Tokens):
 
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids, if any."""
+        """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids."""
         kept = self.path.with_suffix(SOURCES)
         if identity(kept) is None:
             return None
