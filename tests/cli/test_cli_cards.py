@@ -1,6 +1,7 @@
 """nanoset-ref with run cards: the answers need no file, and with files they are those of the run itself."""
 
 import json
+from pathlib import Path
 
 import pytest
 from cli_parts import ids_of
@@ -35,6 +36,8 @@ def test_a_step_of_pythia_is_one_stretch_of_a_published_file(run, ask):
         "172075610112:172075614210",
     ]
     assert len(lines) == 1026
+    page = Path(__file__).parents[2] / "docs" / "cards.md"
+    assert "\n".join(lines[:3]) in page.read_text(encoding="utf-8")
     rows = ask("where", "--run", "pythia-1.4b", "--step", 41007)
     assert ask("when", "--run", "pythia-1.4b", "--sample", rows[9]["sample"]) == [rows[9]]
     asked = ask("when", "--run", "pythia-1.4b", "--byte-range", 172075610112, 172075614211)
