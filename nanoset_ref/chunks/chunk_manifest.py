@@ -1,9 +1,10 @@
-"""The manifest of a prepared folder, and its accounts: every token is accounted for.
+"""The manifest of a prepared folder, and its accounts, in which no token is missing.
 
-`manifest.json` records the `settings` of the run that makes a folder and, once `complete`, its content: lines and
-checksum of every file, and where the tokens of every subset went. It is written before the first file and again after
-the last. A run that finds it incomplete resumes; a run with other settings refuses to mix two corpora in one folder.
-The files themselves are complete or absent, so there is no other state.
+`manifest.json` records the `settings` of the run that fills a folder and, once `complete`, its
+content: lines and checksum of every file, and an account of the tokens of every subset. It is
+written before the first file and again after the last. A run that finds it incomplete resumes; a
+run with other settings refuses to mix two corpora in one folder. The files themselves are complete
+or absent, so there is no other state.
 """
 
 import re
@@ -27,11 +28,11 @@ OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
     r"|(.+/)?\.[^/]+\.\d+-[0-9a-f]{8}\.tmp"  # the temporary of a killed writer
 )
-OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # every manifest of ours contains one of them
+OURS = (b"nanoset_ref.chunks/", b'"conservation"')  # each of our manifests contains one of them
 
 
 class ManifestError(ValueError):
-    """A prepared folder is unfinished, was made with other settings, or differs from its manifest."""
+    """A prepared folder is unfinished, has other settings, or differs from its manifest."""
 
 
 class _Entry(BaseModel):
@@ -41,7 +42,12 @@ class _Entry(BaseModel):
 
 
 class FileEntry(_Entry):
-    """One file: its lines (samples; documents of a token file), and "xxh3_128:<hex>"."""
+    """One file.
+
+    Attributes:
+        lines: their number; the number of documents of a token file.
+        checksum: "xxh3_128:<hex>".
+    """
 
     lines: int
     checksum: str
@@ -52,15 +58,22 @@ class FileEntry(_Entry):
 
 
 class Account(_Entry, extra="allow"):
-    """Where the tokens, or the samples, of one subset went. Every field but its name is a count.
+    """The account of the tokens, or of the samples, of one subset. All fields but its name are counts.
 
     From documents to rows, `tokenize`:
-        documents, skipped_documents: encoded; left out.
-        special_documents, special_tokens: documents that hold special tokens as text; these tokens, which were kept.
-        document_tokens, separator_tokens: of the documents themselves; the BOS and EOS put around them.
-        carried_in_tokens, padding_tokens: the tail of the previous subset; the padding of rows.
-        samples, written_tokens: rows written, and the tokens in them.
-        cut_tokens, tail_tokens, carried_out_tokens: cut without wrap; dropped at the end; passed to the next subset.
+        documents: encoded.
+        skipped_documents: left out.
+        special_documents: that hold special tokens as text.
+        special_tokens: in these documents, which keep them.
+        document_tokens: of the documents themselves.
+        separator_tokens: the BOS and EOS put around documents.
+        carried_in_tokens: the tail of the previous subset.
+        padding_tokens: in rows.
+        samples: rows written.
+        written_tokens: in these rows.
+        cut_tokens: cut off without wrap.
+        tail_tokens: dropped at the end.
+        carried_out_tokens: passed to the next subset.
 
     From rows to chunks, `mix`: samples = valid + train + leftover.
     """
@@ -70,7 +83,7 @@ class Account(_Entry, extra="allow"):
 
 
 class RowFacts(_Entry, extra="ignore"):
-    """Facts about the rows of a folder, as its settings give them: length and tokenizer; None if unknown."""
+    """Length and tokenizer of the rows of a folder, from its settings; None if unknown."""
 
     concat_tokens: PositiveInt | None = None
     tokenizer: str | None = None
@@ -82,8 +95,11 @@ class ChunkManifest(_Entry):
     """The content of manifest.json; `files` and the fields after it are filled in when the folder is complete.
 
     Args:
-        settings: everything that decides the content of the folder, of JSON values.
-        facts: about its rows. files: {path in the folder: entry}. conservation: an account per subset.
+        settings: JSON values that determine the content of the folder.
+        complete: whether the folder is.
+        facts: about its rows.
+        files: {path in the folder: entry}.
+        conservation: an account per subset.
         carried_tail: ids of the tail that is passed to the next subset.
     """
 
@@ -97,7 +113,7 @@ class ChunkManifest(_Entry):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The manifest of `folder`; None if it has none, or one of another program.
+        """The manifest of `folder`; None if there is none, or that of another program.
 
         Raises:
             ManifestError: it is broken.
@@ -123,17 +139,19 @@ class ChunkManifest(_Entry):
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
-def complete(
+def finished_manifest(
     folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool
 ) -> ChunkManifest | None:
-    """The manifest of a folder that is already complete with these settings; None: the run has to make it.
+    """The manifest of a folder that is complete with these settings; None: the run has to fill it.
 
     Args:
         settings: of the run, in JSON values.
         outputs: patterns of the files or folders that the run writes into the folder.
+        overwrite: whether the run may replace the outputs of another.
 
     Raises:
-        ManifestError: the folder holds outputs of other settings, or without a manifest, and `overwrite` is False.
+        ManifestError: the folder holds outputs of other settings, or without a manifest, and
+            `overwrite` is False.
     """
     found = ChunkManifest.read(folder)
     if overwrite or (found and not found.complete):
@@ -150,15 +168,16 @@ def complete(
     return None
 
 
-def begin(
+def start_manifest(
     folder: Path, settings: dict[str, Any], outputs: Sequence[str], facts: RowFacts
 ) -> ChunkManifest:
-    """Prepare `folder` for a run that `complete` allows, and return its manifest.
+    """Prepare `folder` for a run that `finished_manifest` allows, and return its manifest.
 
-    Files of an unfinished run with the same settings are complete and stay; those of other settings are removed first.
+    Files of an unfinished run with the same settings are complete and stay; those of other settings
+    are removed first.
 
     Raises:
-        ManifestError: a file among them was not written by a command; nothing is removed then.
+        ManifestError: no command wrote one of these files; nothing is removed then.
     """
     found = ChunkManifest.read(folder)
     if found and found.settings == settings and not found.complete:
@@ -185,8 +204,8 @@ def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
     return [path for pattern in outputs for path in folder.glob(pattern)]
 
 
-def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
-    """{folder: manifest} of the prepared folders above `paths`, those of the first path first."""
+def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
+    """{folder: manifest} of the prepared folders above `paths`; those above the first path come first."""
     folders = dict.fromkeys(folder for path in paths for folder in path.resolve().parents)
     found = {}
     for folder in folders:
@@ -196,10 +215,12 @@ def above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
     return found
 
 
-def faults(
+def find_problems(
     manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield (path, problem) for unfinished folders, and for files in or below `paths` that are not as listed."""
+    """Yield (path, problem) for unfinished folders, and for files in or below `paths` that differ from
+    their manifest.
+    """
     given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
         if not manifest.complete:
@@ -214,13 +235,13 @@ def faults(
                 yield path, "changed: its checksum differs from the manifest's"
 
 
-def agreed(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> RowFacts:
-    """The facts about rows on which all manifests agree.
+def common_facts(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> RowFacts:
+    """The facts about rows that all manifests share.
 
     Raises:
-        ManifestError: `faults` finds something, or the facts differ.
+        ManifestError: `find_problems` finds one, or the facts differ.
     """
-    for path, problem in faults(manifests, paths):
+    for path, problem in find_problems(manifests, paths):
         raise ManifestError(f"{path}: {problem}")
     facts = {manifest.facts for manifest in manifests.values()} or {RowFacts()}
     if len(facts) > 1:
@@ -230,7 +251,7 @@ def agreed(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]) -> R
 
 
 def report(conservation: Sequence[Account]) -> str:
-    """The accounts of one kind as a table with a line of totals, without columns that are 0 everywhere."""
+    """A table of accounts of one kind, with a line of totals and without columns of zeros."""
     names = ["subset", *(account.subset for account in conservation), "total"]
     columns = [[f"{name:<{max(map(len, names))}}" for name in names]]
     for field in conservation[0].__pydantic_extra__:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.chunks.chunk_manifest import RowFacts, above, agreed, faults
+from nanoset_ref.chunks.chunk_manifest import RowFacts, common_facts, find_problems, manifests_above
 from nanoset_ref.chunks.packing import batches
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write, lock, written_together
@@ -52,9 +52,10 @@ class FileReport:
     """The result of validating one file.
 
     Args:
-        path: the file. lines: number of lines in it.
-        sources: {label: samples}, of the good lines; None is the label of rows without one.
-        errors: {problem: the numbers of its lines, counted from 1}; no numbers if the file as a whole is wrong.
+        path: the file.
+        lines: their number.
+        sources: {label: samples} of the good lines; None is the label of rows without one.
+        errors: {problem: the numbers of its lines, from 1}; no numbers if the whole file is wrong.
     """
 
     path: Path
@@ -94,20 +95,23 @@ def validate(
 
     Args:
         paths: the files, or folders of them.
-        num_tokens: expected tokens per row; None: as in the first manifest above the files, or 2,049 without one.
+        num_tokens: expected tokens per row; None: as in the first manifest above the files, or
+            2,049 without one.
         vocab_size: every id must be below it; None: as in that manifest, or no limit.
         sources: the allowed labels; None: any.
-        verbose: show progress, and let the command report good files, too, with the rows of each source.
+        verbose: show progress; the command then also reports good files, with the rows of each
+            source.
 
     Returns:
-        A report per file, and one for each unfinished folder and each file that a manifest lists and a given folder
-        lacks. A listed file must have the checksum in the manifest.
+        A report per file, and one for each unfinished folder and each file that a manifest lists
+        and a given folder lacks. A listed file must have the checksum in the manifest.
 
     Raises:
-        FileNotFoundError: a file does not exist. ValueError: a folder without rows.
+        FileNotFoundError: a file does not exist.
+        ValueError: a folder has no rows.
     """
     files = row_files(paths)
-    manifests = above(files)
+    manifests = manifests_above(files)
     expected = next((manifest.facts for manifest in manifests.values()), RowFacts())
     num_tokens = num_tokens or expected.concat_tokens or 2049
     vocab_size = vocab_size or expected.vocab_size
@@ -115,7 +119,7 @@ def validate(
     reports = {path.resolve(): FileReport(path=path) for path in files}
     for report in tqdm(reports.values(), "files", disable=None if verbose else True):
         _validate_file(report, num_tokens, vocab_size, labels)
-    for path, problem in faults(manifests, listed(paths)):
+    for path, problem in find_problems(manifests, listed(paths)):
         reports.setdefault(path, FileReport(path=path)).errors[problem] = []
     return list(reports.values())
 
@@ -146,21 +150,21 @@ def chunks_to_tokens(
 
     Args:
         paths: files of rows, or folders of them, all of one row length R.
-        output: the file, in the format of its suffix: .npy, a token file, `<prefix>_input_ids.npy` by convention; .bin,
-            with an .idx beside it. The set of a token file also holds the labels of the rows, for `where`; a pair
-            cannot.
-        vocab_size: for files without a manifest; every id must be below it, and it decides the dtype.
+        output: the file, in the format of its suffix: .npy for a token file, by convention
+            `<prefix>_input_ids.npy`; .bin for a pair with an .idx. The set of a token file also
+            holds the labels of the rows, for `where`; a pair cannot.
+        vocab_size: for files without a manifest; every id must be below it. It determines the dtype.
         overwrite: replace an existing file.
 
     Raises:
-        ValueError: a line that is no row, another row length, an id outside the vocabulary (all with file and line), an
-            unknown vocabulary or suffix; rows packed by best fit among others.
-        ManifestError: the files were made with different tokenizers, or their folder is not finished.
+        ValueError: a line that is no row, another row length, an id outside the vocabulary (all
+            with file and line), an unknown vocabulary or suffix; rows with and without best fit.
+        ManifestError: the files have different tokenizers, or their folder is not finished.
         FileExistsError: `output` exists.
     """
     files = row_files(paths)
     target = Path(output)
-    facts = agreed(above(files), listed(paths)).model_dump()
+    facts = common_facts(manifests_above(files), listed(paths)).model_dump()
     vocab_size = facts["vocab_size"] or vocab_size
     if vocab_size is None:
         raise ValueError(f"no manifest above {files[0]} has a vocab_size: give vocab_size")
@@ -180,7 +184,7 @@ def chunks_to_tokens(
 
 
 def _write_rows(writer: Any, rows: Iterator[Row], labeled: bool) -> int:
-    """Write rows, for a `labeled` format with documents and labels; returns the number of rows."""
+    """Write rows; a `labeled` format also gets their documents and labels. Returns the number of rows."""
     numbers_of: dict[str, int] = {}  # {label: its number}
     labels = array("I")  # the number of each document's label
     num_rows = 0
@@ -198,7 +202,10 @@ def _write_rows(writer: Any, rows: Iterator[Row], labeled: bool) -> int:
 
 
 def _documents(row: Row, labeled: bool) -> list[tuple[int, str]]:
-    """The length and the label of each document, or of the row as one; each padding token is one without a label."""
+    """(length, label) of each document; a padding token is a document without a label.
+
+    A row without lengths, or for a format without labels, is one document.
+    """
     ids, source, lengths = row
     if not labeled or not lengths:
         lengths = [len(ids)]
@@ -209,7 +216,7 @@ def _documents(row: Row, labeled: bool) -> list[tuple[int, str]]:
 def _rows(
     files: Iterable[Path], row_length: int | None, vocab_size: int, packed: bool | None = None
 ) -> Iterator[Row]:
-    """Row by row, all of them `packed` by best fit or none (None: either); a ValueError names file and line."""
+    """Yield rows. All must be `packed` by best fit, or none (None: either); a ValueError names file and line."""
     for path in files:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -228,14 +235,16 @@ def _rows(
 
 
 def chunk_files(folder: PathLike) -> list[Path]:
-    """The chunks in a folder, chunk 2 before chunk 10: the files in its train/, as `mix` writes them, or all .jsonl."""
+    """The chunks in a folder, chunk 2 before chunk 10: the files in its train/, as `mix` writes them, or
+    all .jsonl files.
+    """
     train = Path(folder, "train")
     return row_files([train if train.is_dir() else folder])
 
 
 def count_rows(path: Path) -> int:
-    """Rows of a chunk, as the manifest above it lists them; otherwise counted."""
-    for folder, manifest in above([path]).items():
+    """The number of rows of a chunk: from the manifest above it, else counted."""
+    for folder, manifest in manifests_above([path]).items():
         entry = manifest.files.get(path.resolve().relative_to(folder).as_posix())
         if entry is not None:
             return entry.lines
@@ -246,19 +255,19 @@ def count_rows(path: Path) -> int:
 def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
     """The token file of a chunk, in `token_files` beside the chunks, converted on first use.
 
-    A record beside it holds the inputs. The chunk is converted again when its content, the facts in its manifest or
-    `vocab_size` differ from the record; time stamps do not count. Under a lock, one process converts for all ranks and
-    runs.
+    A record beside it holds the inputs. The chunk is converted again when its content, the facts in
+    its manifest or `vocab_size` differ from the record; time stamps do not count. Under a lock, one
+    process converts for all ranks and runs.
 
     Raises:
         ValueError: as `chunks_to_tokens`.
-        FileExistsError: the target exists and was not made from a chunk.
+        FileExistsError: the target exists and was not converted from a chunk.
     """
     target = path.parent / "token_files" / f"{path.stem}_input_ids.npy"
     target.parent.mkdir(exist_ok=True)
     record = target.with_suffix(".made_of")
-    facts = [manifest.facts.model_dump() for manifest in above([path]).values()]
-    made_of = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
+    facts = [manifest.facts.model_dump() for manifest in manifests_above([path]).values()]
+    inputs = {"chunk": checksum(path), "facts": facts, "vocab_size": vocab_size}
     with open(target.with_suffix(".lock"), "a") as file:
         lock(file, wait=True)  # without locks some processes write it twice, each completely
         found = read_json(record) if record.exists() else None
@@ -267,16 +276,16 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
                 raise FileExistsError(
                     f"{target} was not made of {path.name} and is left unchanged; move it away"
                 )
-            if found == _with_tokens(made_of, target):
+            if found == _with_tokens(inputs, target):
                 return TokenFile(target)
-        _write_json(record, made_of)  # marks the files as ours before the first is written
+        _write_json(record, inputs)  # marks the files as ours before the first is written
         chunks_to_tokens([path], target, vocab_size=vocab_size, overwrite=True)
-        _write_json(record, _with_tokens(made_of, target))
+        _write_json(record, _with_tokens(inputs, target))
         return TokenFile(target)
 
 
-def _with_tokens(made_of: dict[str, Any], target: Path) -> dict[str, Any]:
-    return made_of | {"tokens": TokenFile(target).facts.get("checksum")}
+def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:
+    return inputs | {"tokens": TokenFile(target).facts.get("checksum")}
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -291,7 +300,8 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
     """The files in `paths`, and the .jsonl files below its folders, train_2 before train_10.
 
     Raises:
-        FileNotFoundError: one does not exist. ValueError: a folder holds no such file.
+        FileNotFoundError: a file does not exist.
+        ValueError: a folder holds no such file.
     """
     files = []
     for path in map(Path, listed(paths)):
@@ -320,13 +330,15 @@ def format_row(
 
 
 def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row:
-    """Parse a row: its ids, int64 [num_tokens], its source, and the length of each document if the row has them.
+    """Parse a row; returns (ids int64 [num_tokens]; source; the length of each document, or None).
 
-    1. Find the list of ids, and let orjson parse the line without them: Python objects for ids take most of the time.
+    1. Find the list of ids, and let orjson parse the line without them, because Python objects for
+       ids would take most of the time.
     2. Parse the ids.
 
     Args:
-        line: one JSON object. num_tokens: ids in it; None: any number but 0.
+        line: one JSON object.
+        num_tokens: of ids in it; None: any number but 0.
         vocab_size: every id is below it; None: below 2^31.
 
     Raises:
@@ -369,7 +381,8 @@ def _read_ids(text: NDArray[np.uint8], ids: NDArray[np.int64]) -> int:
     """Parse `1, 20, 300,` into `ids`; returns their number, 0 for anything else.
 
     Args:
-        text: uint8 [bytes], ASCII, with a comma after each id. An id has 1 to 18 digits, and only 0 begins with 0.
+        text: uint8 [bytes], ASCII, with a comma after each id. An id has 1 to 18 digits, and only 0
+            starts with 0.
         ids: int64 [at least the number of commas], written.
     """
     count = value = digits = 0

@@ -57,7 +57,8 @@ def download(
         The files of the list in its order, or the folder of the dataset.
 
     Raises:
-        UsageError: both or neither of urls and repo. ValueError: no URL remains, or two have the same path.
+        UsageError: both or neither of urls and repo are given.
+        ValueError: no URL remains, or two have the same path.
         DownloadError: a file could not be downloaded; all others were, and another call resumes.
     """
     chosen: dict[str, Any] = {

@@ -1,16 +1,19 @@
 """Mix tokenized subsets and split them into chunks: a validation split per subset, the rest round robin.
 
-1. Of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training. The first valid + training
-   lines are used; the lines after them are left over (and copied to leftover/<subset>.jsonl if asked).
-2. `random.Random(seed).sample` draws the validation lines from the used ones, subset by subset in the order given.
-3. The i-th training sample goes to chunk i mod num_chunks. A chunk holds the subsets one after the other, in the order
-   given; all chunks have the same size.
+1. Of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training. The
+   first valid + training lines are used; the lines after them are left over (and copied to
+   leftover/<subset>.jsonl if asked).
+2. `random.Random(seed).sample` draws the validation lines from the used ones, subset by subset in
+   the order given.
+3. The i-th training sample goes to chunk i mod num_chunks. A chunk holds the subsets one after the
+   other, in the order given; all chunks have the same size.
 4. `shuffle` permutes each chunk by (seed, chunk).
 
-Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so chunks are written
-one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's 1.2 trillion tokens). Any number of
-chunks needs one open file, a shuffle needs no second pass, and an interrupted run resumes with the first missing chunk.
-The price: the inputs are read in strides.
+Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so
+chunks are written one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's
+1.2 trillion tokens). Any number of chunks needs one open file, a shuffle needs no second pass, and
+an interrupted run resumes with the first missing chunk. The cost: the lines of a chunk lie far
+apart in the inputs.
 """
 
 import mmap
@@ -29,10 +32,10 @@ from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
     FileEntry,
-    above,
-    agreed,
-    begin,
-    complete,
+    common_facts,
+    finished_manifest,
+    manifests_above,
+    start_manifest,
 )
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
@@ -47,7 +50,15 @@ LEFTOVER = "leftover"
 
 
 class _Subset(NamedTuple):
-    """A subset after steps 1 and 2; `starts` are {folder: offsets of its lines in the content, in bytes, ascending}."""
+    """A subset after steps 1 and 2.
+
+    Attributes:
+        name: its path.
+        content: its rows, as a memory map.
+        starts: {folder of the mix: int64 [lines], where each of its lines starts in `content`, in
+            bytes, ascending}.
+        account: of its samples.
+    """
 
     name: str
     content: mmap.mmap
@@ -67,27 +78,32 @@ def mix(
     keep_leftover: bool = False,
     overwrite: bool = False,
 ) -> ChunkManifest:
-    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
+    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and
+    out_root/valid/<subset>.jsonl.
 
     Args:
         input_root: the output of `tokenize`, or any folder of that form.
-        out_root: created if needed. The same call resumes an interrupted run, and returns at once after a complete one.
-        subfolders: the subsets, comma separated or a sequence, in their order in the chunks; slashes and a leading
-            `input_root` are allowed.
+        out_root: created if needed. The same call resumes an interrupted run, and returns at once
+            after a complete one.
+        subfolders: the subsets, comma separated or a sequence, in their order in the chunks;
+            slashes and a leading `input_root` are allowed.
         num_chunks: number of chunks.
         num_valid_samples_per_subfolder: samples held out from each subset.
         random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
         shuffle: shuffle each chunk.
-        keep_leftover: write the samples left over to leftover/<subset>.jsonl. They are always counted.
-        overwrite: replace what another call made in out_root.
+        keep_leftover: write the samples left over to leftover/<subset>.jsonl. They are always
+            counted.
+        overwrite: replace the output of another call in out_root.
 
     Returns:
         The manifest, with an `Account` per subset.
 
     Raises:
-        FileNotFoundError: a subset without train.jsonl. ValueError: a count out of range, a name twice, a blank line,
-            too few samples (before anything is written).
-        ManifestError: a subset that is unfinished, changed, or unlike the others; out_root holds other files.
+        FileNotFoundError: a subset has no train.jsonl.
+        ValueError: a count is out of range, a name occurs twice, a line is blank, or there are too
+            few samples. Nothing is written then.
+        ManifestError: a subset is unfinished, changed, or unlike the others; out_root holds other
+            files.
 
     Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep, with Python's generator seeded.
     """
@@ -97,13 +113,13 @@ def mix(
         raise ValueError(f"{limits} are required, got {given}")
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
-    made_of = above(paths.values())
-    facts = agreed(made_of, paths.values())
+    inputs = manifests_above(paths.values())
+    facts = common_facts(inputs, paths.values())
     subsets = _split_all(paths, num_chunks, num_valid_samples_per_subfolder, random_seed)
     settings = {
         "command": "mix",
         "subsets": [[name, path.stat().st_size] for name, path in paths.items()],
-        "made_of": [manifest.model_dump()["files"] for manifest in made_of.values()],
+        "made_of": [manifest.model_dump()["files"] for manifest in inputs.values()],
         "num_chunks": num_chunks,
         "num_valid_samples_per_subfolder": num_valid_samples_per_subfolder,
         "random_seed": random_seed,
@@ -111,10 +127,10 @@ def mix(
         "keep_leftover": keep_leftover,
     }
     outputs = [TRAIN, VALID, LEFTOVER]
-    made = complete(out, settings, outputs, overwrite)
-    if made:
-        return made
-    manifest = begin(out, settings, outputs, facts)
+    existing = finished_manifest(out, settings, outputs, overwrite)
+    if existing:
+        return existing
+    manifest = start_manifest(out, settings, outputs, facts)
     files = _write_all(out, subsets, num_chunks, keep_leftover, random_seed if shuffle else None)
     return manifest.finish(out, files=files, conservation=[subset.account for subset in subsets])
 
@@ -177,7 +193,7 @@ def _split(name: str, path: Path, num_chunks: int, num_valid: int, rng: random.R
 def _write_all(
     out: Path, subsets: list[_Subset], num_chunks: int, leftover: bool, seed: int | None
 ) -> dict[str, FileEntry]:
-    """Steps 3 and 4; `seed` None: no shuffle."""
+    """Steps 3 and 4; a `seed` of None means no shuffle."""
     files = {}
     for subset in subsets:
         for folder in [VALID, LEFTOVER] if leftover else [VALID]:
@@ -193,8 +209,10 @@ def _write_all(
 def _write(
     path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None
 ) -> FileEntry:
-    """Write the lines that begin at the given offsets of each content. A file that exists is complete, and stays."""
-    which = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
+    """Write the lines that start at the given offsets of each content. A file that exists is complete, and
+    stays.
+    """
+    part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])
     if path.exists():
         return FileEntry.of(path, len(starts))
@@ -204,7 +222,7 @@ def _write(
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as out:
         for k in order:
-            content, _ = parts[which[k]]
+            content, _ = parts[part_of_line[k]]
             content.seek(starts[k])
             line = content.readline().removesuffix(b"\n")  # the last line of a file may lack it
             out.write(line + b"\n")

@@ -1,13 +1,17 @@
 """Packing: documents become rows of exactly `row_length` tokens.
 
-    wrap       documents lie back to back and are cut every row_length tokens; a document may go on in the next row
-    no wrap    when a row is full, the rest of its last document is cut off, so that every row begins with a document
-    best fit   whole documents, each in the row that it fills best (see `nanoset_ref.load.best_fit`), and padding
+    wrap       documents lie back to back and are cut every row_length tokens; a document may
+               continue in the next row
+    no wrap    when a row is full, the rest of its last document is cut off, so every row starts
+               with a document
+    best fit   whole documents, each in the row that it fills best (see
+               `nanoset_ref.load.best_fit`), and padding
 
-The tokens left over at the end are the tail, fewer than row_length tokens. By default one packer reads all documents of
-a subset, so the rows do not depend on the number of workers. `interleave_workers` reproduces the Amber corpus instead:
-every worker packs its own files and drops its own tail, so the result depends on the number of workers. Packing copies
-the tokens once. Best fit leaves no tail, puts long documents first, and needs some 60 bytes of memory per document.
+The tokens left over at the end are the tail, fewer than row_length tokens. By default one packer
+reads all documents of a subset, so the rows do not depend on the number of workers.
+`interleave_workers` reproduces the Amber corpus instead: every worker packs its own files and drops
+its own tail, so the result depends on the number of workers. Packing copies the tokens once. Best
+fit leaves no tail, puts long documents first, and needs some 60 bytes of memory per document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +33,7 @@ class Packer:
 
     Args:
         row_length: tokens per row; for training with labels shifted by one, sequence_length + 1.
-        wrap: whether documents go on in the next row.
+        wrap: whether documents continue in the next row.
 
     Attributes:
         tail: integers [fewer than row_length], the tokens that are in no row yet.
@@ -76,13 +80,13 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
     """Pack the documents of a file by best fit into rows of `row_length` tokens that end in `pad_id`."""
     from nanoset_ref.load.best_fit import pack_documents  # which imports numba
 
-    first, begins, sizes = pack_documents(file.known_documents(), row_length)
+    first, starts, sizes = pack_documents(file.known_documents(), row_length)
     for low, high in pairwise(first.tolist()):
         row = np.full(row_length, pad_id, dtype=file.dtype)
         lengths = sizes[low:high].tolist()
         end = 0
-        for begin, size in zip(begins[low:high], lengths, strict=True):
-            row[end : end + size] = file.tokens[begin : begin + size]
+        for start, size in zip(starts[low:high], lengths, strict=True):
+            row[end : end + size] = file.tokens[start : start + size]
             end += size
         yield row, lengths
 

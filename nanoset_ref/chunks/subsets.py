@@ -33,9 +33,9 @@ from nanoset_ref.chunks.chunk_manifest import (
     ChunkManifest,
     FileEntry,
     RowFacts,
-    above,
-    begin,
-    complete,
+    finished_manifest,
+    manifests_above,
+    start_manifest,
 )
 from nanoset_ref.chunks.chunk_rows import format_row
 from nanoset_ref.chunks.packing import PackedRow, Packer, best_fit_rows, interleave_workers
@@ -58,7 +58,7 @@ from nanoset_ref.preprocess.text import (
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"
-# the column of the text, tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
+# columns of text, tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
 COLUMNS = ("text", "content")
 
 
@@ -74,7 +74,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
         problem = "the next run would read the output as input"
         raise InputError(f"{out} is the input, and {problem}: give another out_root")
     files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
-    prepared = above(files)
+    prepared = manifests_above(files)
     subsets = defaultdict(list)
     for file in files:
         if prepared.keys().isdisjoint(file.parents):
@@ -101,8 +101,8 @@ def tokenize(
         input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
         out_root: may lie below `input_root`.
         config: the options.
-        num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers. The result is the
-            same for any number.
+        num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers.
+            The result is the same for any number.
         subfolders: comma separated, to tokenize only these.
         overwrite: replace the output of other settings.
 
@@ -110,8 +110,9 @@ def tokenize(
         The manifest of each subset, with its `Account`. None in the ranks of torchrun other than 0.
 
     Raises:
-        ValueError: nothing separates the documents; also as `TokenizeConfig`. InputError: no subset; also as
-            `nanoset_ref.preprocess.text`. ManifestError: a subset was made with other settings.
+        ValueError: nothing separates the documents; also as `TokenizeConfig`.
+        InputError: there is no subset; also as `nanoset_ref.preprocess.text`.
+        ManifestError: a subset has other settings.
 
     Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
     """
@@ -136,7 +137,15 @@ def tokenize(
 
 @dataclasses.dataclass(frozen=True)
 class _Subset:
-    """One subset: its name, input files, output folder and options, and the tail of the previous subset."""
+    """One subset.
+
+    Attributes:
+        name: its path below the input root.
+        files: its text.
+        folder: of the output.
+        config: the options.
+        carried: ids of the tail of the previous subset.
+    """
 
     name: str
     files: list[Path]
@@ -155,15 +164,15 @@ class _Subset:
             "carried_in": self.carried,
         }
         outputs = [ROWS, TOKEN_FILES]
-        made = complete(self.folder, settings, outputs, overwrite)
-        if made:
-            return made
+        existing = finished_manifest(self.folder, settings, outputs, overwrite)
+        if existing:
+            return existing
         workers = min(config.worker_packing, len(self.files)) or 1
         sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
         facts = {"tokenizer": config.tokenizer, **encoder.facts}
         row_facts = RowFacts(concat_tokens=config.concat_tokens, **facts)
-        manifest = begin(self.folder, settings, outputs, row_facts)
+        manifest = start_manifest(self.folder, settings, outputs, row_facts)
         paths = []
         counts: Counter[str] = Counter()
         for worker, source in enumerate(sources):
@@ -203,7 +212,9 @@ class _Subset:
         return encoder
 
     def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> dict[str, Any]:
-        """Pack the token files into rows, and remove those that are not wanted; returns the content of the manifest."""
+        """Pack the token files into rows, remove those that `format` leaves out, and return the content of
+        the manifest.
+        """
         config = self.config
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]
         packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])

@@ -139,9 +139,10 @@ class Schedule:
 
     def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
         """The positions of one rank from global count `start` on: int64 [batches, B]."""
-        first_batch = self.share(start, self.micro_step_size, dp_rank)
-        starts = np.arange(batches) * self.micro_step_size
-        return starts[:, None] + np.arange(first_batch.start, first_batch.stop, first_batch.step)
+        micro_step_size = self.dp_size * self.micro_batch_size
+        first = self.share(start, micro_step_size, dp_rank)
+        later = np.arange(batches) * micro_step_size
+        return later[:, None] + np.array(first)
 
     def position_at(self, start: int, dp_rank: int, item: int) -> int:
         """The position of a rank's `item`-th sample, from 0, after global count `start`."""

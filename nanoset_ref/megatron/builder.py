@@ -1,6 +1,6 @@
-"""From a config to datasets: cut splits, count samples per corpus, blend.
+"""Build datasets from a config: cut splits, count samples per corpus, blend.
 
-    one prefix              sequences round(begin*n) : round(end*n), as many samples as requested
+    one prefix              sequences round(start*n) : round(stop*n), as many samples as requested
     several, no weights     one epoch of each, in proportion to their lengths: all samples, or as
                             many as requested
     several, weights w      ceil(w*N) samples of each, built with a small reserve; the blend has the
@@ -26,7 +26,7 @@ class NanosetBuilder:
     """Builds train, valid and test.
 
     Args:
-        config: what to build.
+        config: of the datasets.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -39,9 +39,9 @@ class NanosetBuilder:
         """[train, valid, test]; None for a split that is left out, or not in `wanted`.
 
         Raises:
-            FileNotFoundError, TokenFileError: a corpus that cannot be read.
-            ValueError: a split that cannot provide the samples requested of it; the message names
-                the split and the remedy.
+            FileNotFoundError, TokenFileError: a corpus cannot be read.
+            ValueError: a split cannot provide the samples requested of it; the message names the
+                split and the way out.
         """
         datasets: list[MegatronNanoset | BlendedNanoset | None] = []
         for split, blend, bounds, size in self.config.splits:
@@ -59,10 +59,10 @@ class NanosetBuilder:
 
         def read(prefix: str, num_samples: int | None) -> MegatronNanoset:
             corpus = self._open(prefix, mmap=config.mmap_bin_files)
-            begin, end = bounds
-            first = round(begin * len(corpus))
-            stop = round(end * len(corpus))
-            return MegatronNanoset(corpus, first, stop, num_samples, split, config)
+            start, stop = bounds
+            first = round(start * len(corpus))
+            last = round(stop * len(corpus))
+            return MegatronNanoset(corpus, first, last, num_samples, split, config)
 
         if len(prefixes) == 1 and (weights is None or config.split is None):
             return read(prefixes[0], size)

@@ -28,7 +28,7 @@ from nanoset_ref.io.kernels import njit
 from nanoset_ref.load.documents import Starts
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
-from nanoset_ref.megatron.mappings import blend_samples, build_mappings, plan_epochs
+from nanoset_ref.megatron.indexes import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
@@ -214,7 +214,7 @@ class MegatronNanoset(PartRows):
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
-        document_index, sample_index, shuffle_index: see `nanoset_ref.megatron.mappings`.
+        document_index, sample_index, shuffle_index: see `nanoset_ref.megatron.indexes`.
         epochs: the EpochPlan.
         tokens_per_epoch: T.
         samples_per_epoch: whole samples in T tokens.

@@ -1,8 +1,8 @@
-"""What a Megatron-style dataset is built from, validated before anything is read.
+"""The configuration of a Megatron-style dataset, validated before anything is read.
 
-`NanosetConfig` is plain data: paths, weights, a split, counts, a seed, flags. Everything that decides a token stands
-here, and nothing else does (no rank, no tokenizer object): two equal configs over the same files give the same samples
-on every rank.
+`NanosetConfig` is plain data: paths, weights, a split, counts, a seed, flags. It holds everything
+that determines a token and nothing else (no rank, no tokenizer object): two equal configs over the
+same files give the same samples on every rank.
 """
 
 import contextlib
@@ -22,15 +22,21 @@ from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
-MOST_CORPORA = 32_766  # upstream numbers the corpora of a blend in int16, and asserts that they are below 32,767
-DataPath = Any  # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
+# upstream numbers the corpora of a blend in int16, and asserts that there are fewer than 32,767
+MOST_CORPORA = 32_766
+# path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
+DataPath = Any
 Bounds = tuple[float, float]
 MOST_SAMPLES = 2**48
 
 
 class Blend(NamedTuple):
-    """Corpora and how much of each: paths without .bin/.idx; positive weights of any scale, one per prefix, or None: in
-    proportion to the samples that each has in one epoch.
+    """The corpora of a split.
+
+    Attributes:
+        prefixes: paths without .bin/.idx.
+        weights: positive, of any scale, one per prefix; None: in proportion to the samples that
+            each corpus has in one epoch.
     """
 
     prefixes: list[str]
@@ -51,35 +57,37 @@ class NanosetConfig(DocumentOptions):
         data_path: a prefix (the path of a pair, with or without .bin or .idx); several prefixes,
             blended in proportion to their lengths; or, with weights, {prefix: weight} or Megatron's
             list [weight, prefix, weight, prefix, ...].
-        data_path_per_split: three of these (or None) for train, valid and test, each corpus read whole; instead of
-            data_path and split.
-        split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by sequences in file
-            order; a 0 leaves a split out (None).
-        split_num_samples: samples to draw for train, valid and test, as many epochs as that takes; None: one epoch.
-            Weights need numbers.
-        path_to_cache: folder for the built indexes, shared by ranks and runs; None: every process builds them in
-            memory.
-        add_extra_token_to_sequence: samples have S + 1 tokens (inputs and shifted labels); if False S, and the last
-            label of each is a pad.
-        drop_last_partial_validation_sequence: leave out the last, shorter sample of the valid split; if False it is
-            filled up with `pad_id`.
-        separate_final_epoch: shuffle the last epoch apart where less than 80% of it is needed, as Megatron-Core does;
-            False: shuffle all epochs together, as GPT-NeoX does (Pythia).
-        mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has in reserve, for the
-            rounding of the blend.
-        mmap_bin_files: map .bin, or read it with pread.
+        data_path_per_split: instead of data_path and split: three of these (or None) for train,
+            valid and test, each corpus read whole.
+        split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by
+            sequences in file order; a 0 leaves a split out (None).
+        split_num_samples: samples to draw for train, valid and test, in as many epochs as needed;
+            None: one epoch. Weights need numbers.
+        path_to_cache: folder for the built indexes, shared by ranks and runs; None: every process
+            builds them in memory.
+        add_extra_token_to_sequence: samples have S + 1 tokens (inputs and shifted labels); False: S
+            tokens, and the last label of each is a pad.
+        drop_last_partial_validation_sequence: leave out the last, shorter sample of the valid
+            split; False: fill it up with `pad_id`.
+        separate_final_epoch: shuffle the last epoch separately if less than 80% of it is needed, as
+            Megatron-Core does; False: shuffle all epochs together, as GPT-NeoX does (Pythia).
+        mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has
+            in reserve, for the rounding of the blend.
+        mmap_bin_files: map .bin; False: read it with pread.
         eod_id: id of the end-of-document token; needed by the flags below.
         pad_id: id that fills up partial samples; -1 is in no vocabulary.
-        reset_position_ids: position ids begin again after each EOD.
+        reset_position_ids: position ids start again after each EOD.
         reset_attention_mask: attention stays within a document.
         eod_mask_loss: no loss where the input is an EOD.
         create_attention_mask: deliver a bool [B, 1, S, S] mask (True = masked), S bytes per token.
-        create_cu_seqlens: deliver cu_seqlens and max_seqlen of the documents, for attention over packed sequences.
+        create_cu_seqlens: deliver cu_seqlens and max_seqlen of the documents, for attention over
+            packed sequences.
 
-    The last five are carried out by `MegatronCollator`; samples themselves do not depend on them.
+    Only `MegatronCollator` reads the last five; samples themselves do not depend on them.
 
     Raises:
-        TypeError: an unknown keyword. ValueError: all that is wrong with the others.
+        TypeError: an unknown keyword.
+        ValueError: the other fields are invalid; the message lists all problems.
 
     Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
     """
@@ -104,7 +112,8 @@ class NanosetConfig(DocumentOptions):
             found = list(problems())
             if found:
                 raise ValueError("; ".join(found))
-        plain = {  # of NumPy's integers and of lists, which a file of settings holds
+        # plain integers and a tuple, instead of NumPy's integers and the list of a settings file
+        plain = {
             "random_seed": int(self.random_seed),
             "sequence_length": int(self.sequence_length),
             "split_num_samples": tuple(self.split_num_samples),
@@ -113,7 +122,7 @@ class NanosetConfig(DocumentOptions):
             object.__setattr__(self, name, value)
 
     def _wrong_fields(self) -> Iterator[str]:
-        """What is wrong with each field by itself."""
+        """Yield a message for each invalid field."""
         given: dict[str, Any] = vars(self)
         yield from _integer_problems("random_seed", given["random_seed"], 0, 2**32)
         yield from _integer_problems("sequence_length", given["sequence_length"], 1, 2**31)
@@ -139,7 +148,7 @@ class NanosetConfig(DocumentOptions):
             yield f"split: should be a string, got {reprlib.repr(given['split'])}"
 
     def _broken_rules(self) -> Iterator[str]:
-        """What is wrong with fields that are right by themselves."""
+        """Yield a message for each rule that valid fields break together."""
         if self.needs_starts:
             yield "what is to be said about documents needs their end: give eod_id"
         has_path = self.data_path is not None
@@ -168,8 +177,10 @@ class NanosetConfig(DocumentOptions):
 
     @property
     def splits(self) -> list[SplitPlan]:
-        """For train, valid and test the name, the corpora, begin and end as fractions of each corpus, and the samples
-        wanted (None: one epoch); no corpora or no fractions: the split is not used.
+        """(name, corpora, (start, stop) as fractions of each corpus, samples wanted) of train, valid and
+        test.
+
+        Without corpora or fractions a split is not used; None samples are one epoch.
         """
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
@@ -180,7 +191,7 @@ class NanosetConfig(DocumentOptions):
 def _integer_problems(
     name: str, value: Any, least: int | None = None, stop: int | None = None
 ) -> Iterator[str]:
-    """What is wrong with an integer that has to lie in [least, stop), if anything is."""
+    """Yield a message if a value is no integer in [least, stop)."""
     try:
         number = whole_number(value, name)
     except ValueError:
@@ -193,7 +204,7 @@ def _integer_problems(
 
 
 def _triple_problems(name: str, values: Any) -> Iterator[str]:
-    """What is wrong with a value for each split, if anything is: not a list, or not of the three."""
+    """Yield a message for each problem of a list that must have a value for each split."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         yield f"{name}: should be a list for {SPLITS}, got {reprlib.repr(values)}"
         return
@@ -207,7 +218,8 @@ def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
     Raises:
-        ValueError: no prefix, more of them than MOST_CORPORA, or a weight that is not a positive number.
+        ValueError: there is no prefix, there are more than MOST_CORPORA, or a weight is not a
+            positive number.
     """
     entries: Any = data_path
     if isinstance(data_path, Mapping):
@@ -220,8 +232,10 @@ def read_blend(data_path: DataPath) -> Blend:
         raise ValueError("data_path must name at least one corpus, got none")
     weights = None
     if len(entries) % 2 == 0:
-        with contextlib.suppress(TypeError, ValueError):  # of a path, which is no number
-            weights, entries = [float(weight) for weight in entries[::2]], entries[1::2]
+        # float(path) raises: these are paths without weights
+        with contextlib.suppress(TypeError, ValueError):
+            weights = [float(weight) for weight in entries[::2]]
+            entries = entries[1::2]
     unnamed = [entry for entry in entries if not isinstance(entry, (str, os.PathLike))]
     if unnamed or (weights is None and isinstance(data_path, Mapping)):
         forms = "a prefix, a list of prefixes, {prefix: weight} or [weight, prefix, ...]"
@@ -235,29 +249,29 @@ def read_blend(data_path: DataPath) -> Blend:
 
 
 def prefix_of(path: PathLike) -> str:
-    """What a pair is called: its path without .bin or .idx, by which a corpus may be named as well."""
+    """The name of a pair: its path without .bin or .idx."""
     return os.fspath(path).removesuffix(".bin").removesuffix(".idx")
 
 
 def refuse_too_many(corpora: int) -> None:
-    """ValueError for a blend of more corpora than its index can number."""
+    """Raise ValueError if a blend has more corpora than its index can number."""
     if corpora > MOST_CORPORA:
         way = "merge some of them (nanoset-ref merge)"
         raise ValueError(f"a blend has at most {MOST_CORPORA:,} corpora, got {corpora:,}: {way}")
 
 
 def normalize(values: Sequence[float]) -> list[float]:
-    """Divided by their sum, as the weights of an order are: ties in a blend depend on the last bit."""
+    """Divide by the sum, exactly as orders do: ties in a blend depend on the last bit."""
     return normalize_weights(values, len(values)).tolist()
 
 
 def parse_split(split: str) -> tuple[Bounds | None, ...]:
     """ "90,8,2" -> ((0.0, 0.9), (0.9, 0.98), (0.98, 1.0)); missing numbers count as 0, and a 0 gives None.
 
-    As in Megatron-Core, anything that is no number separates: "99/1", "33;33;34".
+    As in Megatron-Core, anything between numbers separates them: "99/1", "33;33;34".
 
     Raises:
-        ValueError: not one to three non-negative numbers with a positive sum.
+        ValueError: these are not one to three non-negative numbers with a positive sum.
     """
     sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
     if len(sizes) > len(SPLITS) or sum(sizes) <= 0 or min(sizes) < 0:
@@ -266,4 +280,7 @@ def parse_split(split: str) -> tuple[Bounds | None, ...]:
         )
     shares = normalize(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)
-    return tuple((begin, end) if end > begin else None for begin, end in itertools.pairwise(ends))
+    bounds: list[Bounds | None] = []
+    for start, stop in itertools.pairwise(ends):
+        bounds.append((start, stop) if stop > start else None)
+    return tuple(bounds)

@@ -326,7 +326,7 @@ class NumberedOrder(Order):
     numbers: NDArray[Any]
 
     def lookup(self, positions: Int64Array) -> Pairs:
-        return self.pairs(self.numbers[positions % len(self.numbers)])
+        return _pairs(self.firsts, self.numbers[positions % len(self.numbers)])
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         """One vectorized pass over the numbers, about 0.3 ns for each."""

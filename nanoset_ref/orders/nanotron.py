@@ -19,7 +19,7 @@ import numpy as np
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.orders.base import NumberedOrder
-from nanoset_ref.orders.random_state import shuffle
+from nanoset_ref.orders.mt19937 import shuffle
 
 
 class NanotronOrder(NumberedOrder):

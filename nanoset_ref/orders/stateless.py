@@ -22,7 +22,7 @@ import numpy as np
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
-from nanoset_ref.orders.shares import build_tree, share_of
+from nanoset_ref.orders.share_tree import build_tree, share_of
 from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48

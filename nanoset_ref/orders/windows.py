@@ -21,7 +21,7 @@ from numba import uint64
 
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.permutation import ONE, derive
-from nanoset_ref.orders.shares import to_left
+from nanoset_ref.orders.share_tree import to_left
 
 SIZE = 64
 STAGES = 12

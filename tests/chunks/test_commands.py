@@ -11,7 +11,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
     ManifestError,
-    complete,
+    finished_manifest,
     report,
 )
 from nanoset_ref.chunks.commands import main
@@ -172,4 +172,4 @@ def test_the_manifest_of_somebody_else_is_left_alone(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert ChunkManifest.read(tmp_path) is None
     with pytest.raises(ManifestError, match="manifest.json was not made with these settings"):
-        complete(tmp_path, {}, [], False)
+        finished_manifest(tmp_path, {}, [], False)

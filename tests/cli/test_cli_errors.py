@@ -21,7 +21,7 @@ from nanoset_ref import tokens
 from nanoset_ref.cli import COMMANDS
 from nanoset_ref.cli.run_options import stretch_at
 from nanoset_ref.load.schedule import Schedule
-from nanoset_ref.megatron.mappings import blend_samples
+from nanoset_ref.megatron.indexes import blend_samples
 from nanoset_ref.provenance import Stretch
 
 

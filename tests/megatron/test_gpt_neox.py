@@ -9,7 +9,7 @@ import pytest
 
 from nanoset_ref.megatron import NanosetConfig
 from nanoset_ref.megatron.dataset import MegatronNanoset
-from nanoset_ref.orders.random_state import shuffle
+from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.tokens import open_tokens
 
 

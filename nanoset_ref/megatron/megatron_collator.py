@@ -1,11 +1,12 @@
-"""From samples to the batch that Megatron-LM's training loop takes: tokens, labels, loss mask, position ids, and on
-request masks by document.
+"""Samples to the batch that Megatron-LM's training loop takes: tokens, labels, loss mask, position ids,
+and on request masks by document.
 
-Whole batches at once, with `nanoset_ref.load.documents`. What upstream does per sample in the dataset (and then stacks)
-happens once per batch here, and a dataset stays the same whatever a model wants to know about documents. Pads and the
-EOD are found by their ids, as upstream does it: a real token with the pad's id loses its loss and becomes 0, so take an
-id that no document holds. One defect is not reproduced, since it depends on which sample a process happens to read
-first: unless a flag about documents is set, upstream makes that sample's loss mask, pads included, everybody's.
+Upstream computes these fields in the dataset, sample by sample, and stacks them. Here
+`nanoset_ref.load.documents` computes them for a whole batch, so one dataset serves models with any
+of the flags. As upstream, pads and the EOD are found by their ids: a real token with the pad's id
+gets no loss and becomes 0, so take an id that no document holds. One upstream defect is not
+reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
+first sample that it happens to read, pads included.
 """
 
 import dataclasses
@@ -21,19 +22,20 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 @dataclasses.dataclass
 class MegatronCollator(Collator):
-    """Collate samples as torch's default collation of Megatron-Core's GPTDataset items gives them.
+    """Collate samples as torch's default collation does with the items of Megatron-Core's GPTDataset.
 
     Args:
-        config: sequence length, eod_id, pad_id and the flags reset_position_ids, reset_attention_mask, eod_mask_loss,
-            create_attention_mask, create_cu_seqlens.
+        config: its fields sequence_length, eod_id, pad_id, reset_position_ids,
+            reset_attention_mask, eod_mask_loss, create_attention_mask and create_cu_seqlens count.
 
     Called with B samples {"input_ids": [row_length]} (or a SampleBlock); returns a dict of
 
         tokens, labels   int64 [B, S], labels being the next tokens
-        loss_mask        float32 [B, S], 0 where the label is a pad or (eod_mask_loss) the token an EOD
+        loss_mask        float32 [B, S], 0 where the label is a pad, or (eod_mask_loss) the token an EOD
         position_ids     int64 [B, S]
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
-        cu_seqlens       int32 [documents + 1] over the B*S tokens, and max_seqlen, an int, with create_cu_seqlens
+        cu_seqlens       int32 [documents + 1] over the B*S tokens, with create_cu_seqlens
+        max_seqlen       an int, with create_cu_seqlens
 
     Every field may be written to.
 
@@ -51,7 +53,7 @@ class MegatronCollator(Collator):
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
-        """As `Collator.split`; documents are found by their EOD. Every batch is made anew, so nothing is copied."""
+        """As `Collator.split`; documents are found by their EOD. Every batch has new arrays."""
         config = self.config
         ids = block.rows.numpy()
         for first in range(0, len(ids), block.batch_size):

@@ -1,10 +1,10 @@
-"""How many samples each source gets of the first n: exactly its share, by a binary tree.
+"""The number of samples that each source gets of the first n, in exact shares, by a binary tree.
 
-It is Huffman's tree over the sources' parts of the whole. Where the left child of a node has l of d
-parts, round(n * l / d) of the node's first n items go left. So from the number of items at the root
-follows the number at each source. No source is ever off its share by two: rounding costs half an
-item a level, and a source's part of an error further up falls with the Fibonacci numbers,
-(1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
+The tree is Huffman's, over the sources' parts of the whole. If the left child of a node has l of
+its d parts, round(n * l / d) of the node's first n items go left. The number of items at the root
+thus determines the number at each source. Each is less than two items off its exact share: rounding
+costs half an item a level, and a source's part of an error further up falls with the Fibonacci
+numbers, (1 + 1 + 1/2 + 1/3 + 1/5 + ...) / 2 < 1.68 in all.
 
     parts 5 2 1 of sources 0 1 2                 8 items     64 items
                                  8 parts            8           64
@@ -31,10 +31,10 @@ class ShareTree(NamedTuple):
     """Nodes have numbers: first the sources, then parents after their children; the root is last.
 
     Attributes:
-        sources: how many there are.
-        root: its number.
+        sources: their number.
+        root: the number of the root.
         parts: int64 [nodes], parts of the whole, in sum at most 2**48.
-        children: int64 [nodes, 2], left and right; those of a source mean nothing.
+        children: int64 [nodes, 2], left and right; undefined for a source.
         parents: int64 [nodes].
         lefts: int64 [nodes], the parts of the left child.
         ratios: float64 [nodes], lefts / parts.
@@ -50,7 +50,7 @@ class ShareTree(NamedTuple):
 
 
 def build_tree(parts: Sequence[int]) -> ShareTree:
-    """The tree of sources with whole parts, without those of 0 parts. 5,000 sources take 20 ms."""
+    """Build the tree of the sources that have more than 0 parts. 5,000 sources take 20 ms."""
     sources = len(parts)
     heap = [(part, source) for source, part in enumerate(parts) if part > 0]
     heapq.heapify(heap)
@@ -74,10 +74,10 @@ def build_tree(parts: Sequence[int]) -> ShareTree:
 
 @njit(cache=True)
 def to_left(tree, node, items):
-    """How many (int64) of a node's first `items` (int64, 0 .. 2**48) go left: round(items * l / d).
+    """The number (int64) of a node's first `items` (int64, 0 .. 2**48) that go left: round(items * l / d).
 
     A product in float64 is off by one at most. The exact fraction may need 96 bits, but the
-    remainder of this guess needs only 64, so the remainder corrects it.
+    remainder of this guess needs only 64, and corrects it.
     """
     whole = tree.parts[node]
     guess = np.int64(float(items) * tree.ratios[node])
@@ -92,7 +92,7 @@ def to_left(tree, node, items):
 
 @njit(cache=True)
 def share_of(tree, node, items):
-    """How many (int64) of the root's first `items` (int64, 0 .. 2**48) a node gets."""
+    """The number (int64) of the root's first `items` (int64, 0 .. 2**48) that a node gets."""
     if node == tree.root:
         return items
     parent = tree.parents[node]

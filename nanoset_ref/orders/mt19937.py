@@ -1,4 +1,4 @@
-"""``np.random.RandomState(seed).shuffle``: the same numbers in a third of the time.
+"""``np.random.RandomState(seed).shuffle`` in a third of the time, with the same results.
 
 It follows the legacy stream exactly: MT19937 (Matsumoto and Nishimura, 1998), and for i = n-1 .. 1
 a swap with a place j drawn by masking and rejection from [0, i].
@@ -41,10 +41,10 @@ def _shuffle(values, state, used):
 
     Args:
         state: uint32 [624], of MT19937; updated in place.
-        used: how many words of the state are used up, 0 .. 624.
+        used: the number of words of the state that are used up, 0 .. 624.
 
     Returns:
-        How many words are used up afterwards.
+        This number afterwards.
     """
     places = np.empty(WORDS, dtype=np.int64)
     i = len(values) - 1

@@ -1,28 +1,28 @@
-"""The three mappings of a Megatron-style dataset (document, sample, shuffle index), and a blend.
+"""The three indexes of a Megatron-style dataset (document, sample, shuffle index), and a blend.
 
 The sequences of a split are repeated for E epochs and shuffled; read one after another they are a
 stream of E*T tokens; the stream is cut every S tokens; the samples are shuffled again. Each step is
 one array:
 
     document index   int32 [E*n]       place i in the stream -> sequence
-    sample index     int [N + 1, 2]    sample j -> (i, offset) where it begins
+    sample index     int [N + 1, 2]    sample j -> (i, offset) of its first token
     shuffle index    uint32 [N]        position k in the run -> sample j
 
     lengths [5, 2, 4], one epoch, S = 3:   [2, 0, 1]   [[0, 0], [0, 3], [1, 2], [2, 0]]   [1, 2, 0]
 
-A sample holds S + 1 tokens: its last token is the first one of the next sample. So sample j ends
-*with* the token at which sample j + 1 begins.
+A sample holds S + 1 tokens: the last token of sample j is the first token of sample j + 1.
 
 Building costs one pass over documents and samples and two shuffles; it stores 4 bytes per document
 and epoch and 12 per sample.
 
 A blend has two arrays: the dataset and its sample at each position. Position t goes to the dataset
-that lags most behind its share, weight * max(t, 1) - samples taken; the first one wins a tie. This
-costs one comparison per dataset and position, and stores 10 bytes per position.
+that is furthest behind its share, with the largest weight * max(t, 1) - samples taken; in a tie the
+first one wins. This costs one comparison per dataset and position, and stores 10 bytes per position.
 
 Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1),
-defects included: its documentation counts *documents* for E, its code tokens; "documents" are
-sequences throughout; the number of samples with a kept partial one is computed in float32.
+defects included: its documentation says that E counts *documents*, its code counts tokens;
+"documents" are sequences throughout; with a kept partial sample, float32 computes the number of
+samples.
 """
 
 import dataclasses
@@ -32,20 +32,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
+from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.orders.nanotron import furthest_behind
-from nanoset_ref.orders.random_state import shuffle
 
 
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
-    """How many epochs of a split are read, and whether the last one is shuffled separately.
+    """The number of epochs of a split, and whether the last one is shuffled separately.
 
     Args:
-        num_samples: N, samples in the dataset: at least those requested.
+        num_samples: N, samples in the dataset, at least those requested.
         num_epochs: E, the fewest epochs with enough tokens.
-        separate_final_epoch: less than 80% of the last epoch is needed, so its documents come after
-            all others: a run that stops at the number of samples requested has read the first E - 1
-            epochs completely.
+        separate_final_epoch: whether the documents of the last epoch come after all others, because
+            less than 80% of it is needed: a run that stops at the number of samples requested has
+            then read the first E - 1 epochs completely.
         num_samples_before_final_epoch: samples in the first E - 1 epochs; N if the last one is not
             separate.
     """
@@ -79,8 +79,9 @@ def plan_epochs(
         sequence_length: S, in tokens.
         extra_token: whether samples have S + 1 tokens; if not, the 1 in the formulas is 0.
         drop_last_partial: whether a last, shorter sample is left out.
-        separate_final_epoch: whether the last epoch may be apart. GPT-NeoX (ea7aefd8, May 2026) always shuffles all
-            epochs together, as it did for Pythia (its `_build_doc_idx`).
+        separate_final_epoch: whether the last epoch may be shuffled separately. GPT-NeoX (ea7aefd8,
+            May 2026) always shuffles all epochs together, as it did for Pythia (its
+            `_build_doc_idx`).
 
     Raises:
         ZeroDivisionError: samples are requested of a split without tokens (upstream loops forever).
@@ -117,12 +118,12 @@ def build_mappings(
     *,
     extra_token: bool = True,
 ) -> dict[str, NDArray[Any]]:
-    """Build all three for the sequences first:stop of a corpus.
+    """Build the three indexes for the sequences first:stop of a corpus.
 
     1. RandomState(random_seed) shuffles the documents of the first epochs, then those of the last
        one if it is separate.
-    2. The same random stream shuffles the samples of the first epochs, then the rest, likewise.
-    3. The stream of documents is cut.
+    2. The same random stream shuffles the samples of the first epochs, then the rest.
+    3. The stream of documents is cut into samples.
 
     Returns:
         document_index int32 [E*n], sample_index int32 or int64 [N + 1, 2], and shuffle_index uint32
@@ -164,19 +165,26 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
     """Fill the sample index, int [N + 1, 2], whose first row is (0, 0).
 
     Row j >= 1 follows from the last token of sample j - 1, which is token j*S + extra - 1 of the
-    stream. lengths: int32 [S], of all sequences, in tokens; document_index: int32 [E*n].
+    stream.
+
+    Args:
+        lengths: int32 [sequences of the corpus], in tokens.
+        document_index: int32 [E*n].
+        sequence_length: S.
+        extra: 1 if samples have S + 1 tokens, else 0.
+        index: written.
     """
     row = 1
     last_token = sequence_length + extra - 1
-    begin = 0  # stream position of the document's first token
+    start = 0  # stream position of the document's first token
     for i in range(len(document_index)):
-        end = begin + lengths[document_index[i]]
-        while row < len(index) and last_token < end:
+        stop = start + lengths[document_index[i]]
+        while row < len(index) and last_token < stop:
             index[row, 0] = i
-            index[row, 1] = last_token - begin + 1 - extra
+            index[row, 1] = last_token - start + 1 - extra
             row += 1
             last_token += sequence_length
-        begin = end
+        start = stop
     for rest in range(row, len(index)):  # a kept partial sample ends where the stream does
         index[rest, 0] = len(document_index) - 1
         index[rest, 1] = lengths[document_index[-1]] - extra
@@ -184,15 +192,15 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
 
 @njit(cache=True, nogil=True)
 def blend_samples(weights, limits, size):
-    """A blend of `size` positions in proportion to `weights`, which must be normalized before.
+    """Build a blend of `size` positions in proportion to `weights`.
 
     Args:
-        weights: float64 [number of datasets].
+        weights: float64 [number of datasets], of sum 1.
         limits: int64 [number of datasets], the most samples taken from each.
 
     Returns:
-        Dataset index, int16 [size], and dataset sample index, int64 [size]. Samples of a dataset
-        come in order and do not wrap around.
+        (dataset index, int16 [size]; dataset sample index, int64 [size]). Samples of a dataset come
+        in order and do not wrap around.
     """
     taken = np.zeros(len(weights), dtype=np.int64)
     dataset_index = np.empty(size, dtype=np.int16)

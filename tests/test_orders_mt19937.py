@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_ref.orders import random_state
+from nanoset_ref.orders import mt19937
 
 
 def check_shuffles(sizes, seed, dtype=np.uint32):
     """The shuffles of one stream, one after another."""
     generator = np.random.RandomState(seed)
     ours, theirs = ([np.arange(size, dtype=dtype) for size in sizes] for _ in range(2))
-    random_state.shuffle(seed, *ours)
+    mt19937.shuffle(seed, *ours)
     for values, expected in zip(ours, theirs, strict=True):
         generator.shuffle(expected)
         assert np.array_equal(values, expected)
@@ -29,5 +29,5 @@ def test_a_long_shuffle_is_that_of_numpy(size):
 
 
 def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(monkeypatch):
-    monkeypatch.setattr(random_state, "LONGEST", 100)
+    monkeypatch.setattr(mt19937, "LONGEST", 100)
     check_shuffles([99, 1000, 100, 101, 50], 7)
