@@ -8,6 +8,12 @@ from hypothesis import strategies as st
 from nanoset_ref.orders import random_state
 
 
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch):
+    """Short arrays too are shuffled by the kernel."""
+    monkeypatch.setattr(random_state, "SHORT", 0)
+
+
 def check_shuffles(sizes, seed, dtype=np.uint32):
     """The shuffles of one stream, one after another."""
     generator = np.random.RandomState(seed)

@@ -30,7 +30,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.load.gather import cut_short, open_files, widen
+from nanoset_ref.load.gather import OpenFiles, cut_short, widen
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with two workers 128 read less, as their memory leaves the processor's cache
@@ -64,9 +64,10 @@ class DirectGatherer:
         if sys.platform != "linux" or platform.machine() not in SYSTEM_CALLS:
             raise OSError(f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}")
         self._files = files
-        self._descriptors = np.array(open_files(self, files, os.O_DIRECT), dtype=np.int64)
+        self._open = OpenFiles(files, os.O_DIRECT)
         # some file systems open such files, and then do not read them
-        os.preadv(int(self._descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
+        for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
+            os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         with _queue():  # an error now, not in the midst of a run
             pass
@@ -84,15 +85,24 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        begins, sizes = starts * self._itemsizes[datasets], out.shape[1] * self._itemsizes[datasets]
+        for part, descriptors in self._open.parts(datasets):
+            self._read(descriptors, datasets[part], starts[part], out[part])
+
+    def _read(
+        self,
+        descriptors: NDArray[np.int64],
+        datasets: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        out: NDArray[np.int32],
+    ) -> None:
+        itemsizes = self._itemsizes[datasets]
+        begins, sizes = starts * itemsizes, out.shape[1] * itemsizes
         # the most a row touches; whole pages, so that a fork while the disk writes into them does no harm
         step = -(-(int(sizes.max(initial=1)) + BLOCK) // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(step) as (context, memory):
             places = memory[: min(DEPTH, len(memory) // step) * step].reshape(-1, step)
             calls = SYSTEM_CALLS[platform.machine()]
-            failed = _gather(
-                calls, context, places, self._descriptors[datasets], begins, sizes, out
-            )
+            failed = _gather(calls, context, places, descriptors[datasets], begins, sizes, out)
         if failed >= 0:
             raise cut_short(self._files[datasets[failed]], int(starts[failed]))
 

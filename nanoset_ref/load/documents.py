@@ -75,7 +75,7 @@ def starts_at_boundaries(
     return starts
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda starts: starts.size)
 def position_ids(starts: Starts) -> NDArray[np.int64]:
     """Positions that begin again at each document, int64 [B, W]."""
     positions = np.empty(starts.shape, dtype=np.int64)

@@ -285,7 +285,7 @@ class NumberedOrder(Order):
         return every[every < until]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda firsts, instances: 30 * len(instances))
 def _pairs(firsts, instances):
     datasets, samples = (
         np.empty(len(instances), dtype=np.int64),

@@ -12,6 +12,7 @@ from nanoset_ref.io.paths import (
     checksum,
     copied,
     identity,
+    in_bucket,
     located,
     readable,
     require_regular,
@@ -27,6 +28,8 @@ from nanoset_ref.tokens.manifest import (
 )
 
 KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
+
+NUMPY_HEADER = b"\x93NUMPY"
 
 
 class TokenFile(Tokens):
@@ -54,7 +57,9 @@ class TokenFile(Tokens):
         companions = [path.with_suffix(MANIFEST), path.with_suffix(DOCUMENTS)]
         if token_dtype is not None:  # then a signed query that opens the token file alone is enough
             companions = [part for part in companions if readable(part)]
-        super().__init__(path, *companions)
+        super().__init__(path, *companions[:1])
+        if self.opened.get(path.with_suffix(MANIFEST)):  # without it, boundaries mean nothing
+            self.opened.update({part: identity(part) for part in companions[1:]})
         if self.opened[self.path] is None:
             raise FileNotFoundError(
                 f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
@@ -82,7 +87,7 @@ class TokenFile(Tokens):
             )
         self.dtype = np.dtype(name).newbyteorder("<")
         self.num_tokens = self.count_ids()
-        if self.manifest is None and self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
+        if self.manifest is None and self._first_bytes() == NUMPY_HEADER:
             raise TokenFileError(
                 f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
             )
@@ -90,6 +95,13 @@ class TokenFile(Tokens):
             raise TokenFileError(
                 f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another"
             )
+
+    def _first_bytes(self) -> bytes:
+        """As many as a NumPy header begins with; a local file is not mapped for them."""
+        if in_bucket(self.path):
+            return self.tokens[:4].tobytes()[: len(NUMPY_HEADER)]
+        with open(self.path, "rb", buffering=0) as file:
+            return file.read(len(NUMPY_HEADER))
 
     @property
     def facts(self) -> dict[str, Any]:
