@@ -87,7 +87,8 @@ class TokenFile(Tokens):
             )
         self.dtype = np.dtype(name).newbyteorder("<")
         self.num_tokens = self.count_ids()
-        if self.manifest is None and self._first_bytes() == NUMPY_HEADER:
+        has_header = self._first_bytes() == NUMPY_HEADER  # and the file can be read
+        if self.manifest is None and has_header:
             raise TokenFileError(
                 f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
             )
