@@ -68,6 +68,11 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{place} is not a regular file; copy its content into one")
+    return identity_of(status)
+
+
+def identity_of(status: os.stat_result) -> tuple[int, int, int]:
+    """`identity` of a local file, from its status."""
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

@@ -80,7 +80,11 @@ def furthest_behind(weights, taken, limits, t):
     return furthest
 
 
-@njit(cache=True)
+def _work(lengths, weights, firsts, epoch):
+    return len(epoch) * (4 + 2 * len(weights))
+
+
+@njit(cache=True, work=_work)
 def blend(lengths, weights, firsts, epoch):
     """Fill `epoch` with one blended epoch of instances."""
     taken, limits = (
