@@ -27,8 +27,9 @@ ID_BYTES = 4  # of a row that is read, int32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceEstimate:
-    """How a stage reads a source, in samples; `never_read` at the end of the stage, earlier stages counted where it
-    continues them.
+    """The reads of one source by one stage, in samples.
+
+    `never_read` holds at the end of the stage, and counts earlier stages if it continues them.
     """
 
     path: str

@@ -115,7 +115,7 @@ def verify_files(
 
 @dataclasses.dataclass(kw_only=True)
 class Copying(Unsaid):
-    """How documents are copied.
+    """The options of copying documents.
 
     Args:
         dtype: of the ids in the target, such as int32; default: as in the source.

@@ -67,7 +67,7 @@ class TryAgainError(StorageError):
 
 
 class Version(NamedTuple):
-    """What a server reports about the content of an object: equal versions have equal content.
+    """A server's report about the content of an object: equal versions have equal content.
 
     Attributes:
         size: bytes.

@@ -8,7 +8,7 @@ import pytest
 
 
 class Laws:
-    """What the fixtures `laws` and `law` give.
+    """The value of the fixtures `laws` and `law`.
 
     Args:
         budget: seconds for a test.

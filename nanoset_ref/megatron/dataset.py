@@ -310,7 +310,7 @@ class MegatronNanoset(PartRows):
 
     @property
     def _order(self) -> dict[str, Any]:
-        """What determines the mappings, beside the .idx."""
+        """Everything that determines the indexes, beside the .idx."""
         config = self.config
         return {
             "sequences": [self.first, self.stop],

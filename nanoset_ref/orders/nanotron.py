@@ -83,10 +83,9 @@ def furthest_behind(weights, taken, limits, t):
 @njit(cache=True)
 def blend(lengths, weights, firsts, epoch):
     """Fill `epoch` with one blended epoch of instances."""
-    taken, limits = (
-        np.zeros(len(lengths)),
-        np.full(len(lengths), np.inf),
-    )  # samples of each dataset, exact below 2**53
+    # samples of each dataset in float64, which is exact below 2**53
+    taken = np.zeros(len(lengths))
+    limits = np.full(len(lengths), np.inf)
     for t in range(len(epoch)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:

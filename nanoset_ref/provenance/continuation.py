@@ -236,7 +236,7 @@ class _Plan:
         return order
 
     def spread(self, reads: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
-        """How often each unit of tokens of a file is read, from how often each sample is."""
+        """The number of reads of each unit of tokens of a file, from those of each sample."""
         _, tokens = key
         total = np.zeros(math.ceil(tokens / unit), dtype=np.int64)
         for other, counts, stride in zip(self.keys, reads, self.strides, strict=True):

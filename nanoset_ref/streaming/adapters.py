@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, identity, require_regular
+from nanoset_ref.io.paths import PathLike, file_version, require_regular
 
 PIECE_BYTES = 1 << 24
 
@@ -64,7 +64,7 @@ class FileMap:
 
     Args:
         path: the file.
-        opened: the `io.buckets.identity` it must have, from the pickled FileMap; None: any.
+        opened: the `paths.file_version` it must have, from the pickled FileMap; None: any.
 
     Raises:
         ValueError: the file was replaced.
@@ -73,12 +73,12 @@ class FileMap:
     def __init__(self, path: PathLike, opened: Any = None) -> None:
         size = require_regular(path)
         self.path = os.fspath(path)
-        self.opened = identity(path)
+        self.opened = file_version(path)
         with open(self.path, "rb") as file:
             self.bytes: Any = b""  # an empty file cannot be mapped
             if size:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if identity(path) != self.opened or opened not in (None, self.opened):
+        if file_version(path) != self.opened or opened not in (None, self.opened):
             raise ValueError(f"{self.path} was replaced while it was being read; open it again")
 
     def __reduce__(self) -> tuple[Any, ...]:

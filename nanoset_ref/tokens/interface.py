@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, checksum, identity, in_bucket, located, read_json
+from nanoset_ref.io.paths import PathLike, checksum, file_version, in_bucket, located, read_json
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
@@ -33,7 +33,7 @@ class Tokens(ABC):
 
     Attributes:
         path: as given.
-        opened: the `paths.identity` of each file of the set.
+        opened: the `paths.file_version` of each file of the set.
         dtype: of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
@@ -50,12 +50,12 @@ class Tokens(ABC):
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
         self.path = located(path)
-        self.opened = {part: identity(part) for part in (self.path, *map(located, beside))}
+        self.opened = {part: file_version(part) for part in (self.path, *map(located, beside))}
 
     def check_unchanged(self) -> None:
         """TokenFileError if a file of the set was replaced or has changed since it was opened."""
         for part, before in self.opened.items():
-            if identity(part) != before:
+            if file_version(part) != before:
                 raise TokenFileError(
                     f"{part} was replaced or changed after it was opened; build the dataset again"
                 )
@@ -64,7 +64,7 @@ class Tokens(ABC):
         """TokenFileError if the file is shorter than when it was opened: reading beyond the end of
         a mapping kills the process.
         """
-        found = identity(self.path)
+        found = file_version(self.path)
         before = self.opened[self.path]
         if found is not None and before is not None and found[0] < before[0]:
             raise TokenFileError(

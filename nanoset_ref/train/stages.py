@@ -135,7 +135,7 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
 
 
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
-    """What two stages must have in common for one to continue the other."""
+    """The values that two stages must share for one to continue the other."""
     dataset: Any = data.dataset
     if dataset.order == "nanotron":
         return dataset.order, data.seed, list(dataset.dataset_path.items())

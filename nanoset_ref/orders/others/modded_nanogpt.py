@@ -1,4 +1,6 @@
-"""What each step of modded-nanogpt reads: its walk from document to document, which is no order of fixed rows.
+"""The tokens that each step of modded-nanogpt reads, in a walk from document to document.
+
+This is no order of fixed rows.
 
 Source: KellerJordan/modded-nanogpt f411b3d3 (August 2026), class Shard of `train_gpt.py`.
 """
