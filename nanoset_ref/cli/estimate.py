@@ -46,9 +46,13 @@ class StageEstimate:
     """The estimate of a stage.
 
     Attributes:
-        samples, tokens: read by all ranks together. samples_per_epoch: of its blend. micro_batches_per_epoch: of one
-            rank.
-        data_bytes: of its files on the disk. index_bytes, buffer_bytes: memory of each process.
+        samples: read by all ranks together.
+        tokens: read by all ranks together.
+        samples_per_epoch: of its blend.
+        micro_batches_per_epoch: of one rank.
+        data_bytes: of its files on the disk.
+        index_bytes: memory of each process.
+        buffer_bytes: memory of each process.
     """
 
     name: str

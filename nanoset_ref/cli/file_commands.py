@@ -105,7 +105,8 @@ def verify_files(
             if seal and opened.keep_seal():
                 detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
-            ok, detail = False, str(error)
+            ok = False
+            detail = str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
     words = {True: "ok    ", False: "BROKEN"}
     lines = [f"{words[row['ok']]}  {row['file']}: {row['detail']}" for row in results]

@@ -72,7 +72,9 @@ def furthest_behind(weights, taken, limits, t):
     """The dataset with the largest ``weight * max(t, 1.0) - taken`` of those below their limits; the first of equals
     wins.
     """
-    due, largest, furthest = max(float(t), 1.0), -np.inf, 0
+    due = max(float(t), 1.0)
+    largest = -np.inf
+    furthest = 0
     for dataset in range(len(weights)):
         error = weights[dataset] * due - taken[dataset]
         if error > largest and taken[dataset] < limits[dataset]:

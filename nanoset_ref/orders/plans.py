@@ -169,10 +169,11 @@ def _differing_fields(
     part: str, saved: dict[str, Any], now: dict[str, Any]
 ) -> Iterator[Difference]:
     for name in saved | now:
-        values = saved.get(name), now.get(name)
-        is_optional = name in WHERE_BOTH_HAVE_ONE and None in values
+        before = saved.get(name)
+        after = now.get(name)
+        is_optional = name in WHERE_BOTH_HAVE_ONE and None in (before, after)
         if name not in NOT_COMPARED and not is_optional:
-            yield from _differing(f"{part}.{name}".lstrip("."), *values)
+            yield from _differing(f"{part}.{name}".lstrip("."), before, after)
 
 
 def _differing_probes(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[Difference]:
