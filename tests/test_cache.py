@@ -13,7 +13,7 @@ from bucket_server import BucketServer
 
 from nanoset_ref.io import pieces as cache
 from nanoset_ref.io.bucket_ids import BucketIds
-from nanoset_ref.io.paths import contents, identity
+from nanoset_ref.io.paths import contents, file_version
 from nanoset_ref.io.urls import BucketPath, StorageError
 
 SIZE = 10_000
@@ -262,7 +262,7 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
     monkeypatch.setenv("NANOSET_REF_CACHE", str(folder))
 
     def opened():
-        return BucketIds(path, identity(path), ids.dtype)
+        return BucketIds(path, file_version(path), ids.dtype)
 
     server.keep("/a.npy", ids.tobytes())
     first, again = opened(), opened()

@@ -382,7 +382,9 @@ def test_a_run_says_every_few_steps_how_it_goes_and_a_finished_one_that_it_is_co
         ("6", "one", losses[5]),
         ("8", "two", losses[7]),
     ]
-    complete = f"already complete: all 8 steps are done, see {runs.folder / 'said'}; more: raise tokens.train_steps"
+    complete = (
+        f"all 8 steps are done (see {runs.folder / 'said'}); to continue, raise tokens.train_steps"
+    )
     assert log.read_text().count(complete) == 1 and log.read_text().endswith(f"{complete}\n")
 
 

@@ -21,8 +21,10 @@ class Source:
     """A file, a folder or a corpus that a blend reads.
 
     Attributes:
-        path: its name. disk_bytes: of its ids.
-        samples: in one epoch of it. tail_tokens: in no sample.
+        path: its name.
+        disk_bytes: of its ids.
+        samples: in one epoch of it.
+        tail_tokens: in no sample.
         share: of the blend; the shares of all sources add up to 1.
     """
 

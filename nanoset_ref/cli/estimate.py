@@ -27,8 +27,9 @@ ID_BYTES = 4  # of a row that is read, int32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceEstimate:
-    """How a stage reads a source, in samples; `never_read` at the end of the stage, earlier stages counted where it
-    continues them.
+    """The reads of one source by one stage, in samples.
+
+    `never_read` holds at the end of the stage, and counts earlier stages if it continues them.
     """
 
     path: str
@@ -45,9 +46,13 @@ class StageEstimate:
     """The estimate of a stage.
 
     Attributes:
-        samples, tokens: read by all ranks together. samples_per_epoch: of its blend. micro_batches_per_epoch: of one
-            rank.
-        data_bytes: of its files on the disk. index_bytes, buffer_bytes: memory of each process.
+        samples: read by all ranks together.
+        tokens: read by all ranks together.
+        samples_per_epoch: of its blend.
+        micro_batches_per_epoch: of one rank.
+        data_bytes: of its files on the disk.
+        index_bytes: memory of each process.
+        buffer_bytes: memory of each process.
     """
 
     name: str

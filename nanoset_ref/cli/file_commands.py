@@ -105,7 +105,8 @@ def verify_files(
             if seal and opened.keep_seal():
                 detail += ", sealed as it is now"
         except (ValueError, OSError) as error:
-            ok, detail = False, str(error)
+            ok = False
+            detail = str(error)
         results.append({"file": file, "ok": ok, "detail": detail})
     words = {True: "ok    ", False: "BROKEN"}
     lines = [f"{words[row['ok']]}  {row['file']}: {row['detail']}" for row in results]
@@ -115,7 +116,7 @@ def verify_files(
 
 @dataclasses.dataclass(kw_only=True)
 class Copying(Unsaid):
-    """How documents are copied.
+    """The options of copying documents.
 
     Args:
         dtype: of the ids in the target, such as int32; default: as in the source.

@@ -82,17 +82,15 @@ class BucketIds:
             index = np.arange(first, last, step)
         places = _checked_places(index, len(self))
         starts = (places.ravel() * size).tolist()
-        content = b"".join(fetch([(self, begin, begin + size) for begin in starts]))
-        ids = np.frombuffer(content, self.dtype)
-        return ids.reshape(places.shape)[()]  # a number for a number
+        content = fetch([(self, start, start + size) for start in starts])
+        return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
 
-    def _run(self, first: int, end: int) -> Any:
-        """The ids in the bytes first:end."""
+    def _run(self, first: int, stop: int) -> Any:
+        """The ids in the bytes first:stop."""
         extents = []
-        for begin in range(first, end, PIECE):
-            extents.append((self, begin, min(begin + PIECE, end)))
-        content = b"".join(fetch(extents))
-        return np.frombuffer(content, self.dtype)
+        for start in range(first, stop, PIECE):
+            extents.append((self, start, min(start + PIECE, stop)))
+        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property
     def connections(self) -> Any:
@@ -111,19 +109,19 @@ class BucketIds:
         return buckets.connect(self.path.root, buckets.timeout(), if_match=e_tag)
 
     def read(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
-        """The bytes of each span [begin, end) of the opened version."""
+        """The bytes of each span [start, stop) of the opened version."""
         if self.connections is not None:
             found, _ = buckets.attempt(self.path, self._read_at_once, spans)
             lengths = [len(content) for content in found or ()]
-            if lengths == [end - begin for begin, end in spans]:
+            if lengths == [stop - start for start, stop in spans]:
                 return found
         # one by one, with retries and the errors of each
         return [buckets.read_range(self.path, *span, self.opened) for span in spans]
 
     def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
-        begins, ends = zip(*spans, strict=True)
+        starts, stops = zip(*spans, strict=True)
         get_ranges = buckets.obstore_function("get_ranges")
-        return get_ranges(self.connections, self.path.key, starts=begins, ends=ends, coalesce=0)
+        return get_ranges(self.connections, self.path.key, starts=starts, ends=stops, coalesce=0)
 
 
 def bytes_of(path: BucketPath) -> BucketIds:
@@ -151,7 +149,7 @@ def _checked_places(index: Any, count: int) -> NDArray[np.int64]:
     return np.where(places < 0, places + count, places)
 
 
-Extent = tuple[BucketIds, int, int]  # the bytes [begin, end) of an object
+Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object
 
 
 def fetch(extents: Sequence[Extent]) -> list[Any]:
@@ -206,10 +204,10 @@ def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[A
         return contents
     firsts = [first for first, _ in spans]
     found = []
-    for begin, end in ranges:
-        place = bisect.bisect_right(firsts, begin) - 1
+    for start, stop in ranges:
+        place = bisect.bisect_right(firsts, start) - 1
         first = firsts[place]
-        found.append(memoryview(contents[place])[begin - first : end - first])
+        found.append(memoryview(contents[place])[start - first : stop - first])
     return found
 
 
@@ -219,10 +217,11 @@ def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)
     """
     spans = [ranges[0]]
-    for begin, end in ranges[1:]:
+    for start, stop in ranges[1:]:
         first, last = spans[-1]
-        if begin <= last + GAP:
-            spans[-1] = first, max(last, end)
+        if start <= last + GAP:
+            last = max(last, stop)
+            spans[-1] = first, last
         else:
-            spans.append((begin, end))
+            spans.append((start, stop))
     return spans

@@ -67,11 +67,13 @@ class TryAgainError(StorageError):
 
 
 class Version(NamedTuple):
-    """What a server reports about the content of an object: equal versions have equal content.
+    """A server's report about the content of an object: equal versions have equal content.
 
     Attributes:
         size: bytes.
-        e_tag, version, last_modified: the best that the server offers: a strong ETag alone, or all.
+        e_tag: None if the server sends none.
+        version: None if the server has none, or sends a strong ETag.
+        last_modified: as `version`.
     """
 
     size: int
@@ -146,16 +148,16 @@ def known_version(path: BucketPath) -> Version:
     return found
 
 
-def read_range(path: BucketPath, begin: int, end: int, opened: Version) -> Any:
-    """Bytes begin:end of the opened version, in a request of their own that is checked."""
+def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
+    """Bytes start:stop of the opened version, in a request of their own that is checked."""
 
     def act(store: Any) -> Any:
-        options = {"range": (begin, end), **opened.condition}
+        options = {"range": (start, stop), **opened.condition}
         found = obstore_function("get")(store, path.key, options=options)
-        if Version.of(found.meta) != opened or found.range != (begin, end):
+        if Version.of(found.meta) != opened or found.range != (start, stop):
             raise _replaced(path)
         content = found.bytes()
-        if len(content) != end - begin:
+        if len(content) != stop - start:
             raise TryAgainError(f"{path}: the server cuts its answers short of their Content-Range")
         return content
 

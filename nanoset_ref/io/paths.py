@@ -1,6 +1,6 @@
-"""Paths of files and URLs of objects: what exists there, and whether it is what it was.
+"""Paths of files and URLs of objects: whether they exist, their versions and their content.
 
-Everything here answers for local files by itself. What knows buckets is imported when a URL is met.
+The modules of buckets are imported when a URL is met; local files need none of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def located(path: Any, allow_unversioned: bool = False) -> Path:
     """A Path, or the `BucketPath` of a URL, which has the methods of a Path that this package uses.
 
     Raises:
-        StorageError: as `BucketPath`; a URL that was made a Path, which keeps one of its two slashes.
+        StorageError: as `BucketPath`; or a URL was made a Path, which keeps one of its two slashes.
     """
     if isinstance(path, Path) and ":/" not in str(path):
         return path
@@ -46,12 +46,13 @@ def in_bucket(path: PathLike) -> bool:
     return not isinstance(located(path), Path)
 
 
-def identity(path: PathLike) -> tuple[Any, ...] | None:
-    """A tuple that changes when the file or its content does; its size in bytes comes first.
-    None: no file.
+def file_version(path: PathLike) -> tuple[Any, ...] | None:
+    """A tuple that changes when the file is replaced or written to; None if there is no file.
 
-    For a local file: size, modification time in nanoseconds, inode: an alarm between opening and
-    reading, never a reason to reuse a file in another run. For an object: its `buckets.Version`.
+    Returns:
+        For a local file (size in bytes, modification time in nanoseconds, inode). It shows a change
+        between opening and reading, and is never a reason to reuse a file in another run. For an
+        object its `buckets.Version`, which starts with the size, too.
 
     Raises:
         ValueError: a folder, a pipe, which would block its reader, or a device without an end.
@@ -68,22 +69,22 @@ def identity(path: PathLike) -> tuple[Any, ...] | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{place} is not a regular file; copy its content into one")
-    return identity_of(status)
+    return version_of(status)
 
 
-def identity_of(status: os.stat_result) -> tuple[int, int, int]:
-    """`identity` of a local file, from its status."""
+def version_of(status: os.stat_result) -> tuple[int, int, int]:
+    """The `file_version` of a local file, from its status."""
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def require_regular(path: PathLike) -> int:
-    """The size in bytes of a regular file or an object; called before anything is read.
+    """The size in bytes of a regular file or an object. Call this before reading anything.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: as `identity`.
+        FileNotFoundError: there is no such file.
+        ValueError: as `file_version`.
     """
-    found = identity(path)
+    found = file_version(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
     return int(found[0])
@@ -96,7 +97,7 @@ def readable(path: PathLike) -> bool:
     from nanoset_ref.io.urls import DeniedError  # loaded only when a URL is met
 
     try:
-        identity(path)
+        file_version(path)
     except DeniedError:
         return False
     return True
@@ -113,8 +114,8 @@ def read_json(path: PathLike) -> Any:
     """The value in a JSON file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a regular file, over 64 MiB, or not JSON; the message names the file.
+        FileNotFoundError: there is no such file.
+        ValueError: it is no regular file, over 64 MiB, or not JSON; the message names the file.
     """
     if require_regular(path) > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
@@ -161,6 +162,6 @@ def checksum(path: PathLike) -> str:
 
 
 def seal(text: str, *paths: PathLike) -> str:
-    """A `checksum` of a text and of files, which the smallest file of a set holds for the whole set."""
+    """A checksum of a text and of files. The smallest file of a set holds that of the whole set."""
     content = "\n".join([text, *map(checksum, paths)])
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"

@@ -42,7 +42,7 @@ OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 BLOCK = 1 << 14  # bytes under one checksum
 AT_ONCE = 64  # pieces that are fetched at once, and in memory
-Extent = tuple[Any, int, int]  # a source with `key` and `size` (bytes), and a range [begin, end)
+Extent = tuple[Any, int, int]  # a source with `key` and `size` (bytes), and a range [start, stop)
 logger = logging.getLogger(__name__)
 
 
@@ -60,7 +60,7 @@ def read_kept(
         fetch: returns the bytes of each extent.
     """
     home = folder / FOLDER
-    found = [bytearray(end - begin) for _, begin, end in extents]
+    found = [bytearray(stop - start) for _, start, stop in extents]
     # 1.
     wanted = _touched(extents)
     missing = []
@@ -86,20 +86,21 @@ def read_kept(
 def _touched(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
     """{name of a piece: (its extent, the numbers of the extents that overlap it)}."""
     touched: dict[str, tuple[Extent, list[int]]] = {}
-    for number, (source, begin, end) in enumerate(extents):
-        for first in range(begin // PIECE * PIECE, end, PIECE):
-            piece = source, first, min(first + PIECE, source.size)
+    for number, (source, start, stop) in enumerate(extents):
+        for first in range(start // PIECE * PIECE, stop, PIECE):
+            last = min(first + PIECE, source.size)
+            piece = source, first, last
             _, numbers = touched.setdefault(f"{source.key}-{first}", (piece, []))
             numbers.append(number)
     return touched
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that is in `content`: bytes of its source from `first` on."""
-    _, begin, end = extent
-    low = max(begin, first)
-    high = min(end, first + len(content))
-    out[low - begin : high - begin] = content[low - first : high - first]
+    """Copy the part of an extent that lies in `content`, the bytes of its source from `first` on."""
+    _, start, stop = extent
+    low = max(start, first)
+    high = min(stop, first + len(content))
+    out[low - start : high - start] = content[low - first : high - first]
 
 
 def _copy_kept(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
@@ -107,10 +108,10 @@ def _copy_kept(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bo
     damaged or not readable.
     """
     _, first, last = piece
-    _, begin, end = extent
+    _, start, stop = extent
     size = last - first
-    low = (max(begin, first) - first) // BLOCK  # blocks low:high are read
-    high = -(-(min(end, last) - first) // BLOCK)
+    low = (max(start, first) - first) // BLOCK  # blocks low:high are read
+    high = -(-(min(stop, last) - first) // BLOCK)
     header = 8 * -(-size // BLOCK)  # bytes
     low_byte = low * BLOCK
     high_byte = min(high * BLOCK, size)

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of this package."""
+"""The problems that pydantic found, in the words of this package."""
 
 import reprlib
 from collections.abc import Collection

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from nanoset_ref.io.paths import PathLike, contents, identity, located
+from nanoset_ref.io.paths import PathLike, contents, file_version, located
 
 SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
@@ -106,7 +106,7 @@ class BucketPath:
         return BucketPath(f"{stem}{suffix}{query}", self.allow_unversioned)
 
     def exists(self) -> bool:
-        return identity(self) is not None
+        return file_version(self) is not None
 
     is_file = exists
 
@@ -134,7 +134,7 @@ def shown(path: PathLike) -> str:
 
 
 def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | BucketPath:
-    """What a name with a colon and a slash stands for; see `paths.located`."""
+    """The URL or the path that a name with a colon and a slash stands for; see `paths.located`."""
     text = os.fspath(path)
     if URL.match(text):
         return BucketPath(text, allow_unversioned or os.environ.get(UNVERSIONED) == "1")

@@ -1,4 +1,4 @@
-"""How a user describes a loader to the laws: one function, and what the loader claims.
+"""Adapters: a user describes a loader to the laws by one function and the laws that it claims.
 
 @adapter(claims="once ranks workers repeat owned resume", state_of=lambda loader: loader.state_dict())
 def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):

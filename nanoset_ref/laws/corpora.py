@@ -26,7 +26,7 @@ FILE_ROWS = 2**16 // S - 2  # rows of all sources together whose tokens fit in u
 
 
 class Corpus(NamedTuple):
-    """What an adapter gets as `data`, unless the number of rows is enough.
+    """The `data` of an adapter that needs more than the number of rows.
 
     Args:
         paths: one file or folder for each source; empty if the loader reads no files.

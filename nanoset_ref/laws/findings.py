@@ -1,4 +1,4 @@
-"""What differs between what was read and what should have been, classified and in words."""
+"""Differences between the rows read and the rows expected, classified and in words."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ COLORS = {"holds": "#00795a", "broken": "#b3261e"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one law.
+    """The result of one law.
 
     Args:
-        cases: how many were judged.
-        case: the smallest that breaks it; None: none was found.
-        finding: what is wrong there.
-        refused: why the loader did not take the last case that it refused.
-        late: the budget ended the search.
+        cases: the number of cases judged.
+        case: the smallest case that breaks the law; None: none was found.
+        finding: the problem in this case.
+        refused: the loader's reason to refuse a case, the last one.
+        late: whether the budget ended the search.
     """
 
     cases: int = 0

@@ -56,17 +56,18 @@ class Run:
 
 @dataclass
 class Trace:
-    """What a run has read.
+    """The rows that a run has read.
 
     Attributes:
         batches: of every rank, at every step, the rows.
         states: of every rank, pickled when they were taken.
-        lengths: what len(loader) was before the first batch, if it is claimed.
-        changed: a batch that was held has changed since.
-        mask: what is wrong with a mask.
+        lengths: len(loader) before the first batch, if it is claimed.
+        changed: whether a batch that was held has changed since.
+        mask: the problem of a mask.
         seconds: until the first batch of rank 0.
         memory: bytes, the peak.
-        error: how the run ended early; `refused` if by a ValueError.
+        error: the error that ended the run early.
+        refused: whether it was a ValueError.
     """
 
     batches: Batches = field(default_factory=list)

@@ -23,7 +23,10 @@ GROWTH = 2**16  # rows of the large corpus of `growth`; the small one has 2**10
 
 @dataclass(frozen=True)
 class Case:
-    """What hypothesis draws, and shrinks. `other` is a second number of ranks or workers, or a distance of seeds."""
+    """The numbers that hypothesis draws and shrinks.
+
+    `other` is a second number of ranks or workers, or the distance of two seeds.
+    """
 
     rows: int = 1
     world_size: int = 1
@@ -253,7 +256,7 @@ def owned(bench: Bench) -> Finding | None:
 
 
 def data(bench: Bench) -> Finding | None:
-    """What is delivered is what the files hold, whole rows and nothing else."""
+    """The loader delivers the rows of the files, whole, and nothing else."""
     trace = bench.run()
     for rank, step, row in places(trace.batches):
         if not isinstance(row, int) or not 0 <= row < bench.case.rows:

@@ -12,13 +12,13 @@ from nanoset_ref.io.options import whole_number
 
 
 class SkipBatchSampler(Sampler[Any]):
-    """What another sampler yields, without the beginning: for a resume, in the first iteration only.
+    """Another sampler without its first items, which are skipped in the first iteration only: a resume.
 
     Args:
         batch_sampler: yields samples or batches of samples. If it can be sliced (`batch_sampler[n:]`),
             nothing is walked through; otherwise the skipped items are taken from it and dropped.
-        skip_samples: items that all ranks together have consumed: what the sampler yields (samples, or batches of one
-            micro-batch), summed over the ranks.
+        skip_samples: the items that all ranks together have consumed. An item is what the sampler
+            yields: a sample, or a batch of one micro-batch.
         dp_size: number of data-parallel ranks; each rank skips skip_samples / dp_size.
 
     Raises:

@@ -74,7 +74,7 @@ class PartRows(Rows):
     def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
         """The corpora that rows are read from, each with its pieces, int64 [pieces, 4], in order.
 
-        A piece is (place in `positions`, begin, end, column): the tokens begin:end of .bin are the
+        A piece is (place in `positions`, start, stop, column): the tokens start:stop of .bin are the
         columns of the row from `column` on.
         """
         for source, places, samples in self.routes(positions):
@@ -92,8 +92,8 @@ class PartRows(Rows):
             if corpus.mmap:
                 copy_pieces(corpus.tokens, pieces, out)
                 continue
-            for row, begin, end, column in pieces.tolist():
-                out[row, column : column + end - begin] = corpus.read(begin, end)
+            for row, start, stop, column in pieces.tolist():
+                out[row, column : column + stop - start] = corpus.read(start, stop)
 
     def _starts(self, positions: Positions) -> Starts:
         """Starts of sequences, which are Megatron's documents; every pad is a document, too."""
@@ -117,8 +117,8 @@ class PartRows(Rows):
     def spans(self, position: int) -> list[Span]:
         ((corpus, pieces),) = self.pieces(np.array([position]))
         spans: list[Span] = []
-        for _, begin, end, _ in pieces.tolist():
-            spans += document_spans(corpus, begin, end)
+        for _, start, stop, _ in pieces.tolist():
+            spans += document_spans(corpus, start, stop)
         return spans
 
     def positions_of(
@@ -129,12 +129,12 @@ class PartRows(Rows):
         until: int | None = None,
     ) -> Positions:
         """As `Rows.positions_of`, by a scan of all positions of the file; nothing is stored."""
-        begin, end = self.token_range(source, document, tokens)
+        start, stop = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
         found = [positions[:0]]
         for block in np.array_split(positions, len(positions) // BLOCK + 1):
             for _, pieces in self.pieces(block):
-                holds = np.maximum(pieces[:, 1], begin) < np.minimum(pieces[:, 2], end)
+                holds = np.maximum(pieces[:, 1], start) < np.minimum(pieces[:, 2], stop)
                 found.append(block[np.unique(pieces[holds, 0])])
         return np.concatenate(found)
 
@@ -214,7 +214,9 @@ class MegatronNanoset(PartRows):
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
-        document_index, sample_index, shuffle_index: see `nanoset_ref.megatron.indexes`.
+        document_index: see `nanoset_ref.megatron.indexes`.
+        sample_index: see there.
+        shuffle_index: see there.
         epochs: the EpochPlan.
         tokens_per_epoch: T.
         samples_per_epoch: whole samples in T tokens.
@@ -310,7 +312,7 @@ class MegatronNanoset(PartRows):
 
     @property
     def _order(self) -> dict[str, Any]:
-        """What determines the mappings, beside the .idx."""
+        """Everything that determines the indexes, beside the .idx."""
         config = self.config
         return {
             "sequences": [self.first, self.stop],
@@ -470,10 +472,10 @@ def _locate(mappings, layout, places, samples, extra):
             sequence = document_index[i]
             start = first_token if i == first else 0
             stop = last_token + extra if i == last else lengths[sequence]
-            begin = pointers[sequence] // itemsize
+            origin = pointers[sequence] // itemsize
             pieces[piece, 0] = places[n]
-            pieces[piece, 1] = begin + start
-            pieces[piece, 2] = begin + stop
+            pieces[piece, 1] = origin + start
+            pieces[piece, 2] = origin + stop
             pieces[piece, 3] = column
             column += stop - start
             piece += 1

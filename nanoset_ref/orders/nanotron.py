@@ -72,7 +72,9 @@ def furthest_behind(weights, taken, limits, t):
     """The dataset with the largest ``weight * max(t, 1.0) - taken`` of those below their limits; the first of equals
     wins.
     """
-    due, largest, furthest = max(float(t), 1.0), -np.inf, 0
+    due = max(float(t), 1.0)
+    largest = -np.inf
+    furthest = 0
     for dataset in range(len(weights)):
         error = weights[dataset] * due - taken[dataset]
         if error > largest and taken[dataset] < limits[dataset]:
@@ -87,10 +89,9 @@ def _work(lengths, weights, firsts, epoch):
 @njit(cache=True, work=_work)
 def blend(lengths, weights, firsts, epoch):
     """Fill `epoch` with one blended epoch of instances."""
-    taken, limits = (
-        np.zeros(len(lengths)),
-        np.full(len(lengths), np.inf),
-    )  # samples of each dataset, exact below 2**53
+    # samples of each dataset in float64, which is exact below 2**53
+    taken = np.zeros(len(lengths))
+    limits = np.full(len(lengths), np.inf)
     for t in range(len(epoch)):
         furthest = furthest_behind(weights, taken, limits, t)
         if lengths[furthest] == 0:

@@ -158,14 +158,14 @@ def slide_right(row, column, bits, key, pair):
 
 @njit(cache=True)
 def steps_down(column, rows, key, pair):
-    """How many rows (uint64, below `rows`) a column slides: 32 bits of a hash, scaled."""
+    """The number of rows (uint64, below `rows`) that a column slides: 32 bits of a hash, scaled."""
     z = mix(column, key, uint64(2 * pair))
     return (z >> HALF) * rows >> HALF
 
 
 @njit(cache=True)
 def steps_right(row, bits, key, pair):
-    """How many columns (uint64, below 2**bits) a row slides: the upper bits of a hash."""
+    """The number of columns (uint64, below 2**bits) that a row slides: the upper bits of a hash."""
     z = mix(row, key, uint64(2 * pair + 1))
     return z >> (uint64(64) - bits)
 

@@ -1,6 +1,6 @@
-"""Plans: what a run reads, as JSON, and whether two runs read the same.
+"""Plans: a description, as JSON, of the tokens that a run reads, and whether two runs read the same.
 
-A plan holds everything that decides the tokens at every position, and nothing else is compared:
+A plan holds everything that determines the tokens at every position; nothing else is compared:
 
     version    of this form of plans
     order      `Order.identity`: what determines its pairs, and the version of its algorithm
@@ -14,11 +14,11 @@ A plan holds everything that decides the tokens at every position, and nothing e
 
 Two plans agree if all of this is equal, except that a checksum is compared only if both plans have
 it, and a probe only if both plans have its position. The number of samples is not part of a plan: a
-longer run has the same one. Probes detect what nothing else shows: another algorithm under the same
-version, a stale compiled kernel, other ids in a file without a checksum.
+longer run has the same one. Probes alone detect another algorithm under the same version, a stale
+compiled kernel, and other ids in a file without a checksum.
 
-A plan is made on first use, its own or that of a state, because probes are read from the files;
-opening a dataset reads none.
+Probes are read from the files, so a dataset makes its plan when the plan or a state is first asked
+for; opening a dataset reads no tokens.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ VERSION = 1
 OCTAVES = 48
 NOT_COMPARED = {"name", "known_by", "recipe"}
 WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
-CONSEQUENCES = ("probes", "order.dataset_lengths")  # they differ as soon as something else does
+CONSEQUENCES = ("probes", "order.dataset_lengths")  # parts that differ if another part does
 MOST_LINES = 8
 MOST_CHARACTERS = 90
 
 
 class PlanMismatch(ValueError):
-    """A state was saved under another plan: to continue would read other tokens than its run."""
+    """A state was saved under another plan, so its run would continue with other tokens."""
 
 
 class Difference(NamedTuple):
@@ -55,12 +55,12 @@ class Difference(NamedTuple):
         return f"{self.part}: saved {_short(self.saved)}, now {_short(self.now)}"
 
 
-# ---- what a plan is made of
+# ---- the parts of a plan
 
 
 @functools.cache
 def keyed_offsets() -> tuple[int, ...]:
-    """0, and two numbers in each [2**i, 2**(i + 1)) that depend on nothing but i, ascending."""
+    """0, and two numbers in each [2**i, 2**(i + 1)) that depend only on i, ascending."""
     found = {0}
     for i in range(OCTAVES):
         for key in (b"%d a" % i, b"%d b" % i):
@@ -86,14 +86,17 @@ def fingerprint_of(facts: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def compared(value: Any) -> Any:
+def comparable_part(value: Any) -> Any:
     """A plan, or a part of one, without its probes and the fields that are not compared."""
     if isinstance(value, list):
-        return [compared(part) for part in value]
+        return [comparable_part(part) for part in value]
     if not isinstance(value, dict):
         return value
     ignored = NOT_COMPARED | {"probes"}
-    return {name: compared(part) for name, part in value.items() if name not in ignored}
+    return {name: comparable_part(part) for name, part in value.items() if name not in ignored}
+
+
+compared = comparable_part  # an earlier name, which load.rows uses
 
 
 # ---- two plans
@@ -166,10 +169,11 @@ def _differing_fields(
     part: str, saved: dict[str, Any], now: dict[str, Any]
 ) -> Iterator[Difference]:
     for name in saved | now:
-        values = saved.get(name), now.get(name)
-        is_optional = name in WHERE_BOTH_HAVE_ONE and None in values
+        before = saved.get(name)
+        after = now.get(name)
+        is_optional = name in WHERE_BOTH_HAVE_ONE and None in (before, after)
         if name not in NOT_COMPARED and not is_optional:
-            yield from _differing(f"{part}.{name}".lstrip("."), *values)
+            yield from _differing(f"{part}.{name}".lstrip("."), before, after)
 
 
 def _differing_probes(saved: dict[str, Any], now: dict[str, Any]) -> Iterator[Difference]:

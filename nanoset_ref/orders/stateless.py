@@ -31,7 +31,7 @@ CHUNK = 512  # items that are looked up at once: their arrays stay in the proces
 
 
 class Ledger(NamedTuple):
-    """How far a run has read, to continue it with other weights or more sources.
+    """The progress of a run, to continue it with other weights or more sources.
 
     Attributes:
         position: the first position of the new plan.
@@ -139,7 +139,7 @@ class StatelessOrder(Order):
         self._tree = build_tree(parts.tolist())
 
     def ledger(self, k: int) -> Ledger:
-        """How far the run has read before position k."""
+        """The progress of the run before position k."""
         return Ledger(k, tuple(self.counts(k).tolist()))
 
     @property

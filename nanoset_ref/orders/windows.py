@@ -73,10 +73,10 @@ def locate(tree, epoch, key, items):
     places = send(coins, offsets)
     # 2.
     for p in range(len(items)):
-        source, before, begin, end = descend(tree, places[p], firsts[p], sizes[p])
+        source, before, start, stop = descend(tree, places[p], firsts[p], sizes[p])
         sources[p] = source
         numbers[p] = before
-        places[p] = below(end) ^ below(begin)  # all places of the source
+        places[p] = below(stop) ^ below(start)  # all places of the source
     # 3.
     mine = fetch(coins, places)
     for p in range(len(items)):
@@ -138,19 +138,19 @@ def descend(tree, place, first, size):
     The window has `size` items, from item `first` on (int64 both).
 
     Returns:
-        The source, its items before the window, and its quota: places begin .. end - 1. All int64.
+        The source, its items before the window, and its quota: places start:stop. All int64.
     """
     node = tree.root
-    begin = np.int64(0)
+    start = np.int64(0)
     while node >= tree.sources:
         left = to_left(tree, node, first)
         quota = to_left(tree, node, first + size) - left
-        is_right = np.int64(place) >= begin + quota  # one value at a time: no branch to mispredict
+        is_right = np.int64(place) >= start + quota  # one value at a time: no branch to mispredict
         node = tree.children[node, np.int64(is_right)]
-        begin = begin + quota if is_right else begin
+        start = start + quota if is_right else start
         first = first - left if is_right else left
         size = size - quota if is_right else quota
-    return node, first, begin, begin + size
+    return node, first, start, start + size
 
 
 @njit(cache=True)

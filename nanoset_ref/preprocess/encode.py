@@ -69,7 +69,8 @@ class Encoder:
         eos_token_id: int or None.
         backend: the library that encodes: "hf" or "gigatoken".
         encode: its function, which adds no special tokens (see `backends`).
-        prefix, suffix: lists of the ids before and after each document.
+        prefix: list of the ids before each document.
+        suffix: list of the ids after each document.
         found: a SpecialTokenCounter of the texts so far.
 
     Raises:
@@ -207,8 +208,9 @@ class Encoder:
 
     def encode_batch(self, texts: Iterable[str]) -> Ragged:
         """Encode `texts` at once: (ids [total] of `dtype`, back to back; lengths int64 [texts])."""
-        nothing = np.empty(0, self.dtype), np.empty(0, np.int64)
-        ids, lengths = zip(nothing, *self.stream(texts), strict=True)
+        no_ids = np.empty(0, self.dtype)
+        no_lengths = np.empty(0, np.int64)
+        ids, lengths = zip((no_ids, no_lengths), *self.stream(texts), strict=True)
         return np.concatenate(ids), np.concatenate(lengths)
 
     def stream(

@@ -329,9 +329,8 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
         with open(part.path, "rb", buffering=BLOCK_BYTES) as file:
             if start:
                 file.seek(start - 1)
-                file.readline(
-                    stop - start + 1
-                )  # the rest of an earlier line, up to the whole range
+                # the rest of an earlier line, up to the whole range
+                file.readline(stop - start + 1)
             while file.tell() < stop and (line := file.readline()):
                 yield line
 

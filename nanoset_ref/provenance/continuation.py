@@ -51,7 +51,8 @@ class FileDifference:
         status: "kept", "added" (only the new plan reads it) or "dropped" (only the saved one).
         read_before: tokens read before the change, since the saved plan began; here and below, a
             token counts each time it is read.
-        saved, new: tokens read in the compared positions by the saved and by the new plan.
+        saved: tokens read in the compared positions by the saved plan.
+        new: tokens read in these positions by the new plan.
         repeated: tokens that the new plan would read and the saved one would not have.
         again: of these, tokens that were already read before the change.
         lost: tokens that the saved plan would have read and the new one does not.
@@ -72,7 +73,8 @@ class Continuation:
     """The comparison, file by file.
 
     Attributes:
-        consumed_train_samples, until: the compared positions.
+        consumed_train_samples: the first of the compared positions.
+        until: the first position after them.
         exact: whether every token would be read as often as by the saved plan, if perhaps at
             another position.
         files: the changes for each file.
@@ -126,10 +128,10 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
     until = (consumed // epoch + 1) * epoch
     old_order = saved.order(until)
     new_order = new.order(until)
-    begin = new_order.first_position
-    if begin > consumed:
+    first = new_order.first_position
+    if first > consumed:
         raise ValueError(
-            f"the new plan begins at position {begin}, the saved run had read up to {consumed}"
+            f"the new plan begins at position {first}, the saved run had read up to {consumed}"
         )
     reads_before = old_order.readings(old_order.first_position, consumed)
     reads_saved = old_order.readings(consumed, until)
@@ -236,7 +238,7 @@ class _Plan:
         return order
 
     def spread(self, reads: list[NDArray[np.uint32]], key: Key, unit: int) -> NDArray[np.int64]:
-        """How often each unit of tokens of a file is read, from how often each sample is."""
+        """The number of reads of each unit of tokens of a file, from those of each sample."""
         _, tokens = key
         total = np.zeros(math.ceil(tokens / unit), dtype=np.int64)
         for other, counts, stride in zip(self.keys, reads, self.strides, strict=True):

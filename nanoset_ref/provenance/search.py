@@ -1,4 +1,4 @@
-"""Search token files for ids or for a piece of text, at the speed of memory.
+"""Search token files for ids or for a piece of text.
 
 `find` compares the ids of all documents with the wanted ids. `find_text` searches for the tokens in
 the middle of a text and decodes around each hit, because the tokens at its ends depend on the text
@@ -14,10 +14,11 @@ from nanoset_ref.tokens import Tokens
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find a sequence of ids within documents: every (document, offset of the first id in it).
+    """Find a sequence of ids within documents; returns every (document, offset of its first token in
+    the document).
 
     Raises:
-        ValueError: no ids, or a file without document boundaries.
+        ValueError: there are no ids, or the file has no document boundaries.
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
@@ -41,13 +42,14 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Find the tokens of a text: every (document, start, stop), sorted, tokens of the document.
+    """Find the tokens that hold a text; returns every (document, start, stop), sorted, in tokens of
+    the document.
 
     The tokens at the ends of a text depend on the text around it, those in the middle do not:
 
         1. search for the tokens of the text without its first and last word (`find`)
-        2. decode a few more tokens on both sides; a hit is kept if the whole text is there
-        3. cut the tokens where the decoded text begins and ends
+        2. decode a few more tokens on both sides; keep a hit if the whole text is there
+        3. cut the tokens where the decoded text starts and stops
 
     A text of one or two words is searched for as a whole, at the beginning of a line and after a
     space.
@@ -85,28 +87,31 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
 
 def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
     found = set()
-    for lead in ("", " "):
-        ids = tokenizer.encode(lead + text, add_special_tokens=False)
+    for prefix in ("", " "):
+        ids = tokenizer.encode(prefix + text, add_special_tokens=False)
         for document, start in find(file, ids):
             found.add((document, start, start + len(ids)))
     return sorted(found)
 
 
 def _bounds(
-    tokenizer: Any, window: list[int], text: str, start: int, stop: int, lead: int
+    tokenizer: Any, window: list[int], text: str, start: int, stop: int, chars_before: int
 ) -> tuple[int, int] | None:
     """Extend the hit window[start:stop] to the tokens of the whole text; None: it is not there.
 
     Args:
-        lead: characters of the text before the hit.
+        window: ids.
+        text: the whole text.
+        start, stop: the hit, in tokens of `window`.
+        chars_before: the characters of the text before the hit.
     """
-    begin = len(_decode(tokenizer, window[:start])) - lead
-    if begin < 0 or not _decode(tokenizer, window).startswith(text, begin):
+    first_char = len(_decode(tokenizer, window[:start])) - chars_before
+    if first_char < 0 or not _decode(tokenizer, window).startswith(text, first_char):
         return None
-    while len(_decode(tokenizer, window[:start])) > begin:
+    while len(_decode(tokenizer, window[:start])) > first_char:
         start -= 1
     # compare text, not lengths: half of a character would decode to one character
-    while not _decode(tokenizer, window[:stop]).startswith(text, begin):
+    while not _decode(tokenizer, window[:stop]).startswith(text, first_char):
         stop += 1
     return start, stop
 

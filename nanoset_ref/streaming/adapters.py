@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, identity, require_regular
+from nanoset_ref.io.paths import PathLike, file_version, require_regular
 
 PIECE_BYTES = 1 << 24
 
@@ -64,7 +64,7 @@ class FileMap:
 
     Args:
         path: the file.
-        opened: the `io.buckets.identity` it must have, from the pickled FileMap; None: any.
+        opened: the `paths.file_version` it must have, from the pickled FileMap; None: any.
 
     Raises:
         ValueError: the file was replaced.
@@ -73,12 +73,12 @@ class FileMap:
     def __init__(self, path: PathLike, opened: Any = None) -> None:
         size = require_regular(path)
         self.path = os.fspath(path)
-        self.opened = identity(path)
+        self.opened = file_version(path)
         with open(self.path, "rb") as file:
             self.bytes: Any = b""  # an empty file cannot be mapped
             if size:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if identity(path) != self.opened or opened not in (None, self.opened):
+        if file_version(path) != self.opened or opened not in (None, self.opened):
             raise ValueError(f"{self.path} was replaced while it was being read; open it again")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,21 +110,21 @@ class LinesAdapter(Adapter):
             quotes_before = np.searchsorted(_places(data, self.quote), ends)
             ends = ends[quotes_before % 2 == 0]
         first = 3 if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
-        begins = np.insert(ends + 1, 0, first)
+        starts = np.insert(ends + 1, 0, first)
         ends = np.append(ends, len(data))
         # "\r\n" is a line end too
-        longer = ends > begins
+        longer = ends > starts
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
-        kept = begins < (len(data) if self.keeps_blank_lines else ends)
-        self._bounds = np.stack([begins, ends], axis=1)[kept]  # of each record, in bytes
+        kept = starts < (len(data) if self.keeps_blank_lines else ends)
+        self._bounds = np.stack([starts, ends], axis=1)[kept]  # of each record, in bytes
 
     def __len__(self) -> int:
         return len(self._bounds)
 
     def __getitem__(self, index: int) -> str:
-        begin, end = self._bounds[index].tolist()
-        return self._file.bytes[begin:end].decode()
+        start, stop = self._bounds[index].tolist()
+        return self._file.bytes[start:stop].decode()
 
     def __iter__(self) -> Iterator[str]:
         return map(self.__getitem__, range(len(self)))
@@ -246,7 +246,7 @@ class HuggingFaceAdapter(Adapter):
 def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
     """The offsets of an ASCII character, piece by piece: a mask of the whole file would be as large as the file."""
     found = [np.empty(0, np.int64)]
-    for begin in range(0, len(data), PIECE_BYTES):
-        piece = data[begin : begin + PIECE_BYTES]
-        found.append(begin + np.flatnonzero(piece == ord(character)))
+    for start in range(0, len(data), PIECE_BYTES):
+        piece = data[start : start + PIECE_BYTES]
+        found.append(start + np.flatnonzero(piece == ord(character)))
     return np.concatenate(found)

@@ -41,7 +41,7 @@ ALGORITHM = 2
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """How text becomes rows, and their order.
+    """The options that turn text into rows, and those of their order.
 
     Args:
         sequence_length: S, in tokens; rows have S + 1.

@@ -256,7 +256,8 @@ def _end_to_end(lengths, pointers, ends, itemsize):
     decreases.
 
     Args:
-        lengths: int32 [S], tokens of each sequence. pointers: int64 [S], byte offsets.
+        lengths: int32 [S], tokens of each sequence.
+        pointers: int64 [S], byte offsets.
         ends: int64 [D], sequence counts at the document ends.
         itemsize: bytes per token.
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.paths import PathLike, identity, seal
+from nanoset_ref.io.paths import PathLike, file_version, seal
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
@@ -46,7 +46,7 @@ class DatatroveFile(Tokens):
     def __init__(
         self, path: PathLike, windows: Windows = "disjoint", token_size: int | None = None
     ) -> None:
-        if identity(path) is None:
+        if file_version(path) is None:
             raise FileNotFoundError(
                 f"no .ds file at {path}; datatrove's DocumentTokenizer writes them"
             )

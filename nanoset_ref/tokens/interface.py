@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from nanoset_ref.io.paths import (
     PathLike,
     checksum,
-    identity,
-    identity_of,
+    file_version,
     in_bucket,
     located,
     read_json,
+    version_of,
 )
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
@@ -42,7 +42,7 @@ class Tokens(ABC):
 
     Attributes:
         path: as given.
-        opened: the `paths.identity` of each file of the set.
+        opened: the `paths.file_version` of each file of the set.
         dtype: of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
@@ -59,24 +59,24 @@ class Tokens(ABC):
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
         self.path = located(path)
-        self.opened = {part: identity(part) for part in (self.path, *map(located, beside))}
+        self.opened = {part: file_version(part) for part in (self.path, *map(located, beside))}
 
     def check_unchanged(self) -> None:
         """TokenFileError if a file of the set was replaced or has changed since it was opened."""
         for part, before in self.opened.items():
-            if identity(part) != before:
+            if file_version(part) != before:
                 raise _changed(part)
 
     def check_descriptor(self, descriptor: int) -> None:
         """TokenFileError if the local file open as `descriptor` is not the one that was opened."""
-        if identity_of(os.fstat(descriptor)) != self.opened[self.path]:
+        if version_of(os.fstat(descriptor)) != self.opened[self.path]:
             raise _changed(self.path)
 
     def check_length(self) -> None:
         """TokenFileError if the file is shorter than when it was opened: reading beyond the end of
         a mapping kills the process.
         """
-        found = identity(self.path)
+        found = file_version(self.path)
         before = self.opened[self.path]
         if found is not None and before is not None and found[0] < before[0]:
             raise TokenFileError(

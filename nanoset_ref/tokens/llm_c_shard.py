@@ -37,7 +37,8 @@ class LlmCFile(Tokens):
         eos_token_id: the id that begins a document; default: that of GPT-2 or Llama 3.
 
     Raises:
-        FileNotFoundError: no such file. TokenFileError: another header, or another size than it says.
+        FileNotFoundError: there is no such file.
+        TokenFileError: the file has another header, or another size than its header says.
     """
 
     first_byte = HEADER_BYTES
@@ -73,5 +74,5 @@ class LlmCFile(Tokens):
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64]:
-        """As `Tokens.document_offsets`; what stands before the first begin counts as a document."""
+        """As `Tokens.document_offsets`; the tokens before the first begin are a document."""
         return np.unique(np.concatenate([[0], self.begins, [self.num_tokens]]))

@@ -11,7 +11,7 @@ from nanoset_ref.io.paths import (
     PathLike,
     checksum,
     copied,
-    identity,
+    file_version,
     in_bucket,
     located,
     readable,
@@ -63,7 +63,7 @@ class TokenFile(Tokens):
             companions = [part for part in companions if readable(part)]
         super().__init__(path, *companions[:1])
         if self.opened.get(path.with_suffix(MANIFEST)):  # without it, boundaries mean nothing
-            self.opened.update({part: identity(part) for part in companions[1:]})
+            self.opened.update({part: file_version(part) for part in companions[1:]})
         if self.opened[self.path] is None:
             raise FileNotFoundError(
                 f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
@@ -168,7 +168,7 @@ class TokenFile(Tokens):
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids."""
         kept = self.path.with_suffix(SOURCES)
-        if identity(kept) is None:
+        if file_version(kept) is None:
             return None
         try:
             with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:

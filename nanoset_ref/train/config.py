@@ -115,9 +115,8 @@ def transformers_config(fields: dict[str, Any]) -> Any:
         too_small = [name for name in SIZES if getattr(config, name, 1) < 1]
     except Exception as error:  # each model_type has errors of its own
         raise ValueError(f"of model_type {reprlib.repr(model_type)}: {one_line(error)}") from error
-    unknown = (
-        vars(config).keys() - vars(default).keys()
-    )  # transformers keeps fields it does not know
+    # transformers keeps fields that it does not know
+    unknown = vars(config).keys() - vars(default).keys()
     problems = [f"{name}: {unknown_key(name, vars(default))}" for name in unknown]
     problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small]
     if problems:

@@ -63,6 +63,7 @@ class Run:
         )
         self.loader = StagedLoader(config, world.layout)
         layout = world.layout
+        # the pipeline rank takes the place of a worker id: each (dp_rank, pp_rank) has its own seed
         torch.manual_seed(worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank))
         newest = self.checkpoints.newest()
         if newest is not None:
@@ -147,9 +148,7 @@ class Run:
         last = self.config.tokens.train_steps
         folder = self.checkpoints.folder
         if done == last:
-            message = (
-                "already complete: all %d steps are done, see %s; more: raise tokens.train_steps"
-            )
+            message = "all %d steps are done (see %s); to continue, raise tokens.train_steps"
             logger.info(message, last, folder)
             return
         interval = self.config.logging.iteration_step_info_interval

@@ -39,11 +39,12 @@ Samples = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class StageRecord(BaseModel, strict=True):
-    """What the state keeps of a stage that has begun.
+    """The part of the state that belongs to a stage that has begun.
 
     Attributes:
-        name, start_training_step: of the stage.
-        first_position: where in its order the stage began.
+        name: of the stage.
+        start_training_step: of the stage.
+        first_position: the position in its order at which the stage began.
         first_reads: samples of each of its files that were read before.
         consumed_train_samples: samples delivered in this stage, over all ranks.
         plan: of its rows.

@@ -28,7 +28,8 @@ class Stage(NamedTuple):
 
     Attributes:
         number: its place in the run, from 0.
-        name, data: from the config.
+        name: from the config.
+        data: from the config.
         steps: its optimizer steps. Starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30.
         sequence_length: in tokens.
         before: the earlier stage that this one continues; None if it begins its order at 0.
@@ -135,7 +136,7 @@ def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> S
 
 
 def _order_of(data: DataConfig) -> tuple[Any, ...]:
-    """What two stages must have in common for one to continue the other."""
+    """The values that two stages must share for one to continue the other."""
     dataset: Any = data.dataset
     if dataset.order == "nanotron":
         return dataset.order, data.seed, list(dataset.dataset_path.items())

@@ -127,7 +127,8 @@ def cipher(
     """Steps 2 to 4 for numbers below n, int64 [m] -> int64 [m].
 
     Args:
-        keys: uint64 [ROUNDS]. width: bits of a half.
+        keys: uint64 [ROUNDS].
+        width: bits of a half.
         back: take instances to places; the keys then come from the last to the first.
     """
     found = np.empty_like(numbers)

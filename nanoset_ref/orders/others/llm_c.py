@@ -30,7 +30,8 @@ class LlmCOrder(Order):
 
     Args:
         dataset_lengths, dataset_weights, num_samples: see `Order`; the weights are None. The seed changes nothing.
-        micro_batch_size: B, rows of a rank in a step. dp_size: ranks.
+        micro_batch_size: B, rows of a rank in a step.
+        dp_size: ranks.
         shuffle: whether batches are shuffled; if not, ranks read batch after batch.
 
     Raises:

@@ -1,4 +1,6 @@
-"""What each step of modded-nanogpt reads: its walk from document to document, which is no order of fixed rows.
+"""The tokens that each step of modded-nanogpt reads, in a walk from document to document.
+
+This is no order of fixed rows.
 
 Source: KellerJordan/modded-nanogpt f411b3d3 (August 2026), class Shard of `train_gpt.py`.
 """
@@ -17,7 +19,7 @@ def document_walk(
 ) -> Int64Array:
     """Every piece that is read once through the shards: int64 [pieces, 5], in order.
 
-    A row of the result is (step, rank, shard, begin, end): tokens begin:end of the shard.
+    A row of the result is (step, rank, shard, start, stop): tokens start:stop of the shard.
 
     1. rank after rank takes the next document that begins in the shard, to its end at most
     2. a piece has at most `max_length` tokens, and a row tokens_per_rank + 1: it is filled exactly
@@ -30,7 +32,8 @@ def document_walk(
 
     Args:
         shards: in the order of their names.
-        tokens_per_rank: inputs of a rank in a micro-step. max_length: the stage's train_max_seq_len.
+        tokens_per_rank: inputs of a rank in a micro-step.
+        max_length: the stage's train_max_seq_len.
         ranks: the world size. One call knows one set of these numbers, and a run's stages change them.
     """
     whole_number(tokens_per_rank, "tokens_per_rank", 1)
@@ -57,7 +60,7 @@ def walk_shard(
     max_length,
     ranks,
 ):
-    """The pieces (step, rank, begin, end) of one shard, int64 [pieces, 4].
+    """The pieces (step, rank, start, stop) of one shard, int64 [pieces, 4].
 
     Its documents are begins[d]:ends[d], int64 each, in tokens. No bounds need to be checked.
     """
@@ -71,9 +74,9 @@ def walk_shard(
             while room > 0:
                 if document == len(begins):
                     return np.array(pieces, dtype=np.int64).reshape(-1, 4)[:whole]
-                begin = begins[document]
-                length = min(ends[document] - begin, max_length, room)
-                pieces.append((step, rank, begin, begin + length))
+                start = begins[document]
+                length = min(ends[document] - start, max_length, room)
+                pieces.append((step, rank, start, start + length))
                 room -= length
                 document += 1
         step += 1

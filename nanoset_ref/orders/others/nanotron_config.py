@@ -30,8 +30,9 @@ def nanotron_stages(
             ``datatrove_files(folder, recursive=False)``; with shuffle_files also ``shuffle=True, seed=...``.
 
     Raises:
-        KeyError: the config or `rows` lacks something. ValueError: see `NanotronMainOrder`; the config
-            sets dataset_max_tokens or use_old_brrr_dataloader.
+        KeyError: the config or `rows` lacks something.
+        ValueError: see `NanotronMainOrder`; the config sets dataset_max_tokens or
+            use_old_brrr_dataloader.
     """
     tokens = config["tokens"]
     batch = tokens["micro_batch_size"]

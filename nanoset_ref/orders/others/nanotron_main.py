@@ -34,7 +34,8 @@ class NanotronMainOrder(Order):
         dataset_lengths: rows in each file, folder after folder.
         dataset_weights: one number for each *folder*.
         num_samples, random_seed: see `Order`; the seed changes nothing here.
-        folders: how many files each folder has. offsets: row that a folder is read from.
+        folders: the number of files of each folder.
+        offsets: the first row that is read of each folder.
 
     Raises:
         ValueError: see `Order`; lists of other lengths; a folder runs out, an IndexError in Nanotron.
