@@ -327,10 +327,13 @@ def _lines(part: TextPart) -> Iterator[Block]:
     def rows(begin: int, end: int) -> Iterator[bytes]:
         """The lines whose first byte is in [begin, end)."""
         with open(part.path, "rb", buffering=BLOCK_BYTES) as file:
+            at = begin  # counted here: asking the file would be a system call for each line
             if begin:
                 file.seek(begin - 1)
-                file.readline(end - begin + 1)  # the rest of an earlier line, up to the whole range
-            while file.tell() < end and (line := file.readline()):
+                # the rest of an earlier line, up to the whole range
+                at += len(file.readline(end - begin + 1)) - 1
+            while at < end and (line := file.readline()):
+                at += len(line)
                 yield line
 
     def first(begin: int) -> int:
