@@ -222,7 +222,8 @@ def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     for begin, end in ranges[1:]:
         first, last = spans[-1]
         if begin <= last + GAP:
-            spans[-1] = first, max(last, end)
+            last = max(last, end)
+            spans[-1] = first, last
         else:
             spans.append((begin, end))
     return spans

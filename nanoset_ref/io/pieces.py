@@ -88,7 +88,8 @@ def _touched(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
     touched: dict[str, tuple[Extent, list[int]]] = {}
     for number, (source, begin, end) in enumerate(extents):
         for first in range(begin // PIECE * PIECE, end, PIECE):
-            piece = source, first, min(first + PIECE, source.size)
+            last = min(first + PIECE, source.size)
+            piece = source, first, last
             _, numbers = touched.setdefault(f"{source.key}-{first}", (piece, []))
             numbers.append(number)
     return touched
