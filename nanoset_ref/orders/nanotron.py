@@ -74,7 +74,8 @@ class NanotronOrder(NumberedOrder):
 def furthest_behind(weights, taken, limits, t):
     """The dataset with the largest ``weight * max(t, 1.0) - taken`` among those below their limits.
 
-    The first of equals wins. weights, taken, limits: float64 [datasets]; t: int64.
+    The first of equals wins. weights, taken: float64 [datasets]; limits: int64 or float64
+    [datasets]; t: int64.
     """
     due = max(float(t), 1.0)
     largest = -np.inf
