@@ -147,15 +147,17 @@ def test_all_wrong_fields_are_reported_at_once():
 
 def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
     card = Card.load("olmo-1b")
-    with pytest.raises(ValueError, match=r"the sizes of 249 files, named in https://raw.*--sizes"):
+    with pytest.raises(
+        ValueError, match=r"the sizes of 249 files, named in https://raw.*card complete"
+    ):
         card.where(1)
-    sizes = {f"part-{k}": (2048 + k) * 4096 for k in range(249)}
+    sizes = [(f"part-{k}", (2048 + k) * 4096) for k in range(249)]
     path = tmp_path / "sizes.json"
     path.write_text(json.dumps(sizes))
     rows = Card.load("olmo-1b", path).where(2)
     assert len(rows) == 2048 and len({(row.path, row.sample) for row in rows}) == 2048
-    path.write_text(json.dumps({"one": 1}))
-    with pytest.raises(ValueError, match="give the sizes of the run's 249 files, in its order"):
+    path.write_text(json.dumps([["one", 1]]))
+    with pytest.raises(ValueError, match="sizes are 249 pairs"):
         Card.load("olmo-1b", path)
 
 
@@ -222,8 +224,14 @@ def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
     assert {row.last_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
 
 
+def test_a_file_that_is_listed_twice_is_found_at_both_places():
+    twice = toy(sources=[{"name": "a", "bytes": 40}, {"name": "a", "bytes": 40}])
+    rows = Card(twice).when(2)
+    assert [(row.source, row.position) for row in rows] == [(0, 2), (1, 7), (0, 12), (1, 17)]
+
+
 def test_olmo_2_32b_reads_pairs_of_rows():
-    card = Card(Card.load("olmo-2-32b").facts, {f"{k}": 4 * 4096 * 9 for k in range(1122)})
+    card = Card(Card.load("olmo-2-32b").facts, [(f"{k}", 4 * 4096 * 9) for k in range(1122)])
     rows = card.where(1)
     assert len(rows) == 2048
     neighbors = [
