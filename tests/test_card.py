@@ -124,6 +124,8 @@ def test_a_card_with_wrong_probes_answers_nothing():
         (("orders", 0, "probes"), {"30": [0, 0]}, "orders[0].probes: positions are whole numbers"),
         (("orders", 0, "probes"), {"3": [0, 0]}, "orders[0].probes: must be 24 pairs, or none; got 1"),
         (("orders", 0, "sources"), [2], "orders[0].sources: there is no source 2: there are 2"),
+        (("orders", 0, "sources"), [], "orders[0].sources: must be the numbers of the sources"),
+        (("orders", 0, "seed"), 10**30, "orders[0].seed: must be a whole number from 0 on; got 1000"),
         (("sources",), [], "sources: name the files here or where they are listed"),
         (("sources", 0, "bites"), 3, "sources[0].bites: unknown key, did you mean 'bytes'?"),
     ],
@@ -159,6 +161,24 @@ def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
     path.write_text(json.dumps([["one", 1]]))
     with pytest.raises(ValueError, match="sizes are 249 pairs"):
         Card.load("olmo-1b", path)
+
+
+@pytest.mark.parametrize(
+    "sizes", [7, [7] * 249, {"a": 1}, [["a", "b", "c"]] * 249, [["a", -1]] * 249]
+)
+def test_sizes_that_are_no_table_are_refused(sizes):
+    with pytest.raises(ValueError, match=r"249 pairs \[name, bytes\]|at least 0"):
+        Card(Card.load("olmo-1b").facts, sizes)
+
+
+def test_an_order_that_cannot_be_built_says_why():
+    order = FACTS["orders"][0] | {"name": "grain", "options": {"depth": 1}}
+    with pytest.raises(ValueError, match="toy: the options of order 0: .*depth"):
+        Card(toy(orders=[order])).where(1)
+    with pytest.raises(ValueError, match="toy: the files of order 0 hold no row"):
+        Card(toy(sources=[{"name": "a", "bytes": 6}])).where(1)
+    with pytest.raises(ValueError, match="the card: must be an object"):
+        Card([])
 
 
 def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):

@@ -141,11 +141,11 @@ class Card:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def _with_sizes(self, sizes: Sequence[Sequence[Any]]) -> list[Facts]:
+    def _with_sizes(self, sizes: Any) -> list[Facts]:
         names = [source["name"] for source in self.sources]
         due = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
-        is_table = isinstance(sizes, Sequence) and all(len(pair) == 2 for pair in sizes)
-        if not is_table or len(sizes) != due:
+        pairs = isinstance(sizes, list) and [it for it in sizes if is_pair(it)]
+        if pairs != sizes or len(pairs) != due:
             raise ValueError(f"sizes are {due} pairs [name, bytes], in the order of the run")
         if names and names != [name for name, _ in sizes]:
             raise ValueError(f"these are sizes of other files; those of the run are {names}")
@@ -287,12 +287,18 @@ class Card:
             raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
         lengths = self.lengths(number)
         samples = self.samples(number)
+        if not any(lengths):
+            raise ValueError(f"{self.name}: the files of order {number} hold no row")
         if name == "identity":
             return FileOrder(lengths, samples)
         from nanoset_ref.orders import build_order  # loads numba
 
         options = facts.get("options", {})
-        return build_order(name, lengths, facts.get("weights"), samples, facts["seed"], **options)
+        weights = facts.get("weights")
+        try:
+            return build_order(name, lengths, weights, samples, facts["seed"], **options)
+        except TypeError as error:
+            raise ValueError(f"{self.name}: the options of order {number}: {error}") from error
 
     def samples(self, number: int) -> int:
         """The positions of an order: as the card says, or else as many as its stages read."""
@@ -435,6 +441,11 @@ class Card:
             first = max(first_byte - begin, 0)
             found.append((parts["url"].format(part), first, min(last_byte - begin, size)))
         return found
+
+
+def is_pair(value: Any) -> bool:
+    """Whether this is a list or tuple of two."""
+    return isinstance(value, (list, tuple)) and len(value) == 2
 
 
 def stop_of(stage: Facts) -> int:

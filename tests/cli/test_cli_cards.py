@@ -118,9 +118,9 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     (tmp_path / "names.txt").write_text(names)
     digest = hashlib.sha256(names.encode()).hexdigest()
     card = tmp_path / "card.json"
-    card.write_text(
-        json.dumps(facts | {"listed": facts["listed"] | {"files": 4, "sha256": digest}})
-    )
+    listed = facts["listed"] | {"files": 4, "sha256": digest}
+    stages = [facts["stages"][0] | {"steps": 10}]
+    card.write_text(json.dumps(facts | {"listed": listed, "stages": stages}))
     folder = tmp_path / "files" / "allenai" / "dolma2-tokenizer"
     folder.mkdir(parents=True)
     rows = [3001, 2000, 4001, 3001]  # of which whole pairs are read
