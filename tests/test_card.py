@@ -124,6 +124,8 @@ def test_a_card_with_wrong_probes_answers_nothing():
         (("orders", 0, "probes"), {"30": [0, 0]}, "orders[0].probes: positions are whole numbers"),
         (("orders", 0, "probes"), {"3": [0, 0]}, "orders[0].probes: must be 24 pairs, or none; got 1"),
         (("orders", 0, "sources"), [2], "orders[0].sources: there is no source 2: there are 2"),
+        (("orders", 0, "sources"), [], "orders[0].sources: must be the numbers of the sources"),
+        (("orders", 0, "seed"), 10**30, "orders[0].seed: must be a whole number from 0 on; got 1000"),
         (("sources",), [], "sources: name the files here or where they are listed"),
         (("sources", 0, "bites"), 3, "sources[0].bites: unknown key, did you mean 'bytes'?"),
     ],
@@ -147,16 +149,36 @@ def test_all_wrong_fields_are_reported_at_once():
 
 def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
     card = Card.load("olmo-1b")
-    with pytest.raises(ValueError, match=r"the sizes of 249 files, named in https://raw.*--sizes"):
+    with pytest.raises(
+        ValueError, match=r"the sizes of 249 files, named in https://raw.*card complete"
+    ):
         card.where(1)
-    sizes = {f"part-{k}": (2048 + k) * 4096 for k in range(249)}
+    sizes = [(f"part-{k}", (2048 + k) * 4096) for k in range(249)]
     path = tmp_path / "sizes.json"
     path.write_text(json.dumps(sizes))
     rows = Card.load("olmo-1b", path).where(2)
     assert len(rows) == 2048 and len({(row.path, row.sample) for row in rows}) == 2048
-    path.write_text(json.dumps({"one": 1}))
-    with pytest.raises(ValueError, match="give the sizes of the run's 249 files, in its order"):
+    path.write_text(json.dumps([["one", 1]]))
+    with pytest.raises(ValueError, match="sizes are 249 pairs"):
         Card.load("olmo-1b", path)
+
+
+@pytest.mark.parametrize(
+    "sizes", [7, [7] * 249, {"a": 1}, [["a", "b", "c"]] * 249, [["a", -1]] * 249]
+)
+def test_sizes_that_are_no_table_are_refused(sizes):
+    with pytest.raises(ValueError, match=r"249 pairs \[name, bytes\]|at least 0"):
+        Card(Card.load("olmo-1b").facts, sizes)
+
+
+def test_an_order_that_cannot_be_built_says_why():
+    order = FACTS["orders"][0] | {"name": "grain", "options": {"depth": 1}}
+    with pytest.raises(ValueError, match="toy: the options of order 0: .*depth"):
+        Card(toy(orders=[order])).where(1)
+    with pytest.raises(ValueError, match="toy: the files of order 0 hold no row"):
+        Card(toy(sources=[{"name": "a", "bytes": 6}])).where(1)
+    with pytest.raises(ValueError, match="the card: must be an object"):
+        Card([])
 
 
 def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
@@ -222,8 +244,14 @@ def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
     assert {row.last_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
 
 
+def test_a_file_that_is_listed_twice_is_found_at_both_places():
+    twice = toy(sources=[{"name": "a", "bytes": 40}, {"name": "a", "bytes": 40}])
+    rows = Card(twice).when(2)
+    assert [(row.source, row.position) for row in rows] == [(0, 2), (1, 7), (0, 12), (1, 17)]
+
+
 def test_olmo_2_32b_reads_pairs_of_rows():
-    card = Card(Card.load("olmo-2-32b").facts, {f"{k}": 4 * 4096 * 9 for k in range(1122)})
+    card = Card(Card.load("olmo-2-32b").facts, [(f"{k}", 4 * 4096 * 9) for k in range(1122)])
     rows = card.where(1)
     assert len(rows) == 2048
     neighbors = [

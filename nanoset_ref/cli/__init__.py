@@ -95,9 +95,11 @@ def audit(words: Words, prog: str) -> int:
 
 
 def card(words: Words, prog: str) -> int:
-    """write the card of a run: its files, order and steps in 10 kB"""
-    from nanoset_ref.cli.card_commands import write_card
+    """write the card of a run, its files, order and steps in 10 kB; or `card complete` one with sizes"""
+    from nanoset_ref.cli.card_commands import complete_card, write_card
 
+    if words[:1] == ["complete"]:
+        return run(complete_card, words[1:], f"{prog} complete")
     return run(write_card, words, prog)
 
 

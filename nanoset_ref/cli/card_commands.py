@@ -77,7 +77,7 @@ def compare_cards(first: str, second: str, /, *, sizes: Sequence[str] = (), said
     Args:
         first: a card: a file, or the name of a shipped one.
         second: the card to compare it with.
-        sizes: for cards without sizes: a JSON file {file name: bytes} for each of the two.
+        sizes: for cards without sizes: the file of `card complete` for each of the two.
     """
     given = [*sizes, None, None]
     one = provenance.Card.load(first, given[0])
@@ -134,3 +134,29 @@ def write_card(
     refuse_existing(output, overwrite)
     with atomic_write(output, "w") as file:
         file.write(text + "\n")
+
+
+def complete_card(
+    card: str,
+    /,
+    *,
+    output: Path,
+    names: Path | None = None,
+    mirror: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Ask the servers for the sizes of a card's files, which do not fit in it; no file is read.
+
+    Args:
+        card: a file, or the name of a shipped card that says where its files are listed.
+        output: the JSON file to write, for --sizes.
+        names: a copy of that list; default: fetch it.
+        mirror: ask this server, such as http://localhost:8000, instead of that of the files.
+        overwrite: replace an existing file.
+    """
+    refuse_existing(output, overwrite)
+    sizes = provenance.fetch_sizes(provenance.Card.load(card), names, mirror)
+    with atomic_write(output, "w") as file:
+        json.dump(sizes, file, indent=0)
+    total = sum(size for _, size in sizes)
+    print(f"{output}: the sizes of {len(sizes):,} files, {total:,} bytes in all")

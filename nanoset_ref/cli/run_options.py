@@ -38,7 +38,7 @@ class RunOptions(Unsaid):
         config: the YAML file of nanoset_ref.train, which describes the whole run.
         run: a run card: a file, or the name of a shipped one (docs/cards.md). With --data its token files are read,
             too; --dp-size and the like ask about other ranks.
-        sizes: a JSON file, {file name: bytes} in the order of the run, for a card without sizes.
+        sizes: the file that `nanoset-ref card complete` wrote, for a card without sizes: [[name, bytes], ...].
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
             or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
             --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,13 +96,13 @@ class Card:
 
     Args:
         facts: the card, parsed from JSON.
-        sizes: {file name: bytes} of files whose sizes do not fit in the card, in the order of the run.
+        sizes: (file name, bytes) of each file, in the order of the run, where they do not fit in the card.
 
     Raises:
         ValueError: every field that breaks a rule, by its place; sizes of other files.
     """
 
-    def __init__(self, facts: Facts, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, facts: Facts, sizes: Sequence[Sequence[Any]] | None = None) -> None:
         problems = problems_of_card(facts)
         if problems:
             raise ValueError(f"this is no card: {'; '.join(problems)}")
@@ -120,7 +120,7 @@ class Card:
         """The card in a file, or a shipped one by its name.
 
         Args:
-            sizes: a JSON file, {file name: bytes} in the order of the run, for cards without sizes.
+            sizes: a JSON file of [file name, bytes] pairs in the order of the run, for cards without sizes.
 
         Raises:
             FileNotFoundError: no such file, and no shipped card of this name; the message lists them.
@@ -141,17 +141,18 @@ class Card:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def _with_sizes(self, sizes: Mapping[str, int]) -> list[Facts]:
+    def _with_sizes(self, sizes: Any) -> list[Facts]:
         names = [source["name"] for source in self.sources]
         due = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
-        if len(sizes) != due or (names and names != [*sizes]):
-            raise ValueError(
-                f"give the sizes of the run's {due} files, in its order; got those of {len(sizes)}"
-            )
+        pairs = isinstance(sizes, list) and [it for it in sizes if is_pair(it)]
+        if pairs != sizes or len(pairs) != due:
+            raise ValueError(f"sizes are {due} pairs [name, bytes], in the order of the run")
+        if names and names != [name for name, _ in sizes]:
+            raise ValueError(f"these are sizes of other files; those of the run are {names}")
         known = self.sources or [{}] * due
         return [
-            {**source, "name": name, "bytes": whole_number(size, name, 0)}
-            for source, (name, size) in zip(known, sizes.items(), strict=True)
+            {**source, "name": str(name), "bytes": whole_number(size, str(name), 0)}
+            for source, (name, size) in zip(known, sizes, strict=True)
         ]
 
     def with_files(self, files: Sequence[Any]) -> Card:
@@ -169,7 +170,7 @@ class Card:
                 f"its order"
             )
         names = [source["name"] for source in self.sources] or [str(file.path) for file in files]
-        return Card(self.facts, dict(zip(names, sizes, strict=True)))
+        return Card(self.facts, [*zip(names, sizes, strict=True)])
 
     def with_ranks(self, schedule: Schedule) -> Card:
         """This run on other ranks: which rows a step reads stays, which rank reads a row changes.
@@ -194,9 +195,9 @@ class Card:
         return self._changed(stages=stages)
 
     def _changed(self, **fields: Any) -> Card:
-        sizes = {source["name"]: source["bytes"] for source in self.sources}
-        complete = self.sources and None not in sizes.values()
-        return Card(self.facts | fields, sizes if complete else None)
+        sizes = [(source["name"], source["bytes"]) for source in self.sources]
+        is_complete = bool(sizes) and all(size is not None for _, size in sizes)
+        return Card(self.facts | fields, sizes if is_complete else None)
 
     @property
     def num_steps(self) -> int:
@@ -251,8 +252,8 @@ class Card:
 
     def _lacks(self, what: str) -> ValueError:
         return ValueError(
-            f"the card {self.name} does not hold {what}: give --sizes FILE.json, "
-            f"{{name: bytes}} in the order of the run, or the files (--data)"
+            f"the card {self.name} does not hold {what}: `nanoset-ref card complete` fetches sizes "
+            f"(then give --sizes), or give the files (--data)"
         )
 
     def source_numbers(self, number: int) -> Sequence[int]:
@@ -286,12 +287,18 @@ class Card:
             raise ValueError(f"{self.name}: {NOT_COMPUTED[name]}")
         lengths = self.lengths(number)
         samples = self.samples(number)
+        if not any(lengths):
+            raise ValueError(f"{self.name}: the files of order {number} hold no row")
         if name == "identity":
             return FileOrder(lengths, samples)
         from nanoset_ref.orders import build_order  # loads numba
 
         options = facts.get("options", {})
-        return build_order(name, lengths, facts.get("weights"), samples, facts["seed"], **options)
+        weights = facts.get("weights")
+        try:
+            return build_order(name, lengths, weights, samples, facts["seed"], **options)
+        except TypeError as error:
+            raise ValueError(f"{self.name}: the options of order {number}: {error}") from error
 
     def samples(self, number: int) -> int:
         """The positions of an order: as the card says, or else as many as its stages read."""
@@ -347,6 +354,8 @@ class Card:
     ) -> list[CardRow]:
         """Every row of the run that reads a sample, or bytes, of a file, in the order of the run.
 
+        A file that the run lists twice is found at both places.
+
         Args:
             sample: number of the row in its file.
             source: number of the file in the card.
@@ -363,11 +372,10 @@ class Card:
             raise IndexError(f"there is no source {source}: there are {len(self.sources)}")
         found = []
         for stage in self._stages:
-            numbers = self.source_numbers(stage["order"])
-            if source in numbers:
-                place = numbers.index(source)
-                wanted = self._samples_at(stage["order"], place, sample, byte_range)
-                found += [row for one in wanted for row in self._read_in(stage, place, one)]
+            for place, other in enumerate(self._read_by(stage["order"])):
+                if other["name"] == self.sources[source]["name"]:
+                    wanted = self._samples_at(stage["order"], place, sample, byte_range)
+                    found += [row for one in wanted for row in self._read_in(stage, place, one)]
         return sorted(found, key=lambda row: (row.step, row.position))
 
     def _samples_at(
@@ -433,6 +441,11 @@ class Card:
             first = max(first_byte - begin, 0)
             found.append((parts["url"].format(part), first, min(last_byte - begin, size)))
         return found
+
+
+def is_pair(value: Any) -> bool:
+    """Whether this is a list or tuple of two."""
+    return isinstance(value, (list, tuple)) and len(value) == 2
 
 
 def stop_of(stage: Facts) -> int:

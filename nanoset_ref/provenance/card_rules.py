@@ -18,6 +18,7 @@ Schema = dict[str, Any]
 SCHEMA = Path(__file__).with_name("card_schema.json")
 LARGEST = 10_000  # bytes of a card
 PROBES = 64
+MOST = 2**62  # numbers are below it, so that sums of a few fit in int64
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -47,7 +48,7 @@ def _wrong(value: Any, schema: Schema, place: str) -> Iterator[str]:
     allowed = schema.get("type", [])
     names = [allowed] if isinstance(allowed, str) else allowed
     if not _fits(value, schema, names):
-        rule = schema.get("description", "must be an object")
+        rule = schema.get("description", "an object")
         yield f"{place or 'the card'}: must be {rule}; got {value!r:.80}"
     elif isinstance(value, dict):
         yield from _wrong_fields(value, schema, place)
@@ -67,8 +68,8 @@ def _fits(value: Any, schema: Schema, names: list[str]) -> bool:
         return False
     if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
         return False
-    if isinstance(value, (int, float)) and value < schema.get("minimum", value):
-        return False
+    if isinstance(value, (int, float)):
+        return bool(schema.get("minimum", value) <= value < MOST)
     if isinstance(value, list):
         return schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
     if isinstance(value, dict):

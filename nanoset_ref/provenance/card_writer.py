@@ -39,6 +39,9 @@ def card_of_stretches(
             f"{sorted(dtypes)}: write a card for each stage"
         )
     row_length, stride = windows.pop()
+    names = [file.path.name for file in files.values()]
+    if len({*names}) < len(names):
+        names = [*files]
     return Card(
         {
             "card": 1,
@@ -49,7 +52,9 @@ def card_of_stretches(
             "tokenizer": {"name": tokenizer, "hash": None},
             "dtype": dtypes.pop(),
             "window": {"row_length": row_length, "stride": stride},
-            "sources": [_source(file) for file in files.values()],
+            "sources": [
+                _source(file, name) for file, name in zip(files.values(), names, strict=True)
+            ],
             "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
             "stages": [_stage(stretch, number) for number, stretch in enumerate(stretches)],
             "known": ["files, orders and steps, from the run's config"],
@@ -70,10 +75,10 @@ def _nanoset(stretch: Stretch) -> Nanoset:
     return rows
 
 
-def _source(file: Any) -> dict[str, Any]:
+def _source(file: Any, name: str) -> dict[str, Any]:
     ids = file.num_tokens * file.dtype.itemsize
     return {
-        "name": file.path.name,
+        "name": name,
         "bytes": file.first_byte + ids,
         "first_byte": file.first_byte,
         "checksum": file.checksum,

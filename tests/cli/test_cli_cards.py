@@ -1,7 +1,11 @@
 """nanoset-ref with run cards: the answers need no file, and with files they are those of the run itself."""
 
+import hashlib
 import json
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from cli_parts import ids_of
@@ -9,6 +13,7 @@ from cli_parts import ids_of
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
+from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.provenance import Card, card_of_stretches, stretches_of_card, where
 from nanoset_ref.tokens import open_tokens
 
@@ -105,6 +110,46 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     code, text, _ = run("audit", "--run", path)
     assert code == 1 and "BROKEN  order 0 (identity): 63 of 64 probes agree" in text
     assert "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0" in text
+
+
+def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
+    facts = Card.load("olmo-2-32b").facts
+    names = "".join(f"web,files/{{TOKENIZER}}/{k % 3}.npy\n" for k in range(4))  # one of them twice
+    (tmp_path / "names.txt").write_text(names)
+    digest = hashlib.sha256(names.encode()).hexdigest()
+    card = tmp_path / "card.json"
+    listed = facts["listed"] | {"files": 4, "sha256": digest}
+    stages = [facts["stages"][0] | {"steps": 10}]
+    card.write_text(json.dumps(facts | {"listed": listed, "stages": stages}))
+    folder = tmp_path / "files" / "allenai" / "dolma2-tokenizer"
+    folder.mkdir(parents=True)
+    rows = [3001, 2000, 4001, 3001]  # of which whole pairs are read
+    for k in range(3):
+        with open(folder / f"{k}.npy", "wb") as file:
+            file.truncate(rows[k] * 4096 * 4)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        mirror = f"http://127.0.0.1:{server.server_port}"
+        words = "card", "complete", card, "--names", tmp_path / "names.txt", "--mirror", mirror
+        code, text, _ = run(*words, "--output", tmp_path / "sizes.json")
+        assert code == 0 and "sizes.json: the sizes of 4 files" in text
+        (folder / "1.npy").unlink()
+        error = run(*words, "--output", tmp_path / "other.json")[2]
+        assert "1.npy: HTTP Error 404" in error and not (tmp_path / "other.json").exists()
+        server.shutdown()
+    asked = "--run", card, "--sizes", tmp_path / "sizes.json"
+    first = ask("where", *asked, 1)
+    assert first[0]["path"].startswith("https://olmo-data.org/files/allenai/dolma2-tokenizer/")
+    order = OLMoCoreOrder(rows, None, 2048, 34521, chunk_size=2, batch_size=2048)
+    expected = [[source, sample] for source, sample in map(order.__getitem__, range(2048))]
+    assert [[row["source"], row["sample"]] for row in first] == expected
+    found = ask("when", *asked, "--sample", 7)
+    assert {row["source"] for row in found} == {0, 3}, "the first file is listed twice"
+    (tmp_path / "names.txt").write_text(names + "#")
+    assert "the card says " + digest in run(*words, "--output", tmp_path / "a.json")[2]
+    error = run("card", "complete", "demo", "--output", tmp_path / "a.json")[2]
+    assert "the card demo lists no files" in error
 
 
 def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):

@@ -29,6 +29,7 @@ SAMPLES = 146_432_000  # of Pythia: 143,000 steps of 1,024 rows
 STREAM = 162_165_686  # samples of the Pile in one epoch
 NEOX = "https://github.com/EleutherAI/gpt-neox/blob/ea7aefd8/megatron/data/gpt2_dataset.py"
 RAW = "https://raw.githubusercontent.com"
+MIXES = "src/olmo_core/data/mixes"
 UNCONFIRMED = "no file was fetched for this card: nothing here was held against the data themselves"
 
 
@@ -43,9 +44,23 @@ def link(repository: str, path: str) -> str:
     return f"https://github.com/{repository}/blob/{COMMITS[repository]}/{path}"
 
 
-def listed(repository: str, path: str, files: int) -> dict[str, Any]:
-    found = text(repository, path)
+YAML = {"after": "\ndata:\n", "pattern": r"(?m)^ +- (\S+\.npy)$", "address": "{}"}
+FOLDERS = {"after": "", "pattern": None, "address": None}
+
+
+def mix(tokenizer: str) -> dict[str, Any]:
+    """The lists of OLMo-core: label, then a path with {TOKENIZER} in it."""
     return {
+        "after": "",
+        "pattern": r"(?m)^[^#,\n]+,(\S+)$",
+        "address": "https://olmo-data.org/{}",
+        "tokenizer": tokenizer,
+    }
+
+
+def listed(repository: str, path: str, files: int, names: dict[str, Any]) -> dict[str, Any]:
+    found = text(repository, path)
+    return names | {
         "url": f"{RAW}/{repository}/{COMMITS[repository]}/{path}",
         "sha256": hashlib.sha256(found.encode()).hexdigest(),
         "files": files,
@@ -207,6 +222,7 @@ def olmos() -> None:
         "the list of files, their order, the seed, the batch and the length of a row, in the config"
     )
     sizes = "the sizes of the files: without them no probes"
+    twice = "five files of DCLM, part-104-00000 to -00004, are listed twice: their rows are read twice in an epoch"
     ranks = "how many ranks read a batch"
     for name, date, config, count, row_length, batch_size, dtype, steps, tokenizer in (
         ("olmo-1b", "2024-02", "official-0724/OLMo-1B", 249, 2048, 2048, "uint16", 739_328,
@@ -222,7 +238,7 @@ def olmos() -> None:
         olmo(
             name,
             date,
-            listed("allenai/OLMo", path, count),
+            listed("allenai/OLMo", path, count, YAML),
             row_length,
             dtype,
             {"seed": 6197, "options": {"batch_size": batch_size}},
@@ -230,7 +246,8 @@ def olmos() -> None:
             links=[link("allenai/OLMo", path), "https://olmo-data.org"],
             loader=("ai2-olmo", COMMITS["allenai/OLMo"][:8]),
             tokenizer=tokenizer,
-            known=[files, "the seed of the config is 6198; ai2-olmo counts epochs from 0, this order from 1"],
+            known=[files, "the seed of the config is 6198; ai2-olmo counts epochs from 0, this order from 1",
+                   *([twice] if count == 1122 else [])],
             inferred=["the files under `data: paths:` alone, not those of the evaluations",
                       "each epoch is shuffled anew, behind its last whole batch"],
             unknown=[sizes, ranks, "whether the run was restarted with another order", UNCONFIRMED],
@@ -239,7 +256,7 @@ def olmos() -> None:
     olmo(
         "olmo-2-32b",
         "2025-03",
-        listed("allenai/OLMo-core", "src/olmo_core/data/mixes/OLMoE-mix-0824.txt", 1122),
+        listed("allenai/OLMo-core", f"{MIXES}/OLMoE-mix-0824.txt", 1122, mix("allenai/dolma2-tokenizer")),
         4096,
         "uint32",
         {"seed": 34521, "options": {"chunk_size": 2, "batch_size": 2048}},
@@ -248,7 +265,7 @@ def olmos() -> None:
         loader=("OLMo-core", COMMITS["allenai/OLMo-core"][:9]),
         tokenizer="allenai/dolma2-tokenizer",
         known=[files, "rows of 4,096 tokens in chunks of two: max_target_sequence_length is 8,192",
-               "721,901 steps: the last checkpoint that is listed"],
+               "721,901 steps: the last checkpoint that is listed", twice],
         inferred=["{TOKENIZER} in the list stands for allenai/dolma2-tokenizer"],
         unknown=[sizes, ranks, UNCONFIRMED],
     )  # fmt: skip
@@ -256,7 +273,12 @@ def olmos() -> None:
     olmo(
         "olmo-3-7b-stage1",
         "2025-10",
-        listed("allenai/OLMo-core", "src/olmo_core/data/mixes/OLMo-mix-0625-official.txt", 1016),
+        listed(
+            "allenai/OLMo-core",
+            f"{MIXES}/OLMo-mix-0625-official.txt",
+            1016,
+            mix("allenai/dolma3-tokenizer"),
+        ),
         8192,
         "uint32",
         {"seed": 34521, "options": {"chunk_size": 1, "batch_size": 512}},
@@ -338,7 +360,7 @@ def smollm3() -> None:
         loader=("Nanotron, main", "2411b022"),
         tokenizer="meta-llama/Llama-3.2-1B",
         dtype="uint32",
-        listed=listed("huggingface/smollm", path, len({*folders})),
+        listed=listed("huggingface/smollm", path, len({*folders}), FOLDERS),
         sources=[],
         orders=[order] * 3,
         stages=stages,
