@@ -29,8 +29,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.peers import Tokens, endless, nanotron
 from benchmarks.record import command, machine, save
-from nanoset_ref.load.collator import to_device
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.device import to_device
 from nanoset_ref.load.nanoset import Nanoset
 
 RUN = 10**9  # samples: no run ends

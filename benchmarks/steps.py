@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 
 from benchmarks.peers import Restated, RestatedCollator, Tokens, endless
 from benchmarks.pulls import BATCH, RUN, from_iterator, visit
-from nanoset_ref.load.blocks import batches_per_block, slots
-from nanoset_ref.load.collator import Block, own_copy
+from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
+from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 
@@ -64,7 +64,7 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
     visit(nanoset)
     batches = batches_per_block(BATCH * 4 * nanoset.row_length, 3)
     collator = build_nanoset_dataloader(nanoset, micro_batch_size=BATCH).collate_fn
-    buffers = slots(2, (batches * BATCH, nanoset.row_length), np.dtype(np.int32))
+    buffers = allocate_buffers(2, (batches * BATCH, nanoset.row_length), np.dtype(np.int32))
     times: dict[str, list[float]] = {}
     for block in range(BATCHES):
         positions = np.arange(block * batches * BATCH, (block + 1) * batches * BATCH)
@@ -74,7 +74,7 @@ def our_steps(tokens: Tokens, sequence_length: int) -> Steps:
         clock("look the order up")
         nanoset._gather(files, starts, buffers[block % 2].numpy())
         clock("copy the tokens")
-        for _ in collator.split(Block(buffers[block % 2], BATCH, None, own_copy)):
+        for _ in collator.split(RowBlock(buffers[block % 2], BATCH, None, own_copy)):
             pass
         clock("cut the block")
     loader = from_iterator(endless(build_nanoset_dataloader(nanoset, micro_batch_size=BATCH)))

@@ -1,7 +1,8 @@
 """nanoset_ref: how tokens reach the GPUs in LLM pre-training.
 
-A run is a sequence of positions: an order names the sample at each, rows read it, a schedule says who reads it when, a
-collator turns it into model inputs. `nanoset_ref.plain` says all of it on one page, slowly; the rest is the same, fast:
+A run is a sequence of positions: an order names the sample at each, rows read it, a schedule assigns it to a rank and a
+step, a collator turns it into model inputs. `nanoset_ref.plain` does all of it on one page, slowly; the rest does it
+fast:
 
     io            files that are complete or absent, alone and in sets; locks; buckets; cached indexes and kernels
     tokens        files of token ids in every format (.npy, .bin/.idx, .ds): open, write, verify, describe, convert
@@ -12,11 +13,12 @@ collator turns it into model inputs. `nanoset_ref.plain` says all of it on one p
     streaming     datasets that tokenize while the model trains
     chunks        corpus preparation                                    (python -m nanoset_ref.chunks)
     train         data stages, checkpoints, a training run              (python -m nanoset_ref.train)
-    provenance    where, when, audit
+    provenance    where, when, audit; cards of runs
+    laws          a test that any data loader can be put to             (nanoset-ref laws)
     cli           the command nanoset-ref; how commands are made
 
-Each imports only those above it. The public names stand in `__init__.pyi` and are imported when they are asked for: a
-process that only tokenizes never loads torch.
+Each imports only those above it, except that every command is made by `cli.command`. The public names are listed in
+`__init__.pyi` and imported when they are used: a process that only tokenizes never loads torch.
 """
 
 import lazy_loader

@@ -5,10 +5,10 @@ from .load.collator import Collator as Collator
 from .load.collator import DataCollatorForCLM as DataCollatorForCLM
 from .load.collator import DataCollatorWithLabels as DataCollatorWithLabels
 from .load.collator import TensorPointer as TensorPointer
-from .load.collator import to_device as to_device
 from .load.dataloader import EmptyInfiniteDataset as EmptyInfiniteDataset
 from .load.dataloader import NanosetDataLoader as NanosetDataLoader
 from .load.dataloader import build_nanoset_dataloader as build_nanoset_dataloader
+from .load.device import to_device as to_device
 from .load.documents import DocumentOptions as DocumentOptions
 from .load.documents import loss_mask as loss_mask
 from .load.documents import position_ids as position_ids
@@ -35,7 +35,8 @@ from .orders.permutation import permute as permute
 from .orders.permutation import unpermute as unpermute
 from .orders.plans import PlanMismatch as PlanMismatch
 from .preprocess.encode import Encoder as Encoder
-from .preprocess.encode import load_tokenizer as load_tokenizer
+from .preprocess.tokenizer import load_tokenizer as load_tokenizer
+from .provenance import Card as Card
 from .provenance import audit as audit
 from .provenance import when as when
 from .provenance import where as where

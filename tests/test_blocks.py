@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from test_nanoset import write_range
 
 from nanoset_ref.load import blocks, collator
-from nanoset_ref.load.blocks import batches_per_block, slots
-from nanoset_ref.load.collator import Block, own_copy
+from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
+from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import SlotReader, SlotRequests, WorkerBlocks, ahead
+from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks, ahead
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 INT32 = np.dtype(np.int32)
@@ -60,7 +60,7 @@ def test_blocks_hold_the_batches_of_the_sampler(
 def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
     blocks_of = [batches_per_block(size, 3) for size in (16_000, 262_000, 5_000_000)]
     assert blocks_of == [262, 16, 1], "4 MiB"
-    of_many = [batches_per_block(16_000, slots) for slots in (19, 200, 10**6)]
+    of_many = [batches_per_block(16_000, buffers) for buffers in (19, 200, 10**6)]
     assert of_many == [165, 15, 1], "48 MiB in all"
     for free, found in ((1 << 40, [1048, 1048]), (64 << 20, [1048, 449])):
         monkeypatch.setattr(blocks, "_free_shared_memory", lambda free=free: free)
@@ -71,18 +71,18 @@ def test_a_block_has_many_batches_but_not_too_many_bytes(monkeypatch):
 def test_a_slot_stays_where_it_is_unless_somebody_has_a_lazy_copy_of_it(monkeypatch):
     # as in a program of one thread; the runner of the tests may have others
     monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
-    [slot] = slots(1, (4, 3), INT32)
-    slot.zero_()
-    place = slot.numpy().ctypes.data
-    part = own_copy(slot)[1:, :2].split(2)[0]
-    slot.numpy()[:] = 1
-    assert slot.numpy().ctypes.data != place
+    [buffer] = allocate_buffers(1, (4, 3), INT32)
+    buffer.zero_()
+    place = buffer.numpy().ctypes.data
+    part = own_copy(buffer)[1:, :2].split(2)[0]
+    buffer.numpy()[:] = 1
+    assert buffer.numpy().ctypes.data != place
     assert not part.any()
-    place = slot.numpy().ctypes.data
+    place = buffer.numpy().ctypes.data
     del part
-    own_copy(slot)
-    slot.numpy()[:] = 2
-    assert slot.numpy().ctypes.data == place, "nobody has the copy any more"
+    own_copy(buffer)
+    buffer.numpy()[:] = 2
+    assert buffer.numpy().ctypes.data == place, "nobody has the copy any more"
 
 
 def test_memory_of_which_torch_makes_no_lazy_copies_is_really_copied():
@@ -118,9 +118,9 @@ def test_batches_that_are_kept_never_change(nanoset, options):
 
 @pytest.mark.usefixtures("two_batches_per_block")
 @pytest.mark.parametrize(
-    ("options", "slots"), [({}, 3), ({"num_loading_workers": 2}, 3), ({"read_ahead": 3}, 6)]
+    ("options", "buffers"), [({}, 3), ({"num_loading_workers": 2}, 3), ({"read_ahead": 3}, 6)]
 )
-def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots, monkeypatch):
+def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, buffers, monkeypatch):
     # as in a program of one thread; the runner of the tests may have others
     monkeypatch.setattr(collator.threading, "enumerate", lambda: [threading.main_thread()])
     places, kept = set(), []
@@ -135,7 +135,7 @@ def test_batches_that_are_not_kept_share_a_few_slots(nanoset, options, slots, mo
         assert batch["input_ids"].equal(
             torch.from_numpy(expected_rows(nanoset, number)[:, :-1].copy())
         )
-    assert len(places) <= 2 * slots + 2 * len(kept)
+    assert len(places) <= 2 * buffers + 2 * len(kept)
     for number, batch in kept:
         assert np.array_equal(batch["label_ids"], expected_rows(nanoset, number)[:, 1:])
 
@@ -156,12 +156,12 @@ def test_a_new_iteration_ends_the_one_before_and_goes_on_where_it_was(nanoset, o
 
 
 def test_workers_that_are_not_forked_fill_the_same_slots(nanoset):
-    shared = slots(3, (16, 5), INT32, shared=True)
-    requests = SlotRequests(ResumableBatchSampler(160, 8), 2, len(shared))
+    shared = allocate_buffers(3, (16, 5), INT32, shared=True)
+    requests = ReadRequests(ResumableBatchSampler(160, 8), 2, len(shared))
     options = {"num_workers": 1, "multiprocessing_context": "spawn", "prefetch_factor": 1}
-    private = slots(2, (16, 5), INT32)
+    private = allocate_buffers(2, (16, 5), INT32)
     sizes = []
-    reader, like = SlotReader(nanoset, shared, False), Block(shared[0], 8)
+    reader, like = BufferReader(nanoset, shared, False), RowBlock(shared[0], 8)
     for block in WorkerBlocks(reader, requests, private, like, options):
         assert np.array_equal(block.rows[:8], expected_rows(nanoset, sum(sizes)))
         sizes.append(len(block.rows) // 8)

@@ -13,7 +13,8 @@ from bucket_server import BucketServer
 
 from nanoset_ref.io import pieces as cache
 from nanoset_ref.io.bucket_ids import BucketIds
-from nanoset_ref.io.paths import BucketPath, StorageError, contents, file_version
+from nanoset_ref.io.paths import contents, file_version
+from nanoset_ref.io.urls import BucketPath, StorageError
 
 SIZE = 10_000
 

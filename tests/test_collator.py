@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from test_nanoset import GOLDEN, golden_nanoset
 
 from nanoset_ref import plain
-from nanoset_ref.load.collator import Block, DataCollatorForCLM, TensorPointer, to_device
+from nanoset_ref.load.collator import DataCollatorForCLM, RowBlock, TensorPointer
+from nanoset_ref.load.device import to_device
 from nanoset_ref.load.rows import SampleBlock
 
 ROWS = np.arange(10, dtype=np.int32).reshape(2, 5)
@@ -107,7 +108,7 @@ def test_a_block_is_cut_into_the_batches_of_its_rows():
     rows = torch.arange(35, dtype=torch.int32).reshape(7, 5)
     for current in (0, 1):
         collator = DataCollatorForCLM(4, 0, 1, current)
-        batches = list(collator.split(Block(rows, 3)))
+        batches = list(collator.split(RowBlock(rows, 3)))
         expected = [collator(SampleBlock(rows[i : i + 3].numpy())) for i in (0, 3, 6)]
         assert list(map(described, batches)) == list(map(described, expected))
 
@@ -138,9 +139,9 @@ def test_a_device_gets_ids_as_contiguous_blocks(
     collator = DataCollatorForCLM(4, input_pp_rank, output_pp_rank, current)
     has_data = current in (input_pp_rank, output_pp_rank)
     if cut and has_data:
-        batch = list(collator.split(Block(torch.arange(30, dtype=torch.int32).reshape(6, 5), 2)))[
-            -1
-        ]
+        batch = list(
+            collator.split(RowBlock(torch.arange(30, dtype=torch.int32).reshape(6, 5), 2))
+        )[-1]
     else:
         batch = collator(SampleBlock(ROWS.copy()) if has_data else [{}, {}])
     expected = described(batch)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from nanoset_ref import Nanoset, audit, when, where
-from nanoset_ref.load.dataloader import PlanMismatch, build_nanoset_dataloader
+from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders import Order
-from nanoset_ref.provenance import Stretch
+from nanoset_ref.orders.plans import PlanMismatch
+from nanoset_ref.provenance import Stretch, compare
 from nanoset_ref.tokens import TokenFileWriter
 
 S = 4
@@ -29,7 +30,7 @@ class ReversedOrder(Order):
     def lookup(self, positions):
         return self.pairs(self.samples_per_epoch - 1 - positions % self.samples_per_epoch)
 
-    def _positions(self, dataset, sample, until):
+    def reverse_lookup(self, dataset, sample, until):
         first = self.samples_per_epoch - 1 - (self.firsts[dataset] + sample)
         return np.arange(first, until, self.samples_per_epoch)
 
@@ -106,6 +107,12 @@ def test_a_run_resumes_on_other_ranks_and_refuses_another_order(paths):
     other = build_nanoset_dataloader(Nanoset(paths, None, S, 24), micro_batch_size=6)
     with pytest.raises(PlanMismatch, match="reversed"):
         other.load_state_dict(state)
+
+
+def test_compare_says_that_its_plan_cannot_make_it_again(paths):
+    state = {"consumed_train_samples": 6, "plan": backwards(paths).plan}
+    with pytest.raises(ValueError, match="was given to the Nanoset as an object"):
+        compare(state, backwards(paths))
 
 
 def test_contributing_has_five_lines_for_each_and_names_what_exists():

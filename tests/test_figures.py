@@ -280,6 +280,23 @@ PICTURES: dict[str, list[Any]] = {
         "shuffled",
         "costs|16 epochs|+0.25|-0.30",
     ],
+    "laws.counterexamples": [
+        {"resume": {"never stopped": [[0], [1]], "stopped": [[0]]}, "ranks": {"rank 0": [[3, 4]]}},
+        "smallest",
+        "smallest|resume|never stopped|row 1|no batch|rank 0|row 3 4|step 1",
+    ],
+    "laws.sizes": [
+        {"2 ranks": [1, 9], "3 ranks": []},
+        48,
+        [8, 48],
+        "none is found",
+        "none is found|2 ranks|rows|8|48",
+    ],
+    "laws.shrinking": [
+        [("as drawn", range(53), range(12, 24)), ("rows = 2", [1, 0], [0])],
+        "shrinks",
+        "shrinks|as drawn|12 of 53 rows lost|1 of 2 rows lost",
+    ],
     "provenance.step": [
         [("stories", "4: home.", "k = 224", "rank 0", 3)],
         "Step 5",

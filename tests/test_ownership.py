@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader
 
 from nanoset_ref import plain
 from nanoset_ref.load import blocks
-from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels, to_device
+from nanoset_ref.load.collator import DataCollatorForCLM, DataCollatorWithLabels
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.device import to_device
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig

@@ -22,7 +22,8 @@ from run_config import run_tree
 
 from nanoset_ref.cli import main
 from nanoset_ref.io import bucket_ids, buckets
-from nanoset_ref.io.paths import BucketPath, StorageError, located
+from nanoset_ref.io.paths import located
+from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.preprocess import preprocess
@@ -432,7 +433,7 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
         ("az://container/a.npy", "URL: "),
         (
             "s3://tokens/a.bin",
-            "URL: of a bucket .npy token files are read; nanoset-ref convert makes one",
+            "URL: only .npy token files are read from a bucket; nanoset-ref convert makes one",
         ),
         ("s3://tokens/c.npy", "URL: only preprocess writes into a bucket"),
     ],

@@ -1,4 +1,4 @@
-"""Right loaders under all laws, a thousand times with another seed of the search: no finding is an alarm that is false.
+"""A right loader under all laws, many times with another seed of the search: no finding is an alarm that is false.
 
     python -m benchmarks.laws.false_alarms --runs 1000
 

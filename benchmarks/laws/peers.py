@@ -199,7 +199,7 @@ if "MEGATRON_SAMPLERS" in os.environ:
         make=megatron_cyclic(True), claims=cyclic, **common
     )
     PEERS["Megatron-LM cyclic sampler, --no-data-sharding"] = Adapter(
-        make=megatron_cyclic(False), claims=cyclic, **common
+        make=megatron_cyclic(False), claims="once ranks repeat epochs", **common
     )
 
 

@@ -46,6 +46,35 @@ def versions(name: str) -> dict[str, str]:
     return found
 
 
+def table() -> str:
+    """The results as a table of Markdown."""
+    lines = [
+        "| loader | version, month | laws held | broken: the smallest case found |",
+        "|---|---|---|---|",
+    ]
+    for key, record in json.loads(RESULTS.read_text()).items():
+        loader, _, package = key.rpartition(" (")
+        laws = record["laws"].items()
+        held = [
+            f"`{law}`" + (f" ({outcome['cases']} cases)" if outcome["late"] else "")
+            for law, outcome in laws
+            if outcome["is"] == "holds"
+        ]
+        broken = [
+            f"`{law}`: {outcome['finding']['words']}"
+            for law, outcome in laws
+            if outcome["is"] == "broken"
+        ]
+        cells = [
+            loader,
+            f"{package[:-1]}, {record['month']}",
+            " ".join(held),
+            "; ".join(broken) or "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -53,10 +82,25 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--budget", type=float, default=60)
     parser.add_argument("--examples", type=int, default=40)
+    parser.add_argument(
+        "--laws", nargs="+", help="judge these only, and keep what is known of the others"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print what is recorded, and judge nothing"
+    )
     options = parser.parse_args()
+    if options.table:
+        print(table())
+        return
     chosen = [name for name in PEERS if any(part in name for part in options.only)]
     for name in chosen:
-        report = check(PEERS[name], budget=options.budget, examples=options.examples, limit=90.0)
+        report = check(
+            PEERS[name],
+            laws=options.laws,
+            budget=options.budget,
+            examples=options.examples,
+            limit=180.0,
+        )
         record = {
             "versions": versions(name)
             | {"numpy": version("numpy"), "hypothesis": version("hypothesis")},
@@ -66,6 +110,9 @@ def main() -> None:
         }
         results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         key = f"{name} ({', '.join(f'{a} {b}' for a, b in list(record['versions'].items())[:1])})"
+        if options.laws and key in results:
+            judged = {law: record["laws"][law] for law in options.laws}
+            record["laws"] = results[key]["laws"] | judged
         results[key] = record
         RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
         print(f"== {name}\n{report}\n", flush=True)

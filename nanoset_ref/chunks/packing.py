@@ -78,7 +78,7 @@ class Packer:
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
     """Pack the documents of a file by best fit into rows of `row_length` tokens that end in `pad_id`."""
-    from nanoset_ref.load.best_fit import pack_documents  # which imports torch
+    from nanoset_ref.load.best_fit import pack_documents  # which imports numba
 
     first, starts, sizes = pack_documents(file.known_documents(), row_length)
     for low, high in pairwise(first.tolist()):

@@ -94,6 +94,20 @@ def audit(words: Words, prog: str) -> int:
     return run(audit_run, words, prog)
 
 
+def card(words: Words, prog: str) -> int:
+    """write the card of a run: its files, order and steps in 10 kB"""
+    from nanoset_ref.cli.card_commands import write_card
+
+    return run(write_card, words, prog)
+
+
+def compare(words: Words, prog: str) -> int:
+    """two run cards: the first step at which they read other rows"""
+    from nanoset_ref.cli.card_commands import compare_cards
+
+    return run(compare_cards, words, prog)
+
+
 def estimate(words: Words, prog: str) -> int:
     """hours, memory, disk and epochs of a run before it begins"""
     from nanoset_ref.cli.estimate import estimate_run
@@ -154,6 +168,8 @@ FUNCTIONS: list[Callable[[Words, str], int]] = [
     when,
     loss,
     audit,
+    card,
+    compare,
     estimate,
     laws,
     preprocess,

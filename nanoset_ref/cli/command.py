@@ -3,8 +3,9 @@
     def split(source: str, train: Path, /, *, held_out: float, seed: int = 1234, overwrite: bool = False): ...
 
 becomes `split SOURCE TRAIN --held-out HELD_OUT [--seed SEED] [--overwrite]`: positional-only parameters are arguments,
-the others are options, required without a default. `--held_out` is understood as `--held-out`. Only the parser of the
-chosen command is built. The library is argparse, because every --help has to work in an install of five packages.
+the others are options; those without a default are required. `--held_out` is understood as `--held-out`. Only the
+parser of the chosen command is built. The library is argparse, because every --help has to work in an install of five
+packages.
 
 An unexpected error says so in its line; NANOSET_REF_TRACEBACK=1 prints the traceback of any error.
 """
@@ -290,6 +291,8 @@ def _add_option(
     if parameter.kind is parameter.VAR_POSITIONAL:
         options["nargs"] = "+"
     if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+        if default is not parameter.empty:
+            options |= {"nargs": "?", "default": default}
         parser.add_argument(parameter.name, help=help, **options)
         return
     if default is parameter.empty:

@@ -82,7 +82,7 @@ class StageEstimate:
             f"  an epoch: {self.samples_per_epoch:,} samples, {self.micro_batches_per_epoch:,} micro-batches of each "
             f"rank; the stage is {epochs:.3f} epochs"
         )
-        from nanoset_ref.provenance.auditing import shortened  # loads torch
+        from nanoset_ref.provenance.auditing import shortened
 
         paths = shortened([it.path for it in self.sources])
         width = max(map(len, ["source", *paths]))
@@ -121,6 +121,8 @@ def estimate_run(
     if tokens_per_second and step_time:
         raise UsageError("give either --tokens-per-second or --step-time")
     run.check_named_once()
+    if run.run:
+        raise UsageError("estimate takes --config or --data, not --run")
     if run.config:
         config = train.load_config(run.config)
         stages = list(estimated_stages(config))
@@ -157,9 +159,9 @@ def estimated_stages(config: train.Config) -> Iterator[StageEstimate]:
         blend = _blend_of(stage, len(positions))
         name = f"{stage.name} (text)" if blend.order == "text" else stage.name
         length = stage.sequence_length
-        slots = _slots(stage.data.num_loading_workers, stage.data.read_ahead)
+        buffers = _slots(stage.data.num_loading_workers, stage.data.read_ahead)
         read = dict(read)
-        yield _estimated(name, blend, positions, schedule, length, slots, read)
+        yield _estimated(name, blend, positions, schedule, length, buffers, read)
         ends[stage.number] = positions.stop, read
 
 
@@ -223,7 +225,7 @@ def _estimated(
     positions: range,
     schedule: Schedule,
     length: int,
-    slots: int,
+    buffers: int,
     total: dict[str, float],
 ) -> StageEstimate:
     """A stage that reads `positions`; `total`, the samples read of each source before, is counted on."""
@@ -252,7 +254,7 @@ def _estimated(
         micro_batches_per_epoch=blend.epoch // schedule.micro_step_size,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, slots),
+        buffer_bytes=_buffer_bytes(schedule.micro_batch_size, length + 1, buffers),
         padded=blend.padded,
         sources=sources,
     )
@@ -263,12 +265,12 @@ def _slots(workers: int, read_ahead: int) -> int:
     return workers * 2 + read_ahead + 3
 
 
-def _buffer_bytes(micro_batch_size: int, row_length: int, slots: int) -> int:
+def _buffer_bytes(micro_batch_size: int, row_length: int, buffers: int) -> int:
     """The memory of a loader for the blocks that it reads and delivers (see `nanoset_ref.load.blocks`)."""
-    from nanoset_ref.load.blocks import batches_per_block  # loads torch
+    from nanoset_ref.load.blocks import batches_per_block
 
     batch = micro_batch_size * row_length * ID_BYTES
-    return slots * batches_per_block(batch, slots) * batch
+    return buffers * batches_per_block(batch, buffers) * batch
 
 
 def in_bytes(count: float) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance  # loads its modules when they are used
+from nanoset_ref.cli.card_commands import show_card_audit, show_card_places, show_card_step
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
 from nanoset_ref.io.paths import read_json
@@ -41,7 +42,7 @@ def show_text(
         step: all rows of an optimizer step.
         source: number of the file, from 0.
     """
-    from nanoset_ref.load.rows import checked_number  # loads torch
+    from nanoset_ref.load.rows import checked_number
 
     exactly_one(sample=sample, document=document, position=position, step=step)
     stretches = run.stretches(schedule)
@@ -80,7 +81,7 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, NDArray[Any]]:
 
 def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     """Begin and end of a sample in the tokens of its file."""
-    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref import Nanoset
     from nanoset_ref.load.rows import checked_number
 
     if not isinstance(dataset, Nanoset):
@@ -92,13 +93,29 @@ def _sample(dataset: Rows, source: int, sample: int) -> tuple[int, int]:
     return first, first + dataset.row_length
 
 
-def where_from(*, step: int, text: bool = False, run: RunOptions, schedule: Schedule) -> None:
+def where_from(
+    step_number: int | None = None,
+    /,
+    *,
+    step: int | None = None,
+    text: bool = False,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
     """Where the tokens of a step come from: file, sample, documents, bytes.
 
     Args:
+        step_number: optimizer step, from 1; here or as --step.
         step: optimizer step, from 1.
         text: decode the rows, too.
     """
+    exactly_one(step_number=step_number, step=step)
+    if step is None:
+        step = step_number or 0
+    run.check_named_once()
+    if run.run and not run.data and not text:
+        show_card_step(run, run.card(schedule), step)
+        return
     stretch = stretch_at(run.stretches(schedule), step)
     rows = []
     lines = []
@@ -124,6 +141,8 @@ def when_read(
     *,
     document: int | None = None,
     text: str | None = None,
+    sample: int | None = None,
+    byte_range: tuple[int, int] | None = None,
     source: int = 0,
     run: RunOptions,
     schedule: Schedule,
@@ -133,9 +152,17 @@ def when_read(
     Args:
         document: a document of the file (see --source).
         text: a piece of text: every place where it stands is looked up, in all files.
+        sample: a row of the file, from 0, of a run with a card (--run).
+        byte_range: the first byte in the file and the one after the last, of a run with a card.
         source: number of the file, from 0.
     """
-    exactly_one(document=document, text=text)
+    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range)
+    run.check_named_once()
+    if document is None and text is None:
+        if not run.run:
+            raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
+        show_card_places(run, run.card(schedule), source, sample, byte_range)
+        return
     rows = []
     lines = []
     for stretch in run.stretches(schedule):
@@ -193,6 +220,9 @@ def audit_run(
         num_loading_workers: DataLoader workers per rank.
         state: a saved data state (JSON): report also the samples that this plan would repeat or lose.
     """
+    run.check_named_once()
+    if run.run and not run.data and state is None:
+        return show_card_audit(run, run.card(schedule))
     stretches = run.stretches(schedule, num_loading_workers)
     report = provenance.audit(stretches)
     result = {"ok": report.ok, **dataclasses.asdict(report)}
@@ -207,7 +237,7 @@ def audit_run(
 
 def _continued(path: Path, stretches: Sequence[Stretch]) -> Continuation:
     """The samples that a run would repeat or lose if it went on from a saved data state, in the same stage."""
-    from nanoset_ref import Nanoset  # loads torch
+    from nanoset_ref import Nanoset
 
     saved = read_json(path)
     try:
@@ -266,7 +296,8 @@ def plot_loss(metrics: str, /, *, lines: Annotated[int, at_least(1)] = 20) -> No
 def exactly_one(**options: Any) -> None:
     """Refuse a command line that does not give exactly one of these options."""
     if sum(value is not None for value in options.values()) != 1:
-        raise UsageError(f"give exactly one of {', '.join(f'--{name}' for name in options)}")
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise UsageError(f"give exactly one of {names}")
 
 
 def _place(slot: Slot) -> str:

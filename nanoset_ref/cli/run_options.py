@@ -24,8 +24,10 @@ from nanoset_ref.load.schedule import Schedule
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
     from nanoset_ref.megatron import NanosetConfig
-    from nanoset_ref.provenance import Stretch
+    from nanoset_ref.provenance import Card, Stretch
     from nanoset_ref.tokens import Tokens
+
+SAID_BY_CARD = "sequence_length", "row_length", "num_samples", "seed", "order", "split"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -34,6 +36,9 @@ class RunOptions(Unsaid):
 
     Args:
         config: the YAML file of nanoset_ref.train, which describes the whole run.
+        run: a run card: a file, or the name of a shipped one (docs/cards.md). With --data its token files are read,
+            too; --dp-size and the like ask about other ranks.
+        sizes: a JSON file, {file name: bytes} in the order of the run, for a card without sizes.
         data: FILE[=WEIGHT]: token files (.npy, or .ds in rows that share no token), or .bin/.idx pairs by either name
             or their prefix; all with a weight or none. Pairs alone are Megatron-style data, unless --order or
             --row-length is given. A .bin without .idx is a raw token file. A number behind the last "=" is a weight,
@@ -50,6 +55,8 @@ class RunOptions(Unsaid):
     """
 
     config: str | None = None
+    run: str | None = None
+    sizes: str | None = None
     data: Sequence[str] = ()
     sequence_length: Annotated[int, at_least(1)] = 2048
     row_length: Annotated[int, at_least(2)] | None = None
@@ -62,6 +69,8 @@ class RunOptions(Unsaid):
     def stretches(self, schedule: Schedule, workers: int = 0) -> list[Stretch]:
         """The stages of the YAML file, or the one stretch that the options and a layout describe."""
         self.check_named_once()
+        if self.run:
+            return self._stretches_of_card(schedule)
         if self.config:
             config = train.load_config(self.config)
             if config.tokenizer and not self.tokenizer:
@@ -72,11 +81,39 @@ class RunOptions(Unsaid):
         return [provenance.Stretch("run", rows, schedule, steps, workers)]
 
     def check_named_once(self) -> None:
-        """UsageError unless the run is named, by its config or by its data."""
-        if bool(self.config) == bool(self.data):
+        """UsageError unless the run is named, by its config, its card or its data."""
+        named_by_data = bool(self.data) and not self.run
+        if [bool(self.config), bool(self.run), named_by_data].count(True) != 1:
             raise UsageError(
-                "say which run is meant: either --config FILE.yaml, or --data FILE[=WEIGHT] ..."
+                "say which run is meant: --config FILE.yaml, --run CARD, or --data FILE[=WEIGHT] ..."
             )
+        fields = dataclasses.fields(RunOptions)
+        given = [it.name for it in fields if getattr(self, it.name) != it.default]
+        said = [name for name in given if name in SAID_BY_CARD]
+        if self.run and said:
+            option = said[0].replace("_", "-")
+            raise UsageError(f"--{option} is what the card says; leave it out, or leave out --run")
+        if self.sizes and not self.run:
+            raise UsageError("--sizes belongs to a card; name it with --run")
+
+    def card(self, schedule: Schedule) -> Card:
+        """The card of --run, with the sizes that were given, on the ranks that were."""
+        card = provenance.Card.load(self.run or "", self.sizes)
+        if self.token_dtype is None:
+            self.token_dtype = card.facts["dtype"]
+        if self.data and "listed" in card.facts:
+            card = card.with_files([self.open(path) for path in self.data])
+        if schedule != Schedule():
+            card = card.with_ranks(schedule)
+        return card
+
+    def _stretches_of_card(self, schedule: Schedule) -> list[Stretch]:
+        card = self.card(schedule)
+        if not self.data:
+            raise UsageError(f"this needs the token files of {card.name}: give them with --data")
+        tokenizer = card.facts["tokenizer"]["name"]
+        self.tokenizer = self.tokenizer or tokenizer
+        return provenance.stretches_of_card(card, self.data, self.open)
 
     def paths(self) -> tuple[list[str], list[float] | None, bool]:
         """The paths of --data, their weights, and whether they are Megatron's pairs, then named by their prefixes."""
@@ -90,7 +127,7 @@ class RunOptions(Unsaid):
         return paths, weights, False
 
     def _rows(self) -> Rows:
-        from nanoset_ref import Nanoset  # loads torch
+        from nanoset_ref import Nanoset
 
         paths, weights, is_pairs = self.paths()
         if is_pairs:

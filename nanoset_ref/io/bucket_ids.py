@@ -82,15 +82,17 @@ class BucketIds:
             index = np.arange(first, last, step)
         places = _checked_places(index, len(self))
         starts = (places.ravel() * size).tolist()
-        content = fetch([(self, start, start + size) for start in starts])
-        return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
+        content = b"".join(fetch([(self, start, start + size) for start in starts]))
+        ids = np.frombuffer(content, self.dtype)
+        return ids.reshape(places.shape)[()]  # a number for a number
 
     def _run(self, first: int, stop: int) -> Any:
         """The ids in the bytes first:stop."""
         extents = []
         for start in range(first, stop, PIECE):
             extents.append((self, start, min(start + PIECE, stop)))
-        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
+        content = b"".join(fetch(extents))
+        return np.frombuffer(content, self.dtype)
 
     @functools.cached_property
     def connections(self) -> Any:
@@ -115,7 +117,7 @@ class BucketIds:
             lengths = [len(content) for content in found or ()]
             if lengths == [stop - start for start, stop in spans]:
                 return found
-        # one by one, which retries, and finds out what is wrong
+        # one by one, with retries and the errors of each
         return [buckets.read_range(self.path, *span, self.opened) for span in spans]
 
     def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
@@ -167,6 +169,7 @@ def _lanes(count: int) -> ThreadPoolExecutor:
 
 
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
+    """As `fetch`, without the cache: steps 1 to 3 above."""
     buckets.refuse_forked()
     numbers: dict[BucketIds, list[int]] = defaultdict(list)
     for number, (source, _, _) in enumerate(extents):
@@ -178,18 +181,20 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
     for connections, chosen in zip(connected, numbers.values(), strict=True):
         chosen.sort(key=lambda number: extents[number][1])
         step = 1 if connections is None else most
-        jobs += [chosen[first : first + step] for first in range(0, len(chosen), step)]
+        for first in range(0, len(chosen), step):
+            jobs.append(chosen[first : first + step])
     # 2. and 3.
     found: list[Any] = [None] * len(extents)
 
     def work(chosen: list[int]) -> None:
-        source = extents[chosen[0]][0]
+        source, _, _ = extents[chosen[0]]
         ranges = [extents[number][1:] for number in chosen]
-        for number, content in zip(chosen, _read_ranges(source, ranges), strict=True):
+        contents = _read_ranges(source, ranges)
+        for number, content in zip(chosen, contents, strict=True):
             found[number] = content
 
-    lanes = _lanes(LONE_LANES if None in connected else LANES)
-    list(lanes.map(work, jobs))
+    lanes = LONE_LANES if None in connected else LANES
+    list(_lanes(lanes).map(work, jobs))
     return found
 
 

@@ -5,10 +5,10 @@
        flush and rename it.
     3. Then evict the least recently used pieces until at most 7/8 of the limit is left.
 
-The pieces lie in FOLDER, a subfolder of the folder that the user names. There the cache reads,
+The pieces are in FOLDER, a subfolder of the folder that the user names. There the cache reads,
 replaces and removes only regular files with the names of pieces: `<key>-<first byte>`, followed by
 `.<random>.tmp` while one is written. The key names one version of an object; pieces of older
-versions are never used again, and evicted in time.
+versions are never read again, and evicted in time.
 
     a piece    8 bytes for each of its blocks of BLOCK bytes: xxh3_64, seeded by the name;
                then the content
@@ -96,7 +96,7 @@ def _touched(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that lies in `content`, the bytes of its source from `first` on."""
+    """Copy the part of an extent that is in `content`: bytes of its source from `first` on."""
     _, start, stop = extent
     low = max(start, first)
     high = min(stop, first + len(content))
@@ -151,8 +151,11 @@ def _checksums(name: str, content: Any) -> bytes:
     """xxh3_64 of each block of `content`, little endian, seeded by the name of the piece."""
     view = memoryview(content)
     seed = xxhash.xxh3_64_intdigest(name.encode())
-    blocks = [view[first : first + BLOCK] for first in range(0, len(view), BLOCK)]
-    return np.array([xxhash.xxh3_64_intdigest(block, seed) for block in blocks], "<u8").tobytes()
+    checksums = []
+    for first in range(0, len(view), BLOCK):
+        block = view[first : first + BLOCK]
+        checksums.append(xxhash.xxh3_64_intdigest(block, seed))
+    return np.array(checksums, "<u8").tobytes()
 
 
 def _keep(home: Path, name: str, content: Any) -> None:

@@ -53,9 +53,11 @@ def by_step(batches: Batches) -> Batches:
     >>> by_step([[(4, 1), (0,)], [(2, 3)]])
     [[(1, 2, 3, 4), (0,)]]
     """
-    steps = max(map(len, batches), default=0)
-    together = [[row for rank in batches for row in rank[step : step + 1]] for step in range(steps)]
-    return [[tuple(sorted(sum(rows, ()), key=str)) for rows in together]]
+    together = []
+    for step in range(max(map(len, batches))):
+        rows = [row for rank in batches for row in sum(rank[step : step + 1], ())]
+        together.append(tuple(sorted(rows, key=str)))
+    return [together]
 
 
 def miscounted(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:

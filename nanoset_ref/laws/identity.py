@@ -17,14 +17,20 @@ from nanoset_ref.laws.corpora import S
 
 NAMES = ("input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index")  # of fields
 CONTAINERS = (list, tuple)
+NUMBERS = (int, np.integer)
 
 
 def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
     """The rows of a batch in its order, as numbers, or as text where tokens are not whole rows."""
     arrays = list(_arrays(batch))
-    if form == "rows":
-        return tuple(number for array in arrays for number in array.ravel().tolist())
-    return tuple(row for array in arrays for line in _lines(array) for row in _rows_of_line(line))
+    rows: list[Any] = []
+    for array in arrays:
+        if form == "rows":
+            rows += array.ravel().tolist()
+        else:
+            for line in _lines(array):
+                rows += _rows_of_line(line)
+    return tuple(rows)
 
 
 def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
@@ -35,15 +41,13 @@ def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
         yield from _arrays(batch[name])
     elif isinstance(batch, (str, bytes)):
         yield np.array(batch.split(), dtype=np.int64)
-    elif isinstance(batch, CONTAINERS) and batch and np.ndim(batch[0]) > 1:
+    elif not isinstance(batch, CONTAINERS) or not batch or isinstance(batch[0], NUMBERS):
+        yield np.asarray(batch)
+    elif np.ndim(batch[0]) > 1:
         yield from _arrays(batch[0])  # (inputs, labels)
-    elif (isinstance(batch, CONTAINERS) and batch and not np.isscalar(batch[0])) or (
-        isinstance(batch, CONTAINERS) and batch and isinstance(batch[0], (str, bytes))
-    ):
+    else:
         for item in batch:
             yield from _arrays(item)
-    else:
-        yield np.asarray(batch)
 
 
 def _lines(array: NDArray[Any]) -> NDArray[Any]:
@@ -51,15 +55,13 @@ def _lines(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _rows_of_line(line: NDArray[Any]) -> list[Any]:
-    whole = line[: len(line) - len(line) % S]
-    tokens = whole[whole >= S]
-    if len(tokens) % S == 0:
-        blocks = tokens.reshape(-1, S)
-        places = np.arange(S)
-        if np.array_equal(blocks % S, np.broadcast_to(places, blocks.shape)):
-            rows = blocks // S - 1
-            if (rows == rows[:, :1]).all():
-                return rows[:, 0].tolist()
+    tokens = line[: len(line) - len(line) % S]
+    tokens = tokens[tokens >= S]
+    rows = tokens[::S] // S - 1
+    places = np.arange(S)
+    whole = (rows[:, None] + 1) * S + places
+    if np.array_equal(tokens, whole.ravel()):
+        return rows.tolist()
     return [f"tokens {line[0]}..{line[-1]}"]
 
 

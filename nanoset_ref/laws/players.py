@@ -16,7 +16,6 @@ import time
 import traceback
 import tracemalloc
 import warnings
-from collections.abc import Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -62,9 +61,9 @@ class Trace:
     Attributes:
         batches: of every rank, at every step, the rows.
         states: of every rank, pickled when they were taken.
-        lengths: len(loader) before the first batch; None if the loader has no length.
-        changed: whether a batch that was held has changed since.
-        mask: the problem of a mask.
+        lengths: len(loader) before the first batch, if it is claimed.
+        changed: the batch that was held and has changed since; "" if none has.
+        mask: the problem of a mask; "" if there is none.
         seconds: until the first batch of rank 0.
         memory: bytes, the peak.
         error: the error that ended the run early.
@@ -73,7 +72,7 @@ class Trace:
 
     batches: Batches = field(default_factory=list)
     states: tuple[bytes, ...] = ()
-    lengths: list[int | None] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     changed: str = ""
     mask: str = ""
     seconds: float = 0.0
@@ -106,7 +105,7 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     state = None
     if run.states:
         state = pickle.loads(run.states[rank % len(run.states)])
-    loader = adapter.make(
+    loader: Any = adapter.make(
         run.data,
         rank=rank,
         world_size=run.world_size,
@@ -116,8 +115,9 @@ def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
         batch_size=run.batch_size,
         state=state,
     )
-    length = len(loader) if isinstance(loader, Sized) else None
-    trace.lengths.append(length)
+    if "length" in adapter.claims.split():
+        sized: Any = loader
+        trace.lengths.append(len(sized))
     read: list[tuple[Any, ...]] = []
     trace.batches.append(read)
     held = []

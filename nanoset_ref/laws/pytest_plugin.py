@@ -1,4 +1,4 @@
-"""A pytest plugin: `def test_loader(laws): laws.hold(make)`, or with `law` a test for each law."""
+"""A pytest plugin: `def test_loader(laws): laws.hold(make)`, or with `loading_law` a test for each law."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Laws:
-    """The value of the fixtures `laws` and `law`.
+    """The fixtures `laws` and `loading_law`.
 
     Args:
         budget: seconds for a test.
@@ -40,10 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "law" in metafunc.fixturenames:
+    if "loading_law" in metafunc.fixturenames:
         from nanoset_ref.laws.rules import LAWS  # only where a test asks for it
 
-        metafunc.parametrize("law", LAWS, indirect=True)
+        metafunc.parametrize("loading_law", LAWS, indirect=True)
 
 
 @pytest.fixture
@@ -52,5 +52,5 @@ def laws(pytestconfig: pytest.Config) -> Laws:
 
 
 @pytest.fixture
-def law(request: pytest.FixtureRequest, laws: Laws) -> Laws:
+def loading_law(request: pytest.FixtureRequest, laws: Laws) -> Laws:
     return Laws(laws.budget, laws.seed, [request.param])

@@ -1,23 +1,25 @@
-"""Best-fit packing: rows of whole documents, each in the row that it fills best, and padding where nothing fits.
+"""Best-fit packing: rows of whole documents, each in the row that it fills best, and padding.
 
-Rows of a Nanoset are cut where they end, so most documents are. Here only those that are longer than a row are cut:
+The rows of a Nanoset cut most documents. Here, only documents longer than a row are cut:
 
-    1. a document of more than R = S + 1 tokens is cut into full rows and a rest; every other one is one piece
-    2. pieces are sorted, longest first; of equal length, in the order of the file
-    3. each goes to the row with the least room that still takes it (of several, the one that came to this room last),
-       or, if there is none, begins a row
-    4. what stays free at the end of a row is padding
+    1. a document of more than R = S + 1 tokens is cut into full rows and a rest; every other
+       document is one piece
+    2. pieces are sorted, longest first; equal ones keep the order of the file
+    3. each piece goes to the row with the fewest free tokens that still has enough (of several, the
+       last one to reach that number); if there is none, it begins a row
+    4. free tokens at the end of a row become padding
 
-    documents of 14, 7, 5, 2, 3 tokens, R = 8:   aaaaaaaa   bbbbbbb.   aaaaaadd   ccccceee     1 token of padding
+    documents of 14, 7, 5, 2, 3 tokens, R = 8:   aaaaaaaa   bbbbbbb.   aaaaaadd   ccccceee
 
-A capacity of R, not S, since a row gives S inputs and S labels: a document of R tokens loses none of its predictions.
-Step 3 asks a binary tree over the possible rooms, 1 to S, for the smallest one that is not below the length: n log S.
-Documents that share a row are neighbors by their length alone, so tell the model where they begin.
+A row holds R tokens, not S, because it gives S inputs and S labels: a document of R tokens keeps
+all of its predictions. Step 3 searches a binary tree over the numbers of free tokens, 1 to S, in
+n log S. Documents share a row only because their lengths fit, so a model must know where they
+begin.
 
-The index takes 12 bytes per piece and 8 per row, and about 60 per piece while it is built, by 6 million documents per
-second of one core (2 million documents, 666 tokens on average, S = 2,048; 3 million where S is above 65,535). It lies
-in a cache on disk and is mapped (see `index_cache`), so that ranks and workers share it. Rows are read through mappings
-of the files, as Megatron's are.
+The index takes 12 bytes per piece and 8 per row; building it takes about 60 bytes per piece and one
+second for 6 million documents on one core (2 million documents, 666 tokens on average, S = 2,048;
+3 million where S is above 65,535). It is cached on disk and mapped (see `index_cache`), so ranks
+and workers share it. Rows are read through mappings of the files, as Megatron's are.
 
 Source: Ding and others, Fewer Truncations Improve Language Modeling, 2024, https://arxiv.org/abs/2404.10830
 """
@@ -35,11 +37,14 @@ from numpy.typing import NDArray
 from nanoset_ref.io.index_cache import Arrays, cached
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.io.paths import PathLike, in_bucket
+from nanoset_ref.load.documents import concatenated_ranges
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Span, Starts, document_spans
 from nanoset_ref.orders import Order
 from nanoset_ref.tokens import Tokens
+
+INDEX = ("first", "begins", "sizes")  # the arrays of a packing
 
 
 def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arrays:
@@ -50,7 +55,7 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
         row_length: R, in tokens.
 
     Returns:
-        Three arrays. Row j is made of the pieces first[j] to first[j + 1], one after another.
+        Three arrays. Row j consists of the pieces first[j] to first[j + 1], one after another.
 
             first    int64 [rows + 1]
             begins   int64 [pieces], the first token of each in the file
@@ -59,7 +64,8 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
     Raises:
         ValueError: a row_length below 1; offsets that do not ascend.
     """
-    if operator.index(row_length) < 1:
+    row_length = operator.index(row_length)
+    if row_length < 1:
         raise ValueError(f"a row must hold at least 1 token, got row_length={row_length}")
     offsets = np.asarray(document_offsets, dtype=np.int64)
     lengths = np.diff(offsets)
@@ -67,21 +73,17 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
         raise ValueError(
             "document boundaries do not ascend: their file is damaged, write the token file again"
         )
-    # 1.
-    counts = -(-lengths // row_length)  # lengths 5 0 2, R = 3: 2 0 1
-    ends = np.cumsum(counts)
-    before = np.arange(counts.sum()) - np.repeat(
-        ends - counts, counts
-    )  # pieces of the same document: 0 1 0
+    # 1. e.g. lengths 5 0 2, R = 3
+    counts = -(-lengths // row_length)  # 2 0 1
+    before = concatenated_ranges(np.zeros_like(counts), counts)  # of the same document: 0 1 0
     begins = np.repeat(offsets[:-1], counts) + before * row_length  # 0 3 5
-    sizes = np.minimum(np.repeat(offsets[1:], counts) - begins, row_length)  # 3 2 2
+    ends = np.repeat(offsets[1:], counts)  # of their documents: 5 5 7
+    sizes = np.minimum(ends - begins, row_length)  # 3 2 2
     # 2.
-    missing = (row_length - sizes).astype(
-        np.min_scalar_type(row_length)
-    )  # NumPy sorts 16 bits fastest
-    order = np.argsort(missing, kind="stable")
+    narrow = np.min_scalar_type(row_length)  # NumPy sorts 16 bits fastest
+    order = np.argsort((row_length - sizes).astype(narrow), kind="stable")
     # 3.
-    rows = _place(sizes[order], row_length, 1 << operator.index(row_length).bit_length())
+    rows = _place(sizes[order], row_length, 1 << row_length.bit_length())
     order = order[np.argsort(rows, kind="stable")]
     first = np.append(0, np.cumsum(np.bincount(rows)))
     return first, begins[order], sizes[order].astype(np.int32)
@@ -89,46 +91,67 @@ def pack_documents(document_offsets: NDArray[np.int64], row_length: int) -> Arra
 
 @njit(cache=True, nogil=True)
 def _place(sizes, row_length, width):
-    """The row of each piece, int64 [pieces], for sizes that do not increase.
+    """The row of each piece, int64 [pieces].
 
-    Leaf `width + c` of the tree counts the rows with room for c more tokens; a node, those of its leaves. `width`, a
-    power of two, is above row_length.
+    A binary tree counts the rows by their free tokens: leaf `width + c` those with c free tokens,
+    and every other node those of its two children.
+
+    Args:
+        sizes: int64 [pieces], in 1 .. row_length, not increasing.
+        row_length: int64, in tokens.
+        width: int64, leaves of the tree: a power of two above row_length.
     """
     tree = np.zeros(2 * width, dtype=np.int64)
-    last = np.zeros(width, dtype=np.int64)  # of the rows with room for c, the one that came last,
-    before = np.zeros(len(sizes), dtype=np.int64)  # and for each row the one that came before it
+    # the rows with c free tokens are a stack: last[c] on top, and before[row] below each row
+    last = np.zeros(width, dtype=np.int64)
+    before = np.zeros(len(sizes), dtype=np.int64)
     rows = np.empty(len(sizes), dtype=np.int64)
     num_rows = 0
     for piece in range(len(sizes)):
-        room = _smallest_room(tree, width + sizes[piece]) - width
-        if room > 0:
-            row = last[room]
-            last[room] = before[row]
-            _count(tree, width + room, -1)
+        leaf = _find_leaf(tree, width + sizes[piece])
+        if leaf:
+            free = leaf - width
+            row = last[free]
+            last[free] = before[row]
+            _count(tree, leaf, -1)
         else:
-            row, room = num_rows, row_length
+            free = row_length
+            row = num_rows
             num_rows += 1
         rows[piece] = row
-        room -= sizes[piece]
-        before[row], last[room] = last[room], row
-        _count(tree, width + room, 1 if room else 0)
+        free -= sizes[piece]
+        if free:
+            before[row] = last[free]
+            last[free] = row
+            _count(tree, width + free, 1)
     return rows
 
 
 @njit(cache=True, nogil=True)
-def _smallest_room(tree, node):
-    """The first leaf from `node` on that counts a row, or 0. Up and to the right, then down on the left."""
+def _find_leaf(tree, node):
+    """The first leaf, from the leaf `node` on, that counts a row; 0 if there is none.
+
+    tree: int64 [2 * leaves]; node 1 is the root, and node n has the children 2 * n and 2 * n + 1.
+    """
+    # up and to the right
     while node and not tree[node]:
-        while node & 1:  # a right child, or the root: nothing more below its parent
+        while node & 1:  # a right child or the root: its parent has no leaf further right
             node >>= 1
-        node += node > 0
-    while 0 < 2 * node < len(tree):
-        node = 2 * node + (not tree[2 * node])
+        if node:
+            node += 1
+    if node == 0:
+        return 0
+    # down, to the left if possible
+    while 2 * node < len(tree):
+        node *= 2
+        if not tree[node]:
+            node += 1
     return node
 
 
 @njit(cache=True, nogil=True)
 def _count(tree, node, change):
+    """Add `change` to a node of the tree and to all nodes above it."""
     while node:
         tree[node] += change
         node >>= 1
@@ -138,17 +161,20 @@ class PackedNanoset(Nanoset):
     """Rows of whole documents, packed by best fit file by file, in the order of a run.
 
     Args:
-        dataset_paths, dataset_weights, sequence_length, random_seed, order: as in Nanoset; a sample is a packed row, so
-            an epoch has as many as the packing gives. Document boundaries must be known: by a manifest, an .idx, a .ds
-            index, or open_tokens(path, eos_token_id=...). order="identity" gives long documents first.
+        dataset_paths, dataset_weights, sequence_length, random_seed, order: as in Nanoset. A sample
+            is a packed row, so the packing determines the samples of an epoch. Document boundaries
+            must be known: from a manifest, an .idx, a .ds index, or
+            open_tokens(path, eos_token_id=...). order="identity" reads long documents first.
         train_split_num_samples: N = len(self), in samples; None: one epoch.
-        pad_id: the id that fills a row's end, such as the EOS id; a model must know it, no loss counts it.
-        path_to_cache: folder of the index; None: built in memory by every process.
+        pad_id: the id that fills the end of a row, such as the EOS id. It must be in the model's
+            vocabulary; no loss counts it.
+        path_to_cache: folder of the index; None: every process builds it in memory.
 
-    Every token of the files is in exactly one row, each document in as few rows as its length allows. `starts` marks a
-    row's first token, each document's and every padding token, so that position ids and masks never cross documents and
-    `label_mask` is False at padding, whatever its id (`build_nanoset_dataloader` always asks for it; another collator
-    has to know padding by itself). `usage` counts padding as negative tail_tokens.
+    Every token of the files is in exactly one row, and every document in as few rows as its length
+    allows. `starts` marks the first token of each row and document and every padding token, so
+    position ids and masks never cross documents, and `label_mask` is False at padding, whatever its
+    id. (`build_nanoset_dataloader` always asks for that mask; another collator must recognize
+    padding by itself.) `usage` counts padding as negative tail_tokens.
 
     Raises:
         TokenFileError: a file's document boundaries are not known.
@@ -169,24 +195,30 @@ class PackedNanoset(Nanoset):
         order: str | Order = "nanotron",
         path_to_cache: PathLike | None = None,
     ) -> None:
-        self.pad_id, self._path_to_cache = operator.index(pad_id), path_to_cache
+        self.pad_id = operator.index(pad_id)
+        self._path_to_cache = path_to_cache
         if not 0 <= self.pad_id < 2**31:
             raise ValueError(
                 f"pad_id must be a token id of 0 .. 2**31 - 1, got {pad_id}: the EOS id will do"
             )
-        length, count = sequence_length, train_split_num_samples
-        super().__init__(dataset_paths, dataset_weights, length, count, random_seed, order=order)
+        super().__init__(
+            dataset_paths,
+            dataset_weights,
+            sequence_length,
+            train_split_num_samples,
+            random_seed,
+            order=order,
+        )
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
-            file.known_documents()
-        return [len(packing[0]) - 1 for packing in self.packings], [self.row_length] * len(
-            self.files
-        )
+            file.known_documents()  # an error now, before any packing is built
+        samples = [len(first) - 1 for first, _, _ in self.packings]
+        return samples, [self.row_length] * len(samples)
 
     @functools.cached_property
     def packings(self) -> list[Arrays]:
-        """What `pack_documents` gives for each file, mapped from the cache."""
+        """For each file the arrays of `pack_documents`, mapped from the cache."""
         packings = []
         for file in self.files:
             description = {
@@ -195,32 +227,35 @@ class PackedNanoset(Nanoset):
                 "row_length": self.row_length,
             }
             build = functools.partial(pack_documents, file.known_documents(), self.row_length)
-            packings.append(
-                cached(self._path_to_cache, description, ("first", "begins", "sizes"), build)
-            )
+            packing = cached(self._path_to_cache, description, INDEX, build)
+            packings.append(packing)
         return packings
 
     def __getstate__(self) -> dict[str, Any]:
-        """A worker process maps the cached index again, or, without a cache, builds its own."""
-        return {name: value for name, value in self.__dict__.items() if name != "packings"}
+        """Without the index: a worker process maps it again or, without a cache, builds it."""
+        state = self.__dict__.copy()
+        state.pop("packings", None)
+        return state
 
     def _pieces(self, positions: NDArray[np.int64]) -> Iterator[tuple[Tokens, NDArray[np.int64]]]:
-        """The files that rows are read from, and the pieces of each as `copy_pieces` takes them."""
+        """The files of rows, each with its pieces, int64 [pieces, 4], as `copy_pieces` takes them.
+
+        The columns are the row, begin and end in the file, and the column in the row.
+        """
         datasets, samples = self.order.lookup(positions)
         for number in np.unique(datasets).tolist():
-            places = np.flatnonzero(datasets == number)
+            rows = np.flatnonzero(datasets == number)
             first, begins, sizes = self.packings[number]
-            low = first[samples[places]]
-            counts = first[samples[places] + 1] - low
-            ends = np.cumsum(counts)
-            pieces = np.arange(ends[-1]) + np.repeat(low - ends + counts, counts)
-            begin, size = begins[pieces], sizes[pieces].astype(np.int64)
-            column = np.cumsum(size) - size
-            column -= np.repeat(column[ends - counts], counts)
-            yield (
-                self.files[number],
-                np.stack([np.repeat(places, counts), begin, begin + size, column], axis=1),
-            )
+            low = first[samples[rows]]
+            counts = first[samples[rows] + 1] - low  # pieces of each row
+            pieces = concatenated_ranges(low, counts)
+            begin = begins[pieces]
+            size = sizes[pieces].astype(np.int64)
+            before = np.cumsum(size) - size  # tokens of all pieces before
+            row_first = np.cumsum(counts) - counts
+            column = before - np.repeat(before[row_first], counts)
+            row = np.repeat(rows, counts)
+            yield self.files[number], np.stack([row, begin, begin + size, column], axis=1)
 
     def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[:] = self.pad_id
@@ -232,8 +267,9 @@ class PackedNanoset(Nanoset):
                 extents = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
                 parts = fetch([(tokens, begin, end) for begin, end in extents])
                 tokens = np.frombuffer(b"".join(parts), file.dtype)
+                # from places in the file to places in the fetched tokens
                 ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
-                shift = pieces[:, 2] - ends  # places in what was fetched, not in the file
+                shift = pieces[:, 2] - ends
                 pieces[:, 1:3] -= shift[:, None]
             else:
                 file.check_length()
@@ -245,30 +281,29 @@ class PackedNanoset(Nanoset):
         for _, pieces in self._pieces(positions):
             rows, begins, ends, columns = pieces.T
             starts[rows, columns] = True
-            filled[rows, 0] = (
-                columns + ends - begins
-            )  # the last piece of a row is the last to write
-        return starts | (np.arange(self.row_length) >= filled)
+            filled[rows, 0] = columns + ends - begins  # the last piece of a row is written last
+        is_padding = np.arange(self.row_length) >= filled
+        return starts | is_padding
 
     def spans(self, position: int) -> list[Span]:
-        ((file, pieces),) = self._pieces(np.array([position]))
-        return [
-            span
-            for _, begin, end, _ in pieces.tolist()
-            for span in document_spans(file, begin, end)
-        ]
+        [(file, pieces)] = self._pieces(np.array([position]))
+        spans = []
+        for _, begin, end, _ in pieces.tolist():
+            spans += document_spans(file, begin, end)
+        return spans
 
     def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
         """As in Nanoset, in a scan of the index."""
         first, begins, sizes = self.packings[source]
         near = np.flatnonzero((begins > begin - self.row_length) & (begins < end))
         pieces = near[begins[near] + sizes[near] > begin]
-        rows: list[int] = np.unique(np.searchsorted(first, pieces, side="right") - 1).tolist()
-        return rows
+        rows = np.searchsorted(first, pieces, side="right") - 1
+        found: list[int] = np.unique(rows).tolist()
+        return found
 
     def _describe(self) -> dict[str, Any]:
         described = super()._describe()
         described["rows"] |= {"packing": "best-fit", "pad_id": self.pad_id}
-        for file, read in zip(described["files"], self.files, strict=True):
-            file |= {"windows": "best-fit", "documents": read.documents_checksum}
+        for facts, file in zip(described["files"], self.files, strict=True):
+            facts |= {"windows": "best-fit", "documents": file.documents_checksum}
         return described

@@ -10,32 +10,34 @@ Blocks from a bucket, or past the page cache, are up to four times as large, sin
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from nanoset_ref.load.collator import outside_inference_mode
+if TYPE_CHECKING:
+    import torch
 
 BLOCK_BYTES = 4 << 20
-ALL_BLOCKS_BYTES = 48 << 20  # of all usual slots together: containers often have 64 MiB of /dev/shm
+ALL_BLOCKS_BYTES = (
+    48 << 20
+)  # of all usual buffers together: containers often have 64 MiB of /dev/shm
 
 
 def batches_per_block(
-    batch_bytes: int, num_slots: int = 1, block_factor: int = 1, *, shared: bool = False
+    batch_bytes: int, num_buffers: int = 1, block_factor: int = 1, *, shared: bool = False
 ) -> int:
     """How many batches of `batch_bytes` fit into a block, at least one.
 
     Args:
-        num_slots: blocks that are in memory at the same time.
+        num_buffers: blocks that are in memory at the same time.
         block_factor: see `Rows`.
         shared: whether the blocks are in shared memory, which may be scarce.
     """
     if shared and _free_shared_memory() < 16 * ALL_BLOCKS_BYTES:
-        all_slots = ALL_BLOCKS_BYTES
+        all_buffers = ALL_BLOCKS_BYTES
     else:
-        all_slots = ALL_BLOCKS_BYTES * block_factor
-    block_bytes = min(block_factor * BLOCK_BYTES, all_slots // num_slots)
+        all_buffers = ALL_BLOCKS_BYTES * block_factor
+    block_bytes = min(block_factor * BLOCK_BYTES, all_buffers // num_buffers)
     return max(1, block_bytes // batch_bytes)
 
 
@@ -47,10 +49,14 @@ def _free_shared_memory() -> int:
         return 0
 
 
-def slots(
+def allocate_buffers(
     count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False
 ) -> list[torch.Tensor]:
     """Memory for `count` blocks of `shape` and `dtype`, on request in memory shared with worker processes."""
+    import torch  # here: an estimate asks for the size of blocks, and needs no torch
+
+    from nanoset_ref.load.collator import outside_inference_mode
+
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
     with outside_inference_mode():
         tensors = [torch.empty(shape, dtype=kind) for _ in range(count)]

@@ -1,9 +1,10 @@
 """From rows to what one pipeline rank needs of a batch.
 
-A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Each of them is a view
-of its own copy of the rows, and each mask has its own memory: a batch belongs to its receiver, who may write into any
-field without changing another field or another batch. The rows of many batches arrive as one `Block`, which is copied
-once for each field and then cut.
+A row of sequence_length + 1 ids gives inputs (all but the last) and labels (all but the first). Each
+of them is a view of its own copy of the rows, and each mask has its own memory: a batch belongs to
+its receiver, who may write to any field without changing another field or another batch (law 7 of
+docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for each
+field and then cut.
 
 A `Collator` checks samples and turns them into a block; its subclasses name the fields of a batch: `DataCollatorForCLM`
 here (Nanotron's fields), `MegatronCollator` in `nanoset_ref.megatron`.
@@ -47,7 +48,7 @@ class TensorPointer:
 Batch = dict[str, Any]
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """The rows of many batches, back to back, for `Collator.split`.
 
     Attributes:
@@ -64,13 +65,13 @@ class Block(NamedTuple):
 
 
 class Collator(ABC):
-    """Turns samples, or a whole `Block` of rows, into batches.
+    """Turns samples, or a whole `RowBlock` of rows, into batches.
 
     Called with B samples {"input_ids": [row_length] integers} or a `SampleBlock`, it returns one batch, a dict.
 
     Attributes:
         row_length: tokens that a row must have.
-        needs_starts: whether `split` needs `Block.starts`.
+        needs_starts: whether `split` needs `RowBlock.starts`.
 
     Raises:
         ValueError: no samples, another key than input_ids, another length than row_length.
@@ -80,7 +81,7 @@ class Collator(ABC):
     needs_starts = False
 
     @abstractmethod
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """Cut a block into batches. Its row length has been checked."""
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> Batch:
@@ -96,7 +97,7 @@ class Collator(ABC):
             examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
         self.check(examples.rows.shape[1])
         starts = examples.starts if self.needs_starts else None
-        [batch] = self.split(Block(torch.from_numpy(examples.rows), len(examples), starts))
+        [batch] = self.split(RowBlock(torch.from_numpy(examples.rows), len(examples), starts))
         return batch
 
     def check(self, *row_lengths: int) -> None:
@@ -110,14 +111,14 @@ class Collator(ABC):
 
 @dataclasses.dataclass
 class DataCollatorForCLM(Collator):
-    """Collate samples for causal language modelling under pipeline parallelism.
+    """Collate samples for causal language modeling under pipeline parallelism.
 
     Args:
         sequence_length: S, in tokens.
         input_pp_rank: the pipeline rank that feeds input_ids to the model.
         output_pp_rank: the pipeline rank that computes the loss from the labels.
         current_pp_rank: this rank.
-        documents: fields about documents to add (see DocumentOptions); None: the model need not know of them.
+        documents: fields about documents to add (see DocumentOptions); None: no such fields.
 
     Called with samples as `Collator` says; on a rank that is neither input nor output, with a list of empty dicts.
     Returns a dict of
@@ -174,7 +175,7 @@ class DataCollatorForCLM(Collator):
             )
         return dict(self._pointers)
 
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """As `Collator.split`, for ranks that take data.
 
         A padding id of -1, which Megatron's rows may end in, becomes 0: a model cannot look it up.
@@ -231,7 +232,7 @@ class DataCollatorWithLabels(Collator):
     def __init__(self, sequence_length: int) -> None:
         self.row_length = sequence_length + 1
 
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """As `Collator.split`."""
         ids = block.rows.long()
         inputs = block.copy(ids).unsafe_split(block.batch_size)
@@ -277,40 +278,3 @@ def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
     if torch.is_inference_mode_enabled():
         return torch.inference_mode(False)
     return contextlib.nullcontext()  # torch's own context takes 10 microseconds
-
-
-def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
-    """The batch on a device, with input_ids and label_ids moved as the blocks [B, S + 1] that they were read as.
-
-    They are views of S columns, which are not contiguous: moving them as they are would cost a copy on the host first.
-    Anything else in the batch is moved by itself.
-
-    Args:
-        batch: of DataCollatorForCLM, with or without either side.
-        device: where to.
-        non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
-    """
-    moved: Batch = {}
-    for name, value in batch.items():
-        if not isinstance(value, torch.Tensor):
-            moved[name] = value
-            continue
-        first = int(name == "label_ids")
-        block = _block_below(value, first)
-        if block is None:
-            moved[name] = value.to(device, non_blocking=non_blocking)
-        else:
-            columns = slice(first, first + value.shape[1])
-            moved[name] = block.to(device, non_blocking=non_blocking)[:, columns]
-    return moved
-
-
-def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
-    """The contiguous [B, S + 1] of which `view` is columns shift .. shift + S; None if it is not such a view."""
-    if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
-        return None
-    start = view.storage_offset() - shift
-    size = view.shape[0] * (view.shape[1] + 1)
-    if start < 0 or (start + size) * view.element_size() > view.untyped_storage().nbytes():
-        return None
-    return view.as_strided((view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start)

@@ -1,4 +1,4 @@
-"""Dataset, sampler and collator put together, for the rank that is told by plain numbers who it is.
+"""The data loader of one rank: dataset, batch sampler and collator together.
 
 `NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the
 dataset's plan are the whole state. It counts batches when they are delivered, since the sampler runs ahead of the
@@ -25,12 +25,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.options import unknown_key, whole_number
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.load.blocks import batches_per_block, slots
+from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
 from nanoset_ref.load.collator import (
-    Block,
     Collator,
     DataCollatorForCLM,
     DataCollatorWithLabels,
+    RowBlock,
     own_copy,
 )
 from nanoset_ref.load.rows import Rows
@@ -80,7 +80,7 @@ class OneIterationLoader(DataLoader[Any], ABC):
         return iteration
 
     def end_iteration(self) -> None:
-        """Whoever still holds the iteration under way finds it at its end."""
+        """Close the current iteration; an iterator that is still held stops."""
         earlier = None if self._iteration is None else self._iteration()
         if earlier is not None:
             earlier.close()
@@ -93,7 +93,7 @@ class NanosetDataLoader(OneIterationLoader):
         dataset: of len(batch_sampler.num_samples).
         batch_sampler: says which positions this rank reads.
         plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared. A
-            function gives it when it or a state is first asked for.
+            function is called each time the plan or a state is requested.
         read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
             keeps as many ready in this process.
         **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
@@ -114,9 +114,8 @@ class NanosetDataLoader(OneIterationLoader):
     """
 
     batch_sampler: ResumableBatchSampler  # type: ignore[assignment]
-    _is_accelerate_prepared = (
-        True  # accelerate would share out among the ranks what is shared out already
-    )
+    # accelerate would shard again what is sharded already
+    _is_accelerate_prepared = True
 
     def __init__(
         self,
@@ -163,7 +162,7 @@ class NanosetDataLoader(OneIterationLoader):
         # forgets what an abandoned iteration prefetched
         sampler.consumed_train_samples = consumed = self.consumed_train_samples
         end = sampler.rest_of_epoch(consumed).end
-        attributes = vars(self)  # torch's __setattr__ takes a microsecond
+        attributes = vars(self)  # set there, as torch's __setattr__ takes a microsecond
         for several in self._several_batches():
             for batch in several:
                 consumed = min(consumed + sampler.global_batch_size, end)
@@ -187,7 +186,7 @@ class NanosetDataLoader(OneIterationLoader):
 
         return ahead(items, self.read_ahead)
 
-    def _blocks(self) -> Iterable[Block]:
+    def _blocks(self) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
         dataset: Any = self.dataset
         collator: Any = self.collate_fn
@@ -198,52 +197,52 @@ class NanosetDataLoader(OneIterationLoader):
             self._workers = self._start_workers()
         return self._workers
 
-    def _blocks_read_here(self) -> Iterator[Block]:
+    def _blocks_read_here(self) -> Iterator[RowBlock]:
         dataset: Any = self.dataset
         collator: Any = self.collate_fn
-        batches, shape, own_slots = self._block_memory()
-        own = itertools.cycle(slots(own_slots, shape, dataset.row_dtype))
+        batches, shape, own_buffers = self._block_memory()
+        own = itertools.cycle(allocate_buffers(own_buffers, shape, dataset.row_dtype))
         copy = self._copy()
         for positions in self.batch_sampler.blocks(batches):
             rows = next(own)[: len(positions)]
             starts = dataset.starts(positions) if collator.needs_starts else None
-            # of a slot with lazy copies, numpy() is new memory
+            # of a buffer with lazy copies, numpy() is new memory
             dataset.fill(positions, rows.numpy())
-            yield Block(rows, self.batch_sampler.micro_batch_size, starts, copy)
+            yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy)
 
     def _copy(self) -> Callable[[torch.Tensor], torch.Tensor]:
         if self.pin_memory and torch.accelerator.is_available():
             return torch.Tensor.pin_memory  # torch keeps pinned memory and uses it again
         return own_copy
 
-    def _block_memory(self, slots_of_workers: int = 0) -> tuple[int, tuple[int, int], int]:
-        """Batches per block, the shape of a slot, and the number of slots that only this process needs."""
+    def _block_memory(self, worker_buffers: int = 0) -> tuple[int, tuple[int, int], int]:
+        """Batches per block, the shape of a buffer, and the number of buffers that only this process needs."""
         # one that is being cut, and one whose last batch may still be held; a thread fills others
-        own_slots = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
+        own_buffers = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
         dataset: Any = self.dataset
         micro_batch_size = self.batch_sampler.micro_batch_size
         batches = batches_per_block(
             micro_batch_size * dataset.row_length * dataset.row_dtype.itemsize,
-            own_slots + slots_of_workers,
+            own_buffers + worker_buffers,
             dataset.block_factor,
-            shared=slots_of_workers > 0,
+            shared=worker_buffers > 0,
         )
-        return batches, (batches * micro_batch_size, dataset.row_length), own_slots
+        return batches, (batches * micro_batch_size, dataset.row_length), own_buffers
 
     def _start_workers(self) -> Any:
         """Worker processes that read blocks into shared memory."""
-        from nanoset_ref.load.prefetch import SlotReader, SlotRequests, WorkerBlocks  # as above
+        from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks  # as above
 
         dataset: Any = self.dataset
         collator: Any = self.collate_fn
         under_way = self.num_workers * self.prefetch_factor  # type: ignore[operator]
-        batches, shape, own_slots = self._block_memory(under_way)
+        batches, shape, own_buffers = self._block_memory(under_way)
         # one more: torch requests a block before it delivers one
-        shared = slots(under_way + 1, shape, dataset.row_dtype, shared=True)
-        private = slots(own_slots, shape, dataset.row_dtype)
-        reader = SlotReader(dataset, shared, collator.needs_starts)
-        requests = SlotRequests(self.batch_sampler, batches, len(shared))
-        block = Block(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
+        shared = allocate_buffers(under_way + 1, shape, dataset.row_dtype, shared=True)
+        private = allocate_buffers(own_buffers, shape, dataset.row_dtype)
+        reader = BufferReader(dataset, shared, collator.needs_starts)
+        requests = ReadRequests(self.batch_sampler, batches, len(shared))
+        block = RowBlock(shared[0], self.batch_sampler.micro_batch_size, None, self._copy())
         return WorkerBlocks(reader, requests, private, block, self._options)
 
     def __repr__(self) -> str:
@@ -324,21 +323,20 @@ def build_nanoset_dataloader(
     Args:
         dataset: a Nanoset or any other Rows, the same in every rank.
         micro_batch_size: samples per batch of one rank.
-        dp_rank, dp_size: this data-parallel rank and their number. Tensor-parallel ranks of one data-parallel rank pass
-            the same numbers.
-        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is neither input nor output
-            gets placeholders and no workers.
-        consumed_train_samples: global count to continue from (see ResumableBatchSampler, also for `layout` and `tail`).
-        num_loading_workers: processes that read ahead; 0 reads in this process.
-        seed: the run's seed, from which worker seeds derive.
-        read_ahead: blocks that a thread reads ahead in this process (see NanosetDataLoader); 2 hides the reading behind
-            the training step as well as workers do, and needs none. Files in a bucket are read ahead only like this:
-            forked workers are refused.
-        documents: what the model is told about documents within a sample (position ids, masks), see DataCollatorForCLM.
-            Rows that end in padding (`Rows.padded`) know their documents without an eod_id, and always come with
-            eod_mask_loss.
-        collate_fn: makes a batch of samples, instead of DataCollatorForCLM: another Collator of the package
-            (DataCollatorWithLabels, MegatronCollator), which reads in blocks, or any function.
+        dp_rank: this data-parallel rank; its tensor-parallel ranks pass the same number.
+        dp_size: number of data-parallel ranks.
+        input_pp_rank, output_pp_rank, current_pp_rank: as in DataCollatorForCLM. A rank that is
+            neither input nor output gets placeholders and no workers.
+        consumed_train_samples: global count to continue from.
+        num_loading_workers: worker processes; 0 reads in this process.
+        seed: the run's seed; seeds of workers derive from it.
+        layout, tail: as in ResumableBatchSampler.
+        read_ahead: blocks that a thread prefetches, as in NanosetDataLoader; 2 hides the reads behind
+            the training step as well as workers do. A bucket needs it: forked workers are refused.
+        documents: position ids and masks of the documents in a row, as in DataCollatorForCLM.
+            Padded rows always come with eod_mask_loss, and need no eod_id.
+        collate_fn: instead of DataCollatorForCLM: another Collator, which reads in blocks, or any
+            function from samples to a batch.
         **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
 
     Returns:
@@ -364,9 +362,8 @@ def build_nanoset_dataloader(
         tail=tail,
     )
     if tail != "drop":
-        dataset.origin(
-            0
-        )  # the last batch is filled from position 0 on: refuse now a plan that begins later
+        # the last batch is filled from position 0 on: refuse a plan that begins later now
+        dataset.origin(0)
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # workers that are started draw a number, from here and not from the global state that a model draws from as well

@@ -1,8 +1,8 @@
-"""Folders of .ds files as the datasets of a run, in the order and batches of the Nanoset in Nanotron's main branch.
+"""Folders of .ds files as datasets, in the order and batches of Nanotron's main branch.
 
-A `DatatroveNanoset` has one dataset per folder. Both window conventions are there: "disjoint", datatrove's and that
-Nanoset's, rows of S + 1 tokens that share none; and "overlapping", this package's, rows that share one token, so that
-every token is a label once.
+A `DatatroveNanoset` has one dataset per folder. Its rows of S + 1 tokens are "disjoint", as in
+datatrove and in Nanotron's Nanoset, or "overlapping", as elsewhere in this package: they share one
+token, so that every token is a label once.
 
 Source: nanotron.data.nanoset and nanotron.data.collator of https://github.com/huggingface/nanotron.
 """
@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.paths import PathLike, listed
-from nanoset_ref.load.collator import Batch, Block, DataCollatorForCLM, TensorPointer
+from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import NanotronOrder
 from nanoset_ref.orders.base import Int64Array, NumberedOrder, Weights
-from nanoset_ref.tokens import Windows, datatrove_files
+from nanoset_ref.tokens import Tokens, Windows, datatrove_files
 
 logger = logging.getLogger(__name__)
 WITHIN_DOCUMENTS = DocumentOptions(reset_position_ids=True, eod_mask_loss=True)
 
 
 class FolderOrder(NumberedOrder):
-    """Nanotron's order over folders as one over their files: laid end to end, both have the same instances.
+    """Nanotron's order over folders as an order over their files, which has the same instances.
 
     Args:
         folders: the order over folders, whose lengths are the sums of `file_lengths`.
@@ -39,37 +39,36 @@ class FolderOrder(NumberedOrder):
     repeats = True
 
     def __init__(self, folders: NanotronOrder, file_lengths: Sequence[Sequence[int]]) -> None:
-        self.folders, self.numbers = folders, folders.numbers
-        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)
-        lengths = [length for folder in file_lengths for length in folder]
-        weights = np.repeat(shares, [len(folder) for folder in file_lengths]) * lengths
+        self.folders = folders
+        self.numbers = folders.numbers
+        shares = folders.dataset_weights / np.maximum(folders.dataset_lengths, 1)  # of one sample
+        lengths: list[int] = []
+        weights: list[float] = []
+        for share, folder in zip(shares, file_lengths, strict=True):
+            lengths += folder
+            weights += [share * length for length in folder]
         super().__init__(lengths, weights, len(folders), folders.random_seed)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the order over folders, and the lengths of their files, one after the other."""
-        return self.folders.identity | {
-            "kind": self.name,
-            "file_lengths": self.dataset_lengths.tolist(),
-        }
-
-    @property
-    def recipe(self) -> None:
-        """None: no option of `build_order` makes it."""
+        """The identity of the order over folders, and the lengths of all their files."""
+        lengths = self.dataset_lengths.tolist()
+        return self.folders.identity | {"kind": self.name, "file_lengths": lengths}
 
 
 class DatatroveNanoset(Nanoset):
     """A Nanoset whose datasets are folders of .ds files.
 
     Args:
-        dataset_folders: the folders (or one). dataset_weights, sequence_length, train_split_num_samples, random_seed:
-            as in `Nanoset`, a weight per folder.
-        eos_token_id: documents end with this id; None: they end where the index says.
+        dataset_folders: the folders (or one).
+        dataset_weights, sequence_length, train_split_num_samples, random_seed: as in `Nanoset`;
+            weights are per folder.
+        eos_token_id: the id at the end of each document; None: documents end where the index says.
         windows: "disjoint" (Nanotron's) or "overlapping".
 
-    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`) are those of the
-    Nanoset in Nanotron's main branch, bit for bit: it shuffles the files of a folder, not of those below it, with
-    datatrove's own seed, 42.
+    The order, the samples and the positions of tokens within documents (`position_ids` of `starts`)
+    are those of the Nanoset in Nanotron's main branch, bit for bit. Like that, it shuffles the
+    files of a folder with datatrove's own seed, 42, and leaves out files in subfolders.
     """
 
     def __init__(
@@ -83,21 +82,21 @@ class DatatroveNanoset(Nanoset):
         eos_token_id: int | None = None,
         windows: Windows = "disjoint",
     ) -> None:
-        folders = [
-            datatrove_files(folder, windows=windows, recursive=False, shuffle=True)
-            for folder in listed(dataset_folders)
-        ]
-        lengths = [[file.num_samples(sequence_length) for file in folder] for folder in folders]
-        order = NanotronOrder(
-            [*map(sum, lengths)], dataset_weights, train_split_num_samples, random_seed
-        )
+        files: list[Tokens] = []
+        file_lengths = []
+        for path in listed(dataset_folders):
+            folder = datatrove_files(path, windows=windows, recursive=False, shuffle=True)
+            files += folder
+            file_lengths.append([file.num_samples(sequence_length) for file in folder])
+        folder_lengths = [sum(lengths) for lengths in file_lengths]
+        order = NanotronOrder(folder_lengths, dataset_weights, train_split_num_samples, random_seed)
         super().__init__(
-            [file for folder in folders for file in folder],
+            files,
             None,
             sequence_length,
             train_split_num_samples,
             random_seed,
-            order=FolderOrder(order, lengths),
+            order=FolderOrder(order, file_lengths),
         )
         self.eos_token_id = eos_token_id
 
@@ -113,10 +112,11 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
 
     Args:
         sequence_length, input_pp_rank, output_pp_rank, current_pp_rank: as in `DataCollatorForCLM`.
-        use_doc_masking: whether documents are told apart: positions begin again with each, and the label that begins
-            another one is masked. If not, positions are those in the row, and no label is masked.
-        cp_size, cp_rank: number of context-parallel ranks, and this one: it gets columns
-            [cp_rank * (S // cp_size), (cp_rank + 1) * (S // cp_size)) of everything but the positions.
+        use_doc_masking: whether positions begin again with each document and labels that begin
+            another document are masked. If not, positions count through the row, and no label is
+            masked.
+        cp_size, cp_rank: number of context-parallel ranks, and this one. A rank gets columns
+            cp_rank * (S // cp_size) to (cp_rank + 1) * (S // cp_size) of all fields but positions.
 
     Returns a dict of
 
@@ -125,12 +125,13 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         label_ids     int64 [B, S // cp_size]   on the output rank
         label_mask    bool [B, S // cp_size]    on the output rank
 
-    and a TensorPointer to the rank that has it for everything else.
+    and, on all other ranks, a TensorPointer to the rank that holds the field.
 
     Raises:
-        ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in 0 .. cp_size - 1.
+        ValueError: as `DataCollatorForCLM`; cp_size is not in 1 .. S, or cp_rank not in
+            0 .. cp_size - 1.
 
-    Warns (by logging): cp_size does not divide S, so that columns are lost.
+    Warns (by logging): cp_size does not divide S, so columns are lost.
     """
 
     documents: DocumentOptions = WITHIN_DOCUMENTS
@@ -150,21 +151,25 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
         lost = self.sequence_length % self.cp_size
         if lost:
             logger.warning(
-                "sequence_length=%d is no multiple of cp_size=%d: the last %d columns of every row reach no rank, as "
-                "in Nanotron; take another sequence_length",
-                *(self.sequence_length, self.cp_size, lost),
+                "sequence_length=%d is no multiple of cp_size=%d: the last %d columns of every row "
+                "reach no rank, as in Nanotron; take another sequence_length",
+                self.sequence_length,
+                self.cp_size,
+                lost,
             )
         del self._pointers["input_mask"]
 
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """As `Collator.split`."""
         starts = block.starts
         if not self.use_doc_masking:
             starts = np.indices(block.rows.shape)[1] == 0
+        block = block._replace(rows=block.rows.long(), starts=starts)
         width = self.sequence_length // self.cp_size
-        for batch in super().split(block._replace(rows=block.rows.long(), starts=starts)):
+        first = self.cp_rank * width
+        for batch in super().split(block):
             batch.pop("input_mask", None)
             for name in batch.keys() - {"position_ids"}:
                 if not isinstance(batch[name], TensorPointer):
-                    batch[name] = batch[name][:, self.cp_rank * width : (self.cp_rank + 1) * width]
+                    batch[name] = batch[name][:, first : first + width]
             yield batch

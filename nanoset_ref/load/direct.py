@@ -1,16 +1,18 @@
 """Rows of files that are larger than memory, read past the page cache (Linux).
 
-Nobody would find such a row's pages in memory when it is read again an epoch later, and keeping them costs more than
-the disk takes to send them. So the files are opened with O_DIRECT, and the rows of a block are asked for by Linux's own
-asynchronous reads (io_submit(2)):
+By the next epoch, the page cache has evicted a row, and keeping rows there takes longer than the
+disk takes to send them. So the files are opened with O_DIRECT, and the rows of a block are read by
+Linux's own asynchronous reads (io_submit(2)):
 
-    1. while fewer than DEPTH rows are under way, the next ones are asked for, all by one system call; of each the whole
-       disk blocks that it touches
-    2. those that have arrived, in whatever order, are collected by another and widened to int32 into their places
+    1. while fewer than DEPTH rows are under way, the next ones are requested, all by one system
+       call; the request for a row covers the whole disk blocks that hold it
+    2. another call collects rows that have arrived, in any order, and each is widened to int32 into
+       its place in the output
 
-Two workers read all that the disk sends (`benchmarks.cold`, beside fio), one process two thirds of it; through the page
-cache two workers read half of it. Threads of pread, tried first, gave 59,000 rows of 512 tokens a second where a
-prototype of this gave 97,000, as every row wakes a thread; io_uring would do as well, but containers often forbid it.
+Two workers read as fast as the disk sends (`benchmarks.cold`, beside fio), one process at two
+thirds of that; two workers that use the page cache, at half. Threads with pread, tried first, read
+59,000 rows of 512 tokens a second where a prototype of this read 97,000, because every row wakes a
+thread; io_uring would do as well, but containers often forbid it.
 """
 
 from __future__ import annotations
@@ -33,21 +35,18 @@ from nanoset_ref.io.kernels import njit
 from nanoset_ref.load.gather import cut_short, open_files, widen
 from nanoset_ref.tokens import Tokens
 
-DEPTH = 64  # rows under way; with two workers 128 read less, as their memory leaves the processor's cache
-ROOM, HUGE_PAGE = 8 << 20, 1 << 21  # bytes for them (long rows are fewer), and bytes
-BLOCK = 1 << 12  # bytes: places and sizes of direct reads are multiples of it
-KEPT = (
-    4  # queues that a process keeps: threads that read side by side make more, and give them back
-)
+DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
+MEMORY = 8 << 20  # bytes for them; of long rows fewer are under way
+HUGE_PAGE = 1 << 21  # bytes
+BLOCK = 1 << 12  # bytes; direct reads begin and end at multiples of it
+KEPT = 4  # idle queues that a process keeps; threads that read side by side make more
 # io_setup, io_submit, io_getevents, io_destroy
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 
-_idle: list[
-    tuple[int, NDArray[np.uint8]]
-] = []  # queues of this process, with the memory that they read into
-_gatherers: weakref.WeakSet[DirectGatherer] = (
-    weakref.WeakSet()
-)  # when the last is gone, so are the queues
+# queues of this process that are not in use, each with the memory that it reads into
+_idle: list[tuple[int, NDArray[np.uint8]]] = []
+# the queues are destroyed after the last of these
+_gatherers: weakref.WeakSet[DirectGatherer] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_idle.clear)  # a queue belongs to one process
 
 
@@ -55,7 +54,7 @@ class DirectGatherer:
     """As `Gatherer`, past the page cache.
 
     Raises:
-        OSError: the file system cannot do this; the system has no more queues.
+        OSError: the file system does not support this; the system has no more queues.
     """
 
     block_factor = 4
@@ -65,10 +64,10 @@ class DirectGatherer:
             raise OSError(f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}")
         self._files = files
         self._descriptors = np.array(open_files(self, files, os.O_DIRECT), dtype=np.int64)
-        # some file systems open such files, and then do not read them
+        # some file systems open files with O_DIRECT, but do not read them
         os.preadv(int(self._descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        with _queue():  # an error now, not in the midst of a run
+        with _queue(0):  # an error now, not in the middle of a run
             pass
         _gatherers.add(self)
         weakref.finalize(self, _destroy_unused)
@@ -84,33 +83,42 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        begins, sizes = starts * self._itemsizes[datasets], out.shape[1] * self._itemsizes[datasets]
-        # the most a row touches; whole pages, so that a fork while the disk writes into them does no harm
-        step = -(-(int(sizes.max(initial=1)) + BLOCK) // mmap.PAGESIZE) * mmap.PAGESIZE
+        itemsizes = self._itemsizes[datasets]
+        sizes = out.shape[1] * itemsizes
+        reads = np.stack([self._descriptors[datasets], starts * itemsizes, sizes], axis=1)
+        # the most bytes of a request; whole pages, so that a fork during a read is harmless
+        most = int(sizes.max(initial=1)) + BLOCK
+        step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(step) as (context, memory):
-            places = memory[: min(DEPTH, len(memory) // step) * step].reshape(-1, step)
-            calls = SYSTEM_CALLS[platform.machine()]
+            depth = min(DEPTH, len(memory) // step)
             failed = _gather(
-                calls, context, places, self._descriptors[datasets], begins, sizes, out
+                SYSTEM_CALLS[platform.machine()],
+                context,
+                memory[: depth * step].reshape(depth, step),
+                reads,
+                out,
             )
         if failed >= 0:
             raise cut_short(self._files[datasets[failed]], int(starts[failed]))
 
 
 @contextlib.contextmanager
-def _queue(least: int = 0) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """A queue of this process, and at least so many bytes that it reads into; it goes back to the others."""
-    context, memory = _idle.pop() if _idle else (_set_up(), _huge_pages(ROOM))
+def _queue(least: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """A queue of this process and the memory that it reads into, at least `least` bytes."""
+    if _idle:
+        context, memory = _idle.pop()
+    else:
+        context = _set_up()
+        memory = _huge_pages(MEMORY)
     if len(memory) < least:
         memory = _huge_pages(least)
     yield context, memory
     _idle.append((context, memory))
     while len(_idle) > KEPT:
-        _destroy(_idle.pop()[0])
+        _destroy_idle()
 
 
 def _set_up() -> int:
-    """A new queue."""
     context = ctypes.c_ulong(0)
     if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(context)) < 0:
         raise OSError(
@@ -119,85 +127,110 @@ def _set_up() -> int:
     return context.value
 
 
-def _destroy(context: int) -> None:
+def _destroy_idle() -> None:
+    context, _ = _idle.pop()
     _system_call(3, ctypes.c_ulong(context))
 
 
 def _destroy_unused() -> None:
-    """Give the queues back to the system, if nobody reads directly any more."""
-    while _idle and not list(
-        _gatherers
-    ):  # a list has only those that live; a length has the dying one as well
-        _destroy(_idle.pop()[0])
+    """Return the queues to the system if no DirectGatherer is left."""
+    while _idle and not list(_gatherers):  # its length would include the one that is being deleted
+        _destroy_idle()
 
 
 def _system_call(which: int, *arguments: Any) -> int:
-    return int(
-        ctypes.CDLL(None).syscall(
-            ctypes.c_long(SYSTEM_CALLS[platform.machine()][which]), *arguments
-        )
-    )
+    number = ctypes.c_long(SYSTEM_CALLS[platform.machine()][which])
+    return int(ctypes.CDLL(None).syscall(number, *arguments))
 
 
 def _huge_pages(size: int) -> NDArray[np.uint8]:
-    """So many bytes of memory that begin with a huge page: into small ones the disk sends a third less."""
+    """`size` bytes, aligned to a huge page; into small pages the disk sends a third less."""
     memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a system without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     content = np.frombuffer(memory, np.uint8)
-    return content[-content.ctypes.data % HUGE_PAGE :][:size]
+    first = -content.ctypes.data % HUGE_PAGE
+    return content[first : first + size]
 
 
 _syscall = types.ExternalFunction("syscall", types.intp(*6 * [types.intp]))
 
 
 @njit(cache=True, nogil=True)
-def _gather(system_calls, context, places, descriptors, begins, sizes, out):
-    """Fill `out` [rows, length] with `sizes` bytes from `begins` on of the files `descriptors`, all int64 [rows],
-    through `places` [depth, bytes]; returns, when nothing is under way, -1 or a row that cannot be read.
+def _gather(system_calls, context, places, reads, out):
+    """Fill the rows of `out` with ids of 2 or 4 bytes.
 
-    What the system takes (struct iocb) and gives (io_event) is described by eight and four int64.
+    Args:
+        system_calls: the numbers in SYSTEM_CALLS.
+        context: int64, the queue; nothing is under way in it.
+        places: uint8 [depth, bytes], the memory for the rows under way: whole blocks of the disk.
+        reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
+        out: int32 [rows, length].
+
+    Returns:
+        -1 or, when nothing is under way any more, a row that cannot be read.
     """
-    rows, depth = len(out), len(places)
-    failed, asked, arrived = -1, 0, 0
-    calls, pointers, events = (
-        np.zeros((depth, 8), np.int64),
-        np.empty(depth, np.int64),
-        np.empty((depth, 4), np.int64),
-    )
-    memory, first_call = np.int64(places.ctypes.data), np.int64(calls.ctypes.data)
-    free = np.arange(depth)  # the first depth - (asked - arrived) of them
+    rows = len(out)
+    depth = len(places)
+    requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each place
+    pointers = np.empty(depth, np.int64)
+    events = np.empty((depth, 4), np.int64)  # struct io_event
+    free = np.arange(depth)  # of these places, the first depth - (asked - arrived) are free
+    failed = -1
+    asked = 0
+    arrived = 0
     while arrived < asked or (asked < rows and failed < 0):
         # 1.
         first = asked
         while asked < rows and failed < 0 and asked - arrived < depth:
-            place, low = free[depth - 1 - (asked - arrived)], begins[asked] // BLOCK * BLOCK
-            calls[place, 0], calls[place, 2], calls[place, 5] = asked, descriptors[asked] << 32, low
-            calls[place, 3] = memory + place * places.shape[1]
-            calls[place, 4] = -(-(begins[asked] + sizes[asked] - low) // BLOCK) * BLOCK
-            pointers[asked - first] = first_call + 64 * place
+            place = free[depth - 1 - (asked - arrived)]
+            mark = asked * depth + place  # which the answer will bear
+            _prepare(requests[place], places[place], mark, reads[asked])
+            pointers[asked - first] = np.int64(requests[place].ctypes.data)
             asked += 1
         if asked > first:
-            taken = _syscall(
-                system_calls[1], context, asked - first, np.int64(pointers.ctypes.data), 0, 0
-            )
+            address = np.int64(pointers.ctypes.data)
+            taken = _syscall(system_calls[1], context, asked - first, address, 0, 0)
             asked = first + max(taken, 0)
             if asked == arrived:
                 failed = asked
         # 2.
-        least, room = min(1, asked - arrived), np.int64(events.ctypes.data)
-        for number in range(
-            _syscall(system_calls[2], context, least, depth, room, 0)
-        ):  # none if it is interrupted
-            row, place = events[number, 0], (events[number, 1] - first_call) // 64
-            begin = begins[row] % BLOCK
-            end = begin + sizes[row]
+        least = min(1, asked - arrived)
+        address = np.int64(events.ctypes.data)
+        count = _syscall(system_calls[2], context, least, depth, address, 0)
+        for number in range(count):  # -1 if a signal interrupted the call
+            row, place = divmod(events[number, 0], depth)
+            begin = reads[row, 1] % BLOCK
+            end = begin + reads[row, 2]
             if events[number, 2] < end:
                 failed = row
-            elif sizes[row] == 2 * out.shape[1]:
-                widen(places[place, begin:end].view(np.uint16), out[row])
             else:
-                widen(places[place, begin:end].view(np.int32), out[row])
+                _widen(places[place, begin:end], out[row])
             free[depth - (asked - arrived)] = place
             arrived += 1
     return failed
+
+
+@njit(cache=True, nogil=True)
+def _prepare(request, place, mark, read):
+    """Describe the read of a row in a struct iocb.
+
+    request: int64 [8]; place: uint8 [bytes], its memory; mark: int64; read: see `_gather`.
+    """
+    descriptor, begin, size = read
+    first = begin // BLOCK * BLOCK
+    stop = -(-(begin + size) // BLOCK) * BLOCK
+    request[0] = mark
+    request[2] = descriptor << 32  # the lower half is IOCB_CMD_PREAD, 0
+    request[3] = np.int64(place.ctypes.data)
+    request[4] = stop - first
+    request[5] = first
+
+
+@njit(cache=True, nogil=True)
+def _widen(row, out):
+    """Copy ids of 2 or 4 bytes, as uint8 [bytes], into `out`, int32 [length]."""
+    if len(row) == 2 * len(out):
+        widen(row.view(np.uint16), out)
+    else:
+        widen(row.view(np.int32), out)

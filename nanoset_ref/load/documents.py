@@ -1,18 +1,18 @@
-"""Documents within rows of tokens: where they begin, and what a model wants to know about that.
+"""Documents within rows of tokens: where they begin, and the fields that a model needs for them.
 
-Everything follows from one array, `starts`: bool [B, W], True where a token is the first of its document, always True
-in column 0. It comes from the tokens (what follows an EOS id begins a document) or from known boundaries (a manifest's
-document offsets); the second works without separators and is not fooled by an EOS within a document. A few
-compiled passes over the batch, no loop over documents.
+Everything follows from one array, `starts`: bool [B, W], True where a token is the first of its
+document, always True in column 0. It is made from the tokens (a document begins after each EOS id)
+or from known boundaries (a manifest's document offsets), which need no separators and tolerate an
+EOS id within a document. All functions are a few compiled passes over the batch.
 
     tokens      a b E c d     E = EOS
     starts      1 0 0 1 0
     positions   0 1 2 0 1
-    loss        1 1 0 1       what E predicts is the first token of another document
+    loss        1 1 0 1       the label of E is the first token of another document
     cu_seqlens  0 3 5         max_seqlen 3
 
-Source: NVIDIA Megatron-LM's reset_position_ids, reset_attention_mask, eod_mask_loss; cu_seqlens and max_seqlen as in
-FlashAttention's varlen interface.
+Source: reset_position_ids, reset_attention_mask and eod_mask_loss of NVIDIA Megatron-LM; cu_seqlens
+and max_seqlen as in FlashAttention's varlen interface.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Starts = NDArray[np.bool_]
 
 
 def starts_after_eos(rows: NDArray[Any], eos_id: int) -> Starts:
-    """Documents begin after each EOS id: bool [B, W] of integers [B, W]."""
+    """Documents begin after each EOS id: bool [B, W], from integers [B, W]."""
     starts = np.ones(rows.shape, dtype=np.bool_)
     np.equal(rows[:, :-1], eos_id, out=starts[:, 1:])
     return starts
@@ -42,37 +42,41 @@ def starts_at_boundaries(
     """Documents begin at known offsets.
 
     Args:
-        document_offsets: int64 [documents + 1], ascending, in tokens of one file (`TokenFile.document_offsets`).
+        document_offsets: int64 [documents + 1], ascending, in tokens of one file
+            (`Tokens.document_offsets`).
         begins: int64 [B], the file offset of each row's first token.
         width: W, tokens per row.
 
     Returns:
-        bool [B, W]; empty documents do not show.
+        bool [B, W]; empty documents are invisible.
 
     Raises:
-        ValueError: the offsets do not ascend where they are needed.
+        ValueError: the offsets used do not ascend.
     """
     begins = np.asarray(begins, dtype=np.int64)
     starts = np.zeros((len(begins), width), dtype=np.bool_)
     starts[:, 0] = True
-    low, high = (
-        np.searchsorted(document_offsets, begins),
-        np.searchsorted(document_offsets, begins + width),
-    )
-    counts = high - low
+    first = np.searchsorted(document_offsets, begins)
+    last = np.searchsorted(document_offsets, begins + width)
+    counts = last - first
     rows = np.repeat(np.arange(len(begins)), counts)
-    boundaries = (
-        np.arange(counts.sum())
-        - np.repeat(np.cumsum(counts) - counts, counts)
-        + np.repeat(low, counts)
-    )
-    columns = document_offsets[boundaries] - begins[rows]
+    columns = document_offsets[concatenated_ranges(first, counts)] - begins[rows]
     if ((columns < 0) | (columns >= width)).any():
         raise ValueError(
             "document boundaries do not ascend: their file is damaged, write the token file again"
         )
     starts[rows, columns] = True
     return starts
+
+
+def concatenated_ranges(firsts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranges firsts[i] .. firsts[i] + counts[i] - 1, one after another, int64 [sum of counts].
+
+    >>> concatenated_ranges(np.array([7, 3]), np.array([2, 3]))
+    array([7, 8, 3, 4, 5])
+    """
+    before = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) + np.repeat(firsts - before, counts)
 
 
 @njit(cache=True, nogil=True)
@@ -90,38 +94,52 @@ def position_ids(starts: Starts) -> NDArray[np.int64]:
 
 
 def loss_mask(starts: Starts) -> NDArray[np.bool_]:
-    """bool [B, W - 1] for inputs rows[:, :-1]: True where the label, the next token, is of the input's document."""
+    """True where the label (the next token) is in the input's document: bool [B, W - 1]."""
     return ~starts[:, 1:]
 
 
 def cu_seqlens(starts: Starts) -> tuple[NDArray[np.int32], int]:
-    """The rows laid end to end as one packed sequence of B*W tokens: where each document begins, and the end, int32
-    [documents + 1]; and the longest.
+    """The rows as one packed sequence of B * W tokens.
+
+    Returns:
+        The start of each document and the end of the last, int32 [documents + 1]; the length of the
+        longest document.
     """
     edges = np.append(np.flatnonzero(starts), starts.size).astype(np.int32)
-    return edges, int(np.diff(edges).max(initial=0))
+    longest = np.diff(edges).max(initial=0)
+    return edges, int(longest)
 
 
 def attention_mask(starts: Starts) -> NDArray[np.bool_]:
-    """bool [B, 1, W, W], True where query (third axis) must not see key (fourth): later tokens, and other documents. W
-    bytes per token.
+    """bool [B, 1, W, W]: True where a query (third axis) must not see a key (fourth), because it
+    comes later or is in another document.
     """
     document = np.cumsum(starts, axis=1)
-    return (
-        (document[:, :, None] != document[:, None, :]) | ~np.tri(starts.shape[1], dtype=np.bool_)
-    )[:, None]
+    is_other_document = document[:, :, None] != document[:, None, :]
+    is_earlier = np.tri(starts.shape[1], dtype=np.bool_)  # or the same token
+    masked = is_other_document | ~is_earlier
+    return masked[:, None]
+
+
+FIELDS = {  # of a batch, for each option
+    "reset_position_ids": ["position_ids"],
+    "reset_attention_mask": ["attention_mask"],
+    "eod_mask_loss": ["label_mask"],
+    "create_cu_seqlens": ["cu_seqlens", "max_seqlen"],
+}
 
 
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentOptions:
-    """What a batch is to say about documents; everything is off unless asked for.
+    """The document fields of a batch; all are off by default.
 
     Args:
-        eod_id: documents end with this id. None: they end where the dataset's files say (`Rows.starts`).
+        eod_id: the id at the end of each document. None: the dataset's files know the boundaries
+            (`Rows.starts`).
         reset_position_ids: position_ids that begin again with each document.
         reset_attention_mask: attention_mask, bool [B, 1, S, S], True = masked, within documents.
-        eod_mask_loss: label_mask, False where the label begins another document than its input's.
+        eod_mask_loss: label_mask, False where the label begins another document.
         create_cu_seqlens: cu_seqlens and max_seqlen, for attention over packed sequences.
     """
 
@@ -133,17 +151,20 @@ class DocumentOptions:
 
     @property
     def needs_starts(self) -> bool:
-        """Whether document starts must come with the rows, as no id marks them."""
+        """Whether the dataset must deliver document starts, because no id marks them."""
         return self.eod_id is None and bool(self.names)
 
     @property
     def names(self) -> list[str]:
         """The names of the fields asked for."""
-        two_tokens = np.ones((1, 2), dtype=np.bool_)
-        return list(self.fields(two_tokens, two_tokens))
+        names = []
+        for option, fields in FIELDS.items():
+            if getattr(self, option):
+                names += fields
+        return names
 
     def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> dict[str, Any]:
-        """The fields asked for, of rows [B, S + 1] whose first S tokens are inputs and whose last S are labels.
+        """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.
 
         Raises:
             ValueError: neither `starts`, bool [B, S + 1], nor eod_id is given.

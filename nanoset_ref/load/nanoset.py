@@ -1,7 +1,8 @@
-"""Nanoset: samples of sequence_length + 1 token ids, read from memory-mapped token files in a global order.
+"""Nanoset: samples of sequence_length + 1 token ids, from memory-mapped files, in a global order.
 
-What it holds is a few mappings and an order; a sample is an address computation and one copy (`gather`). A batch is
-read whole (`__getitems__`) into a single array. Nothing here grows with the corpus except what the chosen order stores.
+It holds a few mappings and an order; to read a sample is to compute an address and copy once
+(`gather`). A batch is read at once (`__getitems__`) into a single array. Only the order may need
+memory that grows with the corpus.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from nanoset_ref.load.rows import (
     described,
     document_spans,
 )
-from nanoset_ref.orders import Order, build_order
+from nanoset_ref.orders import Order, Weights, build_order
 from nanoset_ref.tokens import Tokens, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -38,33 +39,34 @@ class Nanoset(Rows):
     """Samples of token files, in the order of a run.
 
     Args:
-        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`), URLs of .npy files in
-            a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
-        dataset_weights: share of each file, any positive scale; None: proportional to their lengths, so that an epoch
-            reads every sample once.
+        dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`),
+            URLs of .npy files in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
+        dataset_weights: share of each file, on any positive scale; None: in proportion to their
+            lengths, so that an epoch reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
-        train_split_num_samples: N = len(self), in samples: training steps x global batch size. Beyond an epoch the data
-            repeat. None: one epoch.
+        train_split_num_samples: N = len(self), in samples: training steps x global batch size.
+            Beyond an epoch the data repeat. None: one epoch.
         random_seed: seed of the order.
         token_dtype: dtype of files without a manifest (default uint16).
-        order: "nanotron", bit for bit the order of Nanotron's Nanoset, "stateless", which stores nothing, "identity",
-            the path of an .npy file of instance numbers, or an order already built.
-        disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do; a file shorter than a
-            row gives none.
+        order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
+            nothing; "identity"; the path of an .npy file of instance numbers; or an `Order`.
+        disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do.
+            A file shorter than a row then has no samples.
 
-    The file of length T tokens has (T - 1) // S samples; sample j is tokens[j*S : j*S + S + 1], so neighbors share one
-    token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of S + 1, which are read as they
-    are.)
+    A file of T tokens has (T - 1) // S samples. Sample j is tokens[j*S : j*S + S + 1], so neighbors
+    share one token. (A file whose manifest says windows="disjoint" or "padded" was cut into rows of
+    S + 1, and these are its samples.)
 
-    With `logging.basicConfig(level=logging.INFO)` every new one prints its `summary`.
+    With `logging.basicConfig(level=logging.INFO)` every new Nanoset prints its `summary`.
 
-    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their float64 sum is
-    0.9999999999999999, so normalizing them changes the last bit and flips a tie at t = 10. This class, like Nanotron's,
-    gives the documented index for weights [10, 50, 30, 10].
+    Note on the documented example, lengths [8, 2, 5, 5] and weights [0.1, 0.5, 0.3, 0.1]: their
+    float64 sum is 0.9999999999999999, so normalizing them changes the last bit and flips a tie at
+    t = 10. This class, like Nanotron's, gives the documented index for weights [10, 50, 30, 10].
 
     Raises:
-        TokenFileError: a file that cannot be read as token ids, or is shorter than one sample.
-        ValueError: weights that do not match the files or cannot be normalized; a length or count out of range.
+        TokenFileError: a file that holds no token ids, or fewer than one sample.
+        ValueError: weights that do not match the files or cannot be normalized; a length or count
+            out of range; an order over other files or another number of samples.
 
     Source: the Nanosets of Nanotron, https://github.com/huggingface/nanotron/blob/main/docs/nanoset.md
     """
@@ -72,7 +74,7 @@ class Nanoset(Rows):
     def __init__(
         self,
         dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
-        dataset_weights: Sequence[float] | NDArray[np.float64] | None,
+        dataset_weights: Weights | None,
         sequence_length: int,
         train_split_num_samples: int | None,
         random_seed: int = 1234,
@@ -91,27 +93,34 @@ class Nanoset(Rows):
         self.strides = np.array(strides, dtype=np.int64)
         if train_split_num_samples is None:
             train_split_num_samples = sum(self.dataset_lengths)
-        self.train_split_num_samples = _num_positions(train_split_num_samples)
-        if isinstance(order, str):
-            order = build_order(
-                order,
-                self.dataset_lengths,
-                dataset_weights,
-                self.train_split_num_samples,
-                random_seed,
-            )
-        ordered = order.dataset_lengths.tolist()
-        if len(order) != len(self) or ordered != self.dataset_lengths:
-            raise ValueError(
-                f"the order has {len(order)} positions over datasets of {ordered} samples; train_split_num_samples is "
-                f"{len(self)}, and these files have {self.dataset_lengths}"
-            )
-        self.order = order
-        self.shuffled_over = order.samples_per_epoch if order.keeps_shares else None
+        self.train_split_num_samples = whole_number(
+            train_split_num_samples, "train_split_num_samples"
+        )
+        self.order = self._order(order, dataset_weights)
+        self.shuffled_over = None
+        if self.order.keeps_shares:
+            self.shuffled_over = self.order.samples_per_epoch
         self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
-        if logger.isEnabledFor(logging.INFO):  # some orders have to be read through to count
+        if logger.isEnabledFor(logging.INFO):  # some orders count by reading all positions
             logger.info("%s\n%s", self, self.summary())
+
+    def _order(self, order: str | Order, weights: Weights | None) -> Order:
+        """Build an order by its name, or check that an order belongs to these files."""
+        count = self.train_split_num_samples
+        if count >= 2**63:
+            raise ValueError(
+                f"positions are int64: train_split_num_samples must be below 2**63, got {count}"
+            )
+        if isinstance(order, str):
+            return build_order(order, self.dataset_lengths, weights, count, self.random_seed)
+        lengths = order.dataset_lengths.tolist()
+        if len(order) != count or lengths != self.dataset_lengths:
+            raise ValueError(
+                f"the order has {len(order)} positions over datasets of {lengths} samples; "
+                f"train_split_num_samples is {count}, and these files have {self.dataset_lengths}"
+            )
+        return order
 
     @classmethod
     def from_config(
@@ -122,11 +131,15 @@ class Nanoset(Rows):
         random_seed: int = 1234,
         **options: Any,
     ) -> Nanoset:
-        """Build from a `dataset_path` as the YAML has it: one path, a list of paths, or {path: weight}. Other arguments
-        as in the class.
+        """Build from a `dataset_path` of the YAML: one path, a list of paths, or {path: weight}.
+
+        Other arguments are those of the class.
         """
-        weights = list(dataset_path.values()) if isinstance(dataset_path, Mapping) else None
-        paths = list(dataset_path) if isinstance(dataset_path, Mapping) else dataset_path
+        weights = None
+        paths: Any = dataset_path
+        if isinstance(dataset_path, Mapping):
+            weights = list(dataset_path.values())
+            paths = list(dataset_path)
         return cls(paths, weights, sequence_length, train_split_num_samples, random_seed, **options)
 
     @property
@@ -156,9 +169,7 @@ class Nanoset(Rows):
         self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
-        from nanoset_ref.load.documents import (
-            starts_at_boundaries,  # only where masks are asked for
-        )
+        from nanoset_ref.load.documents import starts_at_boundaries  # only where masks are used
 
         boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order.lookup(positions)
@@ -187,18 +198,22 @@ class Nanoset(Rows):
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
     ) -> NDArray[np.int64]:
-        """As `Rows.positions_of`: the samples that overlap the tokens, then the order's inverse for each."""
+        """As `Rows.positions_of`: the samples with the tokens, and the positions of each."""
         begin, end = self.token_range(source, document, tokens)
-        samples = self._samples_with(source, begin, end) if begin < end else ()
-        positions = [self.order.positions(source, sample, until) for sample in samples]
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
+        found = [np.empty(0, dtype=np.int64)]
+        if begin < end:
+            for sample in self._samples_with(source, begin, end):
+                positions = self.order.positions(source, sample, until)
+                found.append(positions)
+        return np.sort(np.concatenate(found))
 
     def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
-        """The samples that hold one of the tokens [begin, end) of a file; there is one token at least."""
+        """The samples that hold one of the tokens [begin, end) of a file, where begin < end."""
         # sample j holds tokens j * stride .. j * stride + S
         stride = int(self.strides[source])
-        first = max(0, -(-(begin - self.sequence_length) // stride))
-        return range(first, min((end - 1) // stride, self.dataset_lengths[source] - 1) + 1)
+        first = -(-(begin - self.sequence_length) // stride)
+        stop = (end - 1) // stride + 1
+        return range(max(0, first), min(stop, self.dataset_lengths[source]))
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         reads = self.order.counts(stop) - self.order.counts(start)
@@ -223,7 +238,7 @@ class Nanoset(Rows):
             uses.append(use)
         return uses
 
-    # ---- the index, for those who want to see it
+    # ---- the index, to look at
 
     @property
     def dataset_weights(self) -> NDArray[np.float64]:
@@ -232,7 +247,7 @@ class Nanoset(Rows):
 
     @property
     def dataset_index(self) -> NDArray[np.int64]:
-        """int64 [len]: the file that each position is read from. Computed at every access."""
+        """int64 [len]: the file of each position. Computed at every access."""
         return self.order[:][0]
 
     @property
@@ -241,7 +256,7 @@ class Nanoset(Rows):
         return self.order[:][1]
 
     def summary(self) -> str:
-        """Total samples, total tokens, and the samples of each file; files of the same name are shown with folders."""
+        """Total samples, total tokens, and the samples of each file."""
         lines = [
             f"> Total number of samples: {len(self)}",
             f"> Total number of tokens: {len(self) * self.sequence_length}",
@@ -252,10 +267,13 @@ class Nanoset(Rows):
         return "\n".join(lines)
 
     def _labels(self) -> list[str]:
-        """The names of the files; a name that several files have is shown with its folder."""
+        """The name of each file, or the whole path if several files have the name."""
         names = [file.path.name for file in self.files]
-        pairs = zip(names, self.dataset_paths, strict=True)
-        return [name if names.count(name) == 1 else path for name, path in pairs]
+        labels = []
+        for name, path in zip(names, self.dataset_paths, strict=True):
+            is_unique = names.count(name) == 1
+            labels.append(name if is_unique else path)
+        return labels
 
     def plot(self) -> Any:
         """A picture of the order, as `Order.plot`, with the names of the files."""
@@ -284,17 +302,14 @@ class Nanoset(Rows):
     # ---- identity
 
     def _describe(self) -> dict[str, Any]:
-        cuts = [
-            "disjoint" if stride > self.sequence_length else "overlapping"
-            for stride in self.strides
-        ]
+        files = []
+        for file, stride in zip(self.files, self.strides, strict=True):
+            windows = "disjoint" if stride > self.sequence_length else "overlapping"
+            files.append(described(file) | {"windows": windows})
         return {
             "order": self.order.identity,
             "rows": {"sequence_length": self.sequence_length, "row_length": self.row_length},
-            "files": [
-                described(file) | {"windows": cut}
-                for file, cut in zip(self.files, cuts, strict=True)
-            ],
+            "files": files,
             "recipe": self.order.recipe,
         }
 
@@ -309,44 +324,36 @@ class Nanoset(Rows):
         names = ", ".join(file.path.name for file in self.files[:3])
         if len(self.files) > 3:
             names += ", ..."
+        epochs = len(self) / self.order.samples_per_epoch
         return (
-            f"{type(self).__name__}({len(self.files)} files: {names}; sequence_length={self.sequence_length}, "
-            f"{len(self):,} samples, {len(self) / max(1, self.order.samples_per_epoch):.2f} epochs, "
+            f"{type(self).__name__}({len(self.files)} files: {names}; "
+            f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )
 
 
-def _num_positions(count: int) -> int:
-    """`count`, if so many positions are int64 numbers."""
-    count = whole_number(count, "train_split_num_samples")
-    if count >= 2**63:
-        raise ValueError(
-            f"positions are int64: train_split_num_samples must be below 2**63, got {count}"
-        )
-    return count
-
-
 def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
-    """The files; paths are opened."""
     if not given:
         raise ValueError("dataset_paths must name at least one token file, got none")
 
     def opened(file: PathLike | Tokens) -> Tokens:
-        return file if isinstance(file, Tokens) else open_tokens(file, token_dtype)
+        if isinstance(file, Tokens):
+            return file
+        return open_tokens(file, token_dtype)
 
     with ThreadPoolExecutor(16) as threads:  # a bucket has a high latency
         return list(threads.map(opened, given))
 
 
 def _gatherer(files: Sequence[Tokens]) -> Any:
-    """Reads rows of these files: out of a bucket, past the page cache, or through it.
+    """A reader of rows: from a bucket, past the page cache, or through it.
 
-    Files larger than memory are read past the page cache if the system can do it; NANOSET_REF_DIRECT=1: all files, =0:
-    none.
+    Files larger than memory are read past the page cache if the system supports that.
+    NANOSET_REF_DIRECT=1 asks for it, and 0 forbids it, whatever their size.
 
     Raises:
         ValueError: another value of NANOSET_REF_DIRECT.
-        OSError: it is 1, and the system cannot do it.
+        OSError: it is 1, and the system does not support it.
     """
     if any(in_bucket(file.path) or file.first_byte for file in files):
         from nanoset_ref.load.bucket_gather import BucketGatherer  # only where a URL is met
@@ -356,7 +363,8 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
     if asked not in ("", "0", "1"):
         raise ValueError(f"NANOSET_REF_DIRECT must be 0 or 1; got {asked!r}")
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
-    if asked == "0" or (not asked and size <= physical_memory()):
+    fits = size <= physical_memory()
+    if asked == "0" or (not asked and fits):
         return Gatherer(files)
     from nanoset_ref.load.direct import DirectGatherer  # only for such files
 

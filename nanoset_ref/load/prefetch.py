@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from nanoset_ref.load.collator import Block
+from nanoset_ref.load.collator import RowBlock
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
@@ -44,57 +44,57 @@ def ahead(items: Iterable[T], depth: int) -> Iterator[T]:
         thread.shutdown()  # shutdown(cancel_futures=True) fails if the program ends with the generator half read
 
 
-class SlotRequest(NamedTuple):
-    """Sent to a worker: read the rows at `positions`, int64 [n], into a slot."""
+class ReadRequest(NamedTuple):
+    """Sent to a worker: read the rows at `positions`, int64 [n], into a buffer."""
 
     positions: NDArray[np.int64]
-    slot: int
+    buffer: int
 
 
-class FilledSlot(NamedTuple):
-    """A worker's answer: the slot holds `num_rows` rows. `starts` as in `Block`, if the collator needs them."""
+class FilledBuffer(NamedTuple):
+    """A worker's answer: the buffer holds `num_rows` rows. `starts` as in `RowBlock`, if the collator needs them."""
 
-    slot: int
+    buffer: int
     num_rows: int
     starts: torch.Tensor | None
 
 
-class SlotRequests:
-    """The blocks of a sampler, each with the next slot in turn. Every iteration goes on where the sampler stands."""
+class ReadRequests:
+    """The blocks of a sampler, each with the next buffer in turn. Every iteration goes on where the sampler stands."""
 
-    def __init__(self, sampler: ResumableBatchSampler, batches: int, num_slots: int) -> None:
+    def __init__(self, sampler: ResumableBatchSampler, batches: int, num_buffers: int) -> None:
         self.sampler = sampler
         self.batches = batches
-        self.num_slots = num_slots
+        self.num_buffers = num_buffers
 
-    def __iter__(self) -> Iterator[SlotRequest]:
-        slots = itertools.cycle(range(self.num_slots))
-        return map(SlotRequest, self.sampler.blocks(self.batches), slots)
+    def __iter__(self) -> Iterator[ReadRequest]:
+        buffers = itertools.cycle(range(self.num_buffers))
+        return map(ReadRequest, self.sampler.blocks(self.batches), buffers)
 
 
-class SlotReader(Dataset[FilledSlot]):
-    """The dataset as torch's workers see it: the index is a `SlotRequest`, the item a `FilledSlot`."""
+class BufferReader(Dataset[FilledBuffer]):
+    """The dataset as torch's workers see it: the index is a `ReadRequest`, the item a `FilledBuffer`."""
 
-    def __init__(self, dataset: Rows, slots: Sequence[torch.Tensor], needs_starts: bool) -> None:
+    def __init__(self, dataset: Rows, buffers: Sequence[torch.Tensor], needs_starts: bool) -> None:
         self.dataset = dataset
-        self.slots = slots
+        self.buffers = buffers
         self.needs_starts = needs_starts
 
-    def __getitem__(self, request: SlotRequest) -> FilledSlot:
-        positions, slot = request
+    def __getitem__(self, request: ReadRequest) -> FilledBuffer:
+        positions, buffer = request
         starts = torch.from_numpy(self.dataset.starts(positions)) if self.needs_starts else None
-        self.dataset.fill(positions, self.slots[slot][: len(positions)].numpy())
-        return FilledSlot(slot, len(positions), starts)
+        self.dataset.fill(positions, self.buffers[buffer][: len(positions)].numpy())
+        return FilledBuffer(buffer, len(positions), starts)
 
 
 class WorkerBlocks:
     """Blocks of rows that worker processes read into shared memory.
 
-    Each is copied into private memory when it arrives: the next block in its slot, and a child that is forked later,
+    Each is copied into private memory when it arrives: the next block in its buffer, and a child that is forked later,
     must not change a batch that somebody holds.
 
     Args:
-        reader: runs in the workers, which fill its slots.
+        reader: runs in the workers, which fill its buffers.
         requests: the positions to read.
         private: memory for the copies, used in turn.
         like: has the batch size and the copy of every block.
@@ -103,25 +103,25 @@ class WorkerBlocks:
 
     def __init__(
         self,
-        reader: SlotReader,
-        requests: SlotRequests,
+        reader: BufferReader,
+        requests: ReadRequests,
         private: Sequence[torch.Tensor],
-        like: Block,
+        like: RowBlock,
         options: dict[str, Any],
     ) -> None:
-        self.slots = reader.slots
+        self.buffers = reader.buffers
         self.private = itertools.cycle(private)
         self.like = like
-        # the slots' numbers travel as they are; collating and pinning come after the copy
+        # the buffers' numbers travel as they are; collating and pinning come after the copy
         as_it_is = {"batch_size": None, "collate_fn": None, "pin_memory": False}
         self.loader = DataLoader(reader, **{**options, **as_it_is, "sampler": requests})
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RowBlock]:
         # workers are forked here, by the caller's thread, not by that of `ahead`, which their exit would wait for
         return map(self._arrived, self.loader)
 
-    def _arrived(self, filled: FilledSlot) -> Block:
+    def _arrived(self, filled: FilledBuffer) -> RowBlock:
         rows = next(self.private)[: filled.num_rows]
-        np.copyto(rows.numpy(), self.slots[filled.slot][: filled.num_rows].numpy())
+        np.copyto(rows.numpy(), self.buffers[filled.buffer][: filled.num_rows].numpy())
         starts = None if filled.starts is None else filled.starts.numpy()
         return self.like._replace(rows=rows, starts=starts)

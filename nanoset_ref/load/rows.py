@@ -13,15 +13,24 @@ import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from nanoset_ref.orders.base import counted_from_0
 from nanoset_ref.tokens import Tokens
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    class MapDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
+
+else:
+    # torch's DataLoader reads anything with a length and items; only its annotations ask for its
+    # own class. So a question about rows is answered without torch, which takes seconds to import.
+    MapDataset = ABC
 
 Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
 
@@ -105,8 +114,8 @@ def _array_id(sample: dict[str, NDArray[Any]]) -> int:
     return id(sample.get("input_ids")) if len(sample) == 1 else 0
 
 
-class Rows(Dataset[dict[str, NDArray[Any]]], ABC):
-    """A torch Dataset of rows of equal length, read many at a time.
+class Rows(MapDataset):
+    """Rows of equal length, read many at a time: a dataset for torch's DataLoader.
 
     Attributes:
         sequence_length: S, in tokens.

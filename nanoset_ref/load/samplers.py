@@ -1,19 +1,18 @@
-"""A `Schedule` as torch wants it: the batches of positions that one data-parallel rank reads.
+"""A `Schedule` as a torch sampler: the batches of positions that one data-parallel rank reads.
 
-`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at once and holds
-nothing, at 10 or at 10^12 samples. torch's DistributedSampler builds a list of the whole dataset in every rank and
-every epoch, and Nanotron's resume walks through what it skips.
+`ResumableBatchSampler` is arithmetic: a batch is a `range` object, so it starts at any position at
+once and stores nothing, with 10 or with 10^12 samples. torch's DistributedSampler builds a list of
+the whole dataset in every rank and every epoch, and Nanotron's resume visits all that it skips.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from nanoset_ref.io.options import whole_number
 from nanoset_ref.load.schedule import Layout, Schedule
@@ -24,17 +23,15 @@ Tail = Literal["drop", "pad", "loop"]
 
 
 class RestOfEpoch(NamedTuple):
-    """What an epoch still holds: batches per rank; positions, over all ranks, that no rank reads, or that are read
-    twice to fill the last batch; and the global count at its end.
-    """
+    """The rest of an epoch, from a global count on."""
 
-    batches: int
-    dropped: int
-    padded: int
-    end: int
+    batches: int  # of each rank
+    dropped: int  # positions that no rank reads, over all ranks
+    padded: int  # positions read twice to fill the last batch, over all ranks
+    end: int  # the global count at the end of the epoch
 
 
-class ResumableBatchSampler(Sampler[Sequence[int]]):
+class ResumableBatchSampler(Iterable[Sequence[int]]):
     """Micro-batches of positions for one data-parallel rank, from any global count on.
 
     Args:
@@ -42,26 +39,29 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         micro_batch_size: B, samples per batch of one rank.
         dp_rank: r, this rank, 0 <= r < dp_size.
         dp_size: D, number of data-parallel ranks.
-        consumed_train_samples: c, samples that all ranks together have had delivered, over all epochs: c // N whole
-            epochs and c % N of the next. It need not be a multiple of anything; iteration begins at exactly that
-            position.
+        consumed_train_samples: c, samples delivered to all ranks together, over all epochs: c // N
+            whole epochs and c % N positions of the next. It need not be a multiple of anything;
+            iteration begins at exactly that position.
         layout: "strided" or "contiguous", see `nanoset_ref.load.schedule`.
-        tail: what happens to the last positions of an epoch that do not fill a batch on every rank. All ranks get equal
-            counts in any case, and `rest_of_epoch` says how many positions it concerns. "drop": they are left out.
-            "pad": a last, shorter batch, filled up to a multiple of D with the first positions of the epoch, as
-            DistributedSampler(drop_last=False) does. "loop": the last batch is filled up to B on every rank with the
-            first positions, as DistributedSamplerWithLoop does.
+        tail: how an epoch ends if its last positions do not fill a batch on every rank. "drop":
+            they are left out. "pad": a last, shorter batch, filled to a multiple of D with the
+            first positions of the epoch, as by DistributedSampler(drop_last=False). "loop": the
+            last batch is filled to B on every rank with the first positions, as by
+            DistributedSamplerWithLoop. All ranks always have equally many positions, and
+            `rest_of_epoch` counts the dropped and padded ones.
 
-    Iterating yields the batches of the rest of the current epoch; the next iteration begins a new one.
+    Iterating yields the batches of the rest of the current epoch; the next iteration begins a new
+    one.
 
     Attributes:
-        global_batch_size: D x B, samples that all ranks together read per batch.
-        consumed_train_samples: the global count after the batches yielded so far. Note that a DataLoader with workers
-            asks for batches ahead of time: count delivered ones (`NanosetDataLoader` and StatefulDataLoader do).
+        global_batch_size: D x B, samples of a batch over all ranks.
+        consumed_train_samples: the global count after the batches yielded so far. A DataLoader with
+            workers asks for batches in advance, so count delivered ones instead
+            (`NanosetDataLoader` and StatefulDataLoader do).
 
     Raises:
-        ValueError: an argument out of its range; with tail="drop", fewer samples than all ranks together read per
-            batch, since every epoch would be empty.
+        ValueError: an argument out of its range; with tail="drop", fewer samples than in a batch of
+            all ranks, since every epoch would be empty.
     """
 
     def __init__(
@@ -90,33 +90,37 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         self.global_batch_size = self.schedule.micro_step_size
         if tail == "drop" and num_samples < self.global_batch_size:
             raise ValueError(
-                f"{num_samples:,} samples do not fill one batch on every rank: dp_size={dp_size} ranks times "
-                f"micro_batch_size={micro_batch_size} are {self.global_batch_size:,}, so every epoch would be empty; "
-                "take fewer ranks, a smaller micro-batch, more samples, or tail='pad' or 'loop'"
+                f"{num_samples:,} samples do not fill one batch on every rank: dp_size={dp_size} "
+                f"ranks times micro_batch_size={micro_batch_size} are {self.global_batch_size:,}, "
+                "so every epoch would be empty; take fewer ranks, a smaller micro-batch, more "
+                "samples, or tail='pad' or 'loop'"
             )
         self.tail: Tail = tail
-        self.consumed_train_samples: int = consumed_in(
-            {"consumed_train_samples": consumed_train_samples}
-        )
+        self.consumed_train_samples: int = 0
+        self.load_state_dict({"consumed_train_samples": consumed_train_samples})
 
     def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
-        """What the epoch still holds at a global count, the same on every rank."""
+        """The rest of the epoch at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
         full, rest = divmod(left, self.global_batch_size)
         end = consumed_train_samples + left
         if self.tail == "drop":
             return RestOfEpoch(full, rest, 0, end)
+        batches = full
+        if rest:
+            batches += 1
         multiple = self.schedule.dp_size if self.tail == "pad" else self.global_batch_size
-        return RestOfEpoch(full + (rest > 0), 0, -rest % multiple, end)
+        padded = -rest % multiple
+        return RestOfEpoch(batches, 0, padded, end)
 
     @property
     def dropped_samples(self) -> int:
-        """Global number of positions at the end of the current epoch that no rank reads."""
+        """Positions at the end of the current epoch that no rank reads."""
         return self.rest_of_epoch(self.consumed_train_samples).dropped
 
     @property
     def padded_samples(self) -> int:
-        """Global number of positions read twice in the current epoch to fill its last batch."""
+        """Positions read twice to fill the last batch of the current epoch, over all ranks."""
         return self.rest_of_epoch(self.consumed_train_samples).padded
 
     def __len__(self) -> int:
@@ -143,17 +147,21 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
         self.consumed_train_samples = end
 
     def blocks(self, most_batches: int) -> Iterator[NDArray[np.int64]]:
-        """What iterating yields, many batches at once: int64 [n * B], 1, 2, 4, ... up to `most_batches` batches.
+        """As iterating, but many batches at a time, int64 [n * B]: first 1, then 2, 4, ... up to
+        `most_batches` batches.
 
-        The last batch, if `tail` makes one, is a block of its own. A block is counted when it is yielded.
+        The last batch, if `tail` makes one, is a block of its own. A block is counted when it is
+        yielded.
         """
         end = self.rest_of_epoch(self.consumed_train_samples).end
-        batches = 1
-        while full := (end - self.consumed_train_samples) // self.global_batch_size:
+        full = (end - self.consumed_train_samples) // self.global_batch_size
+        most = 1
+        while full:
+            count = min(most, most_batches, full)
             start = self.consumed_train_samples % self.num_samples
-            count = min(batches, most_batches, full)
             self.consumed_train_samples += count * self.global_batch_size
-            batches *= 2
+            full -= count
+            most *= 2
             yield self.schedule.rows(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             for positions in self:
@@ -167,19 +175,22 @@ class ResumableBatchSampler(Sampler[Sequence[int]]):
 
     def __repr__(self) -> str:
         return (
-            f"ResumableBatchSampler(rank {self.dp_rank} of {self.schedule.dp_size}, {self.num_samples:,} samples "
-            f"in micro-batches of {self.micro_batch_size}, {self.schedule.layout}, "
+            f"ResumableBatchSampler(rank {self.dp_rank} of {self.schedule.dp_size}, "
+            f"{self.num_samples:,} samples in micro-batches of {self.micro_batch_size}, "
+            f"{self.schedule.layout}, "
             f"at {self.consumed_train_samples:,})"
         )
 
 
 def consumed_in(state: Any) -> int:
-    """The global count that a state holds.
+    """The global count in a state.
 
     Raises:
         ValueError: the state is no dict with a count of at least 0.
     """
-    consumed = state.get("consumed_train_samples") if isinstance(state, dict) else None
+    consumed = None
+    if isinstance(state, dict):
+        consumed = state.get("consumed_train_samples")
     try:
         return whole_number(consumed, "consumed_train_samples", 0)
     except ValueError as error:
@@ -188,10 +199,10 @@ def consumed_in(state: Any) -> int:
 
 
 def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
-    """A 32-bit seed for a DataLoader worker: distinct for all (dp_rank, worker_id) below 2**16 each, and another family
-    for every run seed.
+    """A 32-bit seed for a DataLoader worker.
 
-    The run's seed is mixed, the pair is added: a bijection for a fixed seed, so no two workers can share one.
+    The pair (dp_rank, worker_id), both below 2**16, is added to a hash of the run's seed. So no two
+    workers of a run share a seed, and other run seeds give other families of them.
     """
     if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
         raise ValueError(
@@ -199,4 +210,5 @@ def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
         )
     from nanoset_ref.orders.permutation import derive  # only where there are workers
 
-    return (int(derive(np.uint64(seed % 2**64), 0)) + (dp_rank << 16) + worker_id) % 2**32
+    family = int(derive(np.uint64(seed % 2**64), 0))
+    return (family + (dp_rank << 16) + worker_id) % 2**32

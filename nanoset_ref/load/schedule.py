@@ -1,17 +1,19 @@
 """Who reads which position, and when: the only place that knows how ranks share the global order.
 
-From the global count c at which a layout begins, D data-parallel ranks share positions c, c + 1, c + 2, ... in
-micro-batches of B samples per rank. One step is A micro-batches (gradient accumulation), D * A * B positions:
+From the global count c at which a layout begins, D data-parallel ranks share positions c, c + 1,
+c + 2, ... in micro-batches of B samples per rank. One step is A micro-batches (gradient
+accumulation), D * A * B positions:
 
     D = 2, B = 2, A = 2         micro-batch 0    micro-batch 1    (the next step)
-    strided      rank 0         c+0  c+2         c+4  c+6         c+8  c+10        torch's DistributedSampler, Nanotron
+    strided      rank 0         c+0  c+2         c+4  c+6         c+8  c+10
                  rank 1         c+1  c+3         c+5  c+7         c+9  c+11
-    contiguous   rank 0         c+0  c+1         c+4  c+5         c+8  c+9         Megatron's pretraining sampler
+    contiguous   rank 0         c+0  c+1         c+4  c+5         c+8  c+9
                  rank 1         c+2  c+3         c+6  c+7         c+10 c+11
 
-Both layouts read the same set of positions in every micro-batch. Everything here is arithmetic: nothing is stored, and
-every question costs the same at position 10 and at position 10^12. Tensor- and pipeline-parallel ranks of one
-data-parallel rank read the same positions.
+torch's DistributedSampler and Nanotron are strided, Megatron's pretraining sampler is contiguous.
+Both layouts read the same set of positions in every micro-batch. Everything here is arithmetic:
+nothing is stored, and every answer costs the same at position 10 and at position 10^12. Tensor- and
+pipeline-parallel ranks of one data-parallel rank read the same positions.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ Layout = Literal["strided", "contiguous"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """One place in a run: `step` counts from 1; `micro_step`, `dp_rank` and `row` (in the micro-batch) from 0."""
+    """One place in a run. Steps count from 1; micro-steps, ranks and rows from 0."""
 
     position: int
     step: int
@@ -47,12 +49,12 @@ class Schedule:
         dp_size: D, number of data-parallel ranks.
         micro_batch_size: B, samples per rank and micro-batch.
         batch_accumulation_per_replica: A, micro-batches per optimizer step.
-        layout: "strided" or "contiguous", how ranks share a micro-batch (drawn in nanoset_ref.load.schedule).
-        consumed_train_samples: c, the global count at which this layout began, in samples (0 in a fresh run).
+        layout: "strided" or "contiguous", how ranks share a micro-batch (drawn above).
+        consumed_train_samples: c, the global count at which this layout began, in samples.
         first_step: number of the step that began there; steps count from 1.
 
     Raises:
-        ValueError: an argument that is no integer or below its least value, or an unknown layout.
+        ValueError: an argument that is no integer or below its least value; an unknown layout.
     """
 
     dp_size: int = 1
@@ -63,12 +65,12 @@ class Schedule:
     first_step: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if name != "layout":
-                least = 0 if name == "consumed_train_samples" else 1
-                object.__setattr__(self, name, whole_number(value, name, least))
-        if self.layout not in get_args(Layout):
+        numbers = dataclasses.asdict(self)
+        if numbers.pop("layout") not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {self.layout!r}")
+        for name, value in numbers.items():
+            least = 0 if name == "consumed_train_samples" else 1
+            object.__setattr__(self, name, whole_number(value, name, least))
 
     @property
     def micro_step_size(self) -> int:
@@ -107,7 +109,8 @@ class Schedule:
         offset = position - self.consumed_train_samples
         if offset < 0:
             raise IndexError(
-                f"this layout began at position {self.consumed_train_samples}; {position} came before it"
+                f"this layout began at position {self.consumed_train_samples}; "
+                f"{position} came before it"
             )
         steps, offset = divmod(offset, self.global_batch_size)
         micro_step, offset = divmod(offset, self.micro_step_size)
@@ -124,32 +127,35 @@ class Schedule:
         )
 
     def share(self, start: int, size: int, dp_rank: int) -> range:
-        """The positions of one rank among [start, start + size), one micro-batch of all ranks or a shorter last one."""
+        """The positions of one rank in a micro-batch of all ranks, [start, start + size).
+
+        The last micro-batch of an epoch may be shorter than the others.
+        """
         if self.layout == "strided":
             return range(start + dp_rank, start + size, self.dp_size)
         rows = size // self.dp_size
-        return range(start + dp_rank * rows, start + (dp_rank + 1) * rows)
+        first = start + dp_rank * rows
+        return range(first, first + rows)
 
     def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
-        """The positions one rank reads from global count `start` on, int64 [batches, B]: one row per micro-batch."""
-        if self.layout == "strided":
-            first, step = start + dp_rank, self.dp_size
-        else:
-            first, step = start + dp_rank * self.micro_batch_size, 1
-        micro_steps = np.arange(batches)[:, None] * (self.dp_size * self.micro_batch_size)
-        return first + micro_steps + np.arange(self.micro_batch_size) * step
+        """The positions of one rank from global count `start` on: int64 [batches, B]."""
+        micro_step_size = self.dp_size * self.micro_batch_size
+        first = self.share(start, micro_step_size, dp_rank)
+        later = np.arange(batches) * micro_step_size
+        return later[:, None] + np.array(first)
 
     def position_at(self, start: int, dp_rank: int, item: int) -> int:
-        """The position of a rank's `item`-th sample, from 0, counted from global count `start` on."""
+        """The position of a rank's `item`-th sample, from 0, after global count `start`."""
         batch, row = divmod(item, self.micro_batch_size)
-        return self.share(start + batch * self.micro_step_size, self.micro_step_size, dp_rank)[row]
+        first = start + batch * self.micro_step_size
+        return self.share(first, self.micro_step_size, dp_rank)[row]
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:
-    """The place, in its rank's sequence of samples, of the `item`-th sample that a DataLoader worker makes.
+    """The place of a DataLoader worker's `item`-th sample in the sequence of its rank.
 
-    torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0 makes samples
-    0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.
+    torch hands out whole batches to the workers in turn: with 2 workers and batches of 2, worker 0
+    makes samples 0 1, 4 5, 8 9 and worker 1 makes 2 3, 6 7, 10 11. All counts begin at 0.
     """
     batch, row = divmod(item, batch_size)
     return (worker + num_workers * batch) * batch_size + row

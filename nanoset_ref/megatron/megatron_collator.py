@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from nanoset_ref.load.collator import Batch, Block, Collator, as_tensors
+from nanoset_ref.load.collator import Batch, Collator, RowBlock, as_tensors
 from nanoset_ref.load.documents import attention_mask
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
@@ -52,7 +52,7 @@ class MegatronCollator(Collator):
         self._positions = torch.arange(config.sequence_length)
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
-    def split(self, block: Block) -> Iterable[Batch]:
+    def split(self, block: RowBlock) -> Iterable[Batch]:
         """As `Collator.split`; documents are found by their EOD. Every batch has new arrays."""
         config = self.config
         ids = block.rows.numpy()

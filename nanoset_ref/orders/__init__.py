@@ -1,7 +1,7 @@
 """Orders: which sample stands at position k of the run. `build_order` makes one by name.
 
-An order's module is imported when the order is asked for. To add one: a module with a subclass of `Order`, its class in
-`__init__.pyi`, its name in `ORDERS`.
+An order's module is imported when the order is asked for. To add one, write a module with a
+subclass of `Order`, and add the class to `__init__.pyi` and its name to `ORDERS`.
 """
 
 from collections.abc import Sequence
@@ -27,33 +27,40 @@ def build_order(
     random_seed: int = 1234,
     **options: object,
 ) -> Order:
-    """The order called `name`: "nanotron", "stateless", "identity", one of `orders.others`, or the path of an .npy
-    file of instance numbers.
+    """The order of a name: "nanotron", "stateless", "identity", one of `orders.others`, or the path
+    of an .npy file of instance numbers.
 
-    `options` are that order's own keyword arguments; whole numbers may stand in its name, too:
+    `options` are the order's own keyword arguments; whole numbers may also stand in the name:
     "olmo_core:chunk_size=2".
 
     Raises:
-        ValueError: no order has that name; and what the order itself refuses.
+        ValueError: no order has that name; the order refuses an argument.
     """
     if name.endswith(".npy"):
-        order: type[Order] = __getattr__("PublishedOrder")
-        return order(
-            dataset_lengths, dataset_weights, num_samples, random_seed, path=name, **options
-        )
-    kind, _, given = name.partition(":")
-    for option in filter(None, given.split(",")):
-        key, _, value = option.partition("=")
-        if not value.isdecimal():
-            raise ValueError(f"options of an order are name=number, got {option!r} in {name!r}")
-        options[key] = int(value)
-    if kind in ORDERS:
-        order = __getattr__(ORDERS[kind])
+        kind = name
+        options["path"] = name
     else:
-        from nanoset_ref.orders.others import OTHERS  # imported only when one of them is named
+        kind, _, given = name.partition(":")
+        for option in filter(None, given.split(",")):
+            key, _, value = option.partition("=")
+            if not value.isdecimal():
+                raise ValueError(f"options of an order are name=number, got {option!r} in {name!r}")
+            options[key] = int(value)
+    order = find_order(kind)
+    if order is None:
+        from nanoset_ref.orders.others import OTHERS
 
-        if kind not in OTHERS:
-            known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
-            raise ValueError(f"there is no order {kind!r}; choose one of {known}, or an .npy file")
-        order = OTHERS[kind]
+        known = ", ".join(map(repr, [*ORDERS, *OTHERS]))
+        raise ValueError(f"there is no order {kind!r}; choose one of {known}, or an .npy file")
     return order(dataset_lengths, dataset_weights, num_samples, random_seed, **options)
+
+
+def find_order(kind: str) -> type[Order] | None:
+    """The class that `build_order` calls for a name without options; None: there is none."""
+    if kind in ORDERS:
+        return __getattr__(ORDERS[kind])
+    if kind.endswith(".npy"):
+        return __getattr__("PublishedOrder")
+    from nanoset_ref.orders.others import OTHERS  # imported only when one of them is named
+
+    return OTHERS.get(kind)

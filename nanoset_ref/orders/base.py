@@ -1,10 +1,15 @@
-"""What every order is: a pure function from a position to (dataset, sample), and back.
+"""What every order is: a pure function from a position to (dataset, sample), and its inverse.
 
-An order is a sequence of ``num_samples`` pairs that behaves as a Python sequence does, but nothing obliges it to store
-them. Subclasses answer `lookup` for valid positions and `_positions` for a valid sample; checking, negative indices,
-slices, counting and the fingerprint live here, so that no order can be lenient where another is strict.
+An order behaves as a Python sequence of `num_samples` pairs, but need not store them. A subclass
+writes two methods, for arguments that are known to be valid:
 
-Samples are also numbered through all datasets, one dataset after the other. Such a number is an instance:
+    lookup            positions -> datasets and samples
+    reverse_lookup    dataset and sample -> positions
+
+Checks, negative indices, slices, counts and the fingerprint are written once, here.
+
+Samples are also numbered through all datasets, one dataset after another. Such a number is an
+instance:
 
     lengths 2, 0, 3      sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (dataset, sample)
                          instance    0     1     2     3     4
@@ -32,36 +37,41 @@ class Order(ABC):
 
     Args:
         dataset_lengths: samples in each dataset (not tokens).
-        dataset_weights: one finite, non-negative number per dataset, normalized here; None reads each dataset in
-            proportion to its length.
-        num_samples: how many positions the run reads (global, in samples); need not be a multiple of an epoch.
+        dataset_weights: one finite, non-negative number per dataset, normalized here; None reads
+            each dataset in proportion to its length.
+        num_samples: positions of the run, over all ranks; need not be a multiple of an epoch.
         random_seed: 0 .. 2**32 - 1.
 
     Attributes:
         dataset_lengths: int64, one per dataset, in samples.
         dataset_weights: float64, one per dataset, summing to one.
+        weighted: whether weights were given.
         samples_per_epoch: sum of the lengths.
-        firsts: int64, the instance that each dataset begins with.
-        algorithm: version of the algorithm, from 1: raised, and named in CHANGELOG, whenever the same
-            arguments give other pairs. Plans of another version do not agree.
-        endless: whether `lookup` answers for every position, beyond num_samples too, as a longer order would.
-        options: keyword arguments of `build_order`, as JSON, that this order was made with besides the usual ones.
-        keeps_shares: whether every stretch of it reads the datasets in proportion to their weights, but for chance. An
-            order that does not takes no weights.
+        firsts: int64, the first instance of each dataset.
+
+    A subclass sets `name`, writes `lookup` and `reverse_lookup`, writes `build` if it stores
+    anything, and declares its properties:
+
+        algorithm: version of the algorithm, from 1. It is raised, and named in CHANGELOG, whenever
+            the same arguments give other pairs; plans of different versions do not agree.
+        endless: whether `lookup` also answers beyond num_samples, as a longer order would.
+        options: further keyword arguments of `build_order` that made this order, as JSON.
+        keeps_shares: whether every stretch reads the datasets in proportion to their weights, up
+            to chance. An order that does not takes no weights.
         repeats: whether all epochs are the same.
-        first_position: the first one that it answers for: 0 but for an order that goes on from a ledger.
+        first_position: the first valid position; above 0 only if the order continues from a ledger.
 
     Raises:
-        ValueError: no datasets, only empty ones, a negative length, weights that are not one finite non-negative
-            number per dataset or are all zero, weights of an order that takes none, num_samples below zero, a seed out
-            of range.
+        ValueError: no datasets, only empty ones, a negative length, weights that are not one finite
+            non-negative number per dataset or are all zero, weights of an order that takes none,
+            num_samples below zero, a seed out of range.
     """
 
     name: str
     algorithm: int = 1
     first_position: int = 0
     endless = False
-    options: dict[str, object] = {}  # noqa: RUF012 (nobody writes into it)
+    options: dict[str, object] = {}  # noqa: RUF012 (never written to)
     keeps_shares = True
     repeats = False
 
@@ -78,7 +88,8 @@ class Order(ABC):
         self.samples_per_epoch = sum(lengths)
         if min(lengths, default=0) < 0 or self.samples_per_epoch == 0:
             raise ValueError(
-                f"an order needs samples in at least one dataset, and no negative length; got {lengths}"
+                "an order needs samples in at least one dataset, and no negative length; "
+                f"got {lengths}"
             )
         if not 0 <= self.num_samples < 2**63:
             raise ValueError(
@@ -87,49 +98,64 @@ class Order(ABC):
         if not 0 <= self.random_seed < 2**32:
             raise ValueError(f"random_seed must lie in 0 .. 2**32 - 1, got {random_seed}")
         self.weighted = dataset_weights is not None
-        self._given_weights = (
-            None if dataset_weights is None else np.array(dataset_weights, dtype=float).tolist()
-        )
-        if self.weighted and not self.keeps_shares:
-            raise ValueError(f"the order {self.name!r} reads what it says; leave the weights out")
+        self._given_weights: list[float] | None = None
+        weights: Weights = lengths
+        if dataset_weights is not None:
+            if not self.keeps_shares:
+                raise ValueError(f"the order {self.name!r} takes no weights; leave the weights out")
+            weights = dataset_weights
+            self._given_weights = np.array(weights, dtype=float).tolist()
         self.dataset_lengths: Int64Array = np.array(lengths, dtype=np.int64)
         self.firsts: Int64Array = np.cumsum(self.dataset_lengths) - self.dataset_lengths
-        self.dataset_weights = normalize_weights(
-            lengths if dataset_weights is None else dataset_weights, len(lengths)
-        )
-        self._build()
+        self.dataset_weights = normalize_weights(weights, len(lengths))
+        self.build()
 
-    def _build(self) -> None:  # noqa: B027 (most orders store nothing)
-        """Make what the order stores, if it stores anything."""
+    def build(self) -> None:  # noqa: B027 (most orders store nothing)
+        """Make what the order stores; called once, when all other attributes are set."""
 
     @abstractmethod
     def lookup(self, positions: Int64Array) -> Pairs:
-        """The datasets and samples at positions [n] of which all are known to be in [0, num_samples)."""
+        """The datasets and samples at positions: [n], all in [0, num_samples)."""
 
     @abstractmethod
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        """Sorted positions below `until` at which a valid (dataset, sample) is read."""
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+        """The positions below `until` that read a sample: int64 [n], ascending.
+
+        The sample exists, and `until` is in 0 .. num_samples; `positions` checks both.
+        """
 
     def _counts(self, until: int) -> Int64Array:
-        """How often each dataset is read in positions [0, until)."""
-        return np.array([readings.sum() for readings in self.readings(0, until)], dtype=np.int64)
+        """How often positions [0, until) read each dataset."""
+        counts = [reads.sum() for reads in self.readings(0, until)]
+        return np.array(counts, dtype=np.int64)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that the pairs are a function of, as JSON, and nothing else: equal for two orders that
-        agree wherever both are defined. The number of samples is no part of it.
+        """Everything that determines the pairs, as JSON, and nothing else.
+
+        Equal for two orders that agree wherever both are defined; so without the number of samples.
         """
+        weights = None
+        if self.weighted:
+            weights = self.dataset_weights.tolist()
         return {
             "kind": self.name,
             "algorithm": self.algorithm,
             "dataset_lengths": self.dataset_lengths.tolist(),
-            "dataset_weights": self.dataset_weights.tolist() if self.weighted else None,
+            "dataset_weights": weights,
             "random_seed": self.random_seed,
         }
 
     @property
     def recipe(self) -> dict[str, Any] | None:
-        """The arguments of `build_order` that make this order again, as JSON; None: it takes an object."""
+        """The arguments of `build_order` that make this order again, as JSON.
+
+        None if `build_order` does not make orders of this class.
+        """
+        from nanoset_ref.orders import find_order  # here: it imports this module
+
+        if find_order(self.name) is not type(self):
+            return None
         return {
             "name": self.name,
             "dataset_weights": self._given_weights,
@@ -139,12 +165,14 @@ class Order(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of the identity and of the pairs at the witnesses: equal for two
-        orders that agree wherever both are defined (runs of different length do).
+        """32 hexadecimal digits, of the identity and the pairs at the witnesses.
+
+        Equal for two orders that agree wherever both are defined, such as runs of different length.
         """
         from nanoset_ref.orders.plans import fingerprint_of  # only runs that are compared need it
 
-        datasets, samples = self.lookup(np.array(self.witnesses, dtype=np.int64))
+        positions = np.array(self.witnesses, dtype=np.int64)
+        datasets, samples = self.lookup(positions)
         return fingerprint_of([self.identity, datasets.tolist(), samples.tolist()])
 
     @property
@@ -156,15 +184,20 @@ class Order(ABC):
 
         if not self.endless:
             return []
-        return probe_positions(self.first_position, self.first_position + 2**OCTAVES)
+        first = self.first_position
+        return probe_positions(first, first + 2**OCTAVES)
 
     def __len__(self) -> int:
         return self.num_samples
 
     def __getitem__(self, k: Any) -> Any:
-        """An int gives (dataset, sample) as ints; an array of ints or a slice gives two int64 arrays of its shape."""
+        """The pair at position k, two ints.
+
+        For an array of ints or a slice, two int64 arrays of its shape.
+        """
         if isinstance(k, slice):
-            return self.lookup(np.arange(*k.indices(self.num_samples)))
+            indices = k.indices(self.num_samples)
+            return self.lookup(np.arange(*indices))
         positions = counted_from_0(k, self.num_samples)
         datasets, samples = self.lookup(positions.ravel())
         if positions.ndim == 0:
@@ -172,53 +205,60 @@ class Order(ABC):
         return datasets.reshape(positions.shape), samples.reshape(positions.shape)
 
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
-        """Every k below `until` (and below `len`) with ``order[k] == (dataset, sample)``, ascending, int64.
+        """Every k below `until` (None: all) with ``order[k] == (dataset, sample)``, ascending.
 
         Raises:
-            IndexError: there is no such dataset, or it has no such sample (neither counts from the end).
+            IndexError: no such dataset, or no such sample of it (neither counts from the end).
         """
-        dataset, sample = operator.index(dataset), operator.index(sample)
-        if not (
-            0 <= dataset < len(self.dataset_lengths) and 0 <= sample < self.dataset_lengths[dataset]
-        ):
+        dataset = operator.index(dataset)
+        sample = operator.index(sample)
+        exists = 0 <= dataset < len(self.dataset_lengths)
+        if not exists or not 0 <= sample < self.dataset_lengths[dataset]:
             raise IndexError(f"there is no sample {sample} of dataset {dataset} in {self}")
-        return self._positions(dataset, sample, self._end(until))
+        return self.reverse_lookup(dataset, sample, self._end(until))
 
     def counts(self, until: int | None = None) -> Int64Array:
-        """Samples read from each dataset in the first `until` positions (default and at most: all), int64, one per
-        dataset.
-        """
+        """Samples that positions below `until` (None: all) read from each dataset, int64."""
         return self._counts(self._end(until))
 
     def _end(self, until: int | None) -> int:
-        return (
-            self.num_samples
-            if until is None
-            else max(min(operator.index(until), self.num_samples), 0)
-        )
+        if until is None:
+            return self.num_samples
+        end = operator.index(until)
+        return max(min(end, self.num_samples), 0)
 
     def epoch_of(self, position: int) -> int:
-        """The epoch that a position lies in, from 0."""
+        """The epoch of a position, from 0."""
         return position // self.samples_per_epoch
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
-        """For each dataset the different samples read before position `until`, and reads of the one read most.
+        """For each dataset, (samples read at least once, reads of the most-read sample).
 
-        Reading begins at `first_position`; what an earlier plan read is not counted here.
+        Counted from `first_position` to `until`; reads of an earlier plan are not included.
         """
         begin = min(self.first_position, until)
-        found = self.readings(begin, until)
-        return [(int(np.count_nonzero(reads)), int(reads.max(initial=0))) for reads in found]
+        found = []
+        for reads in self.readings(begin, until):
+            distinct = int(np.count_nonzero(reads))
+            most = int(reads.max(initial=0))
+            found.append((distinct, most))
+        return found
 
     def readings(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
-        """For each dataset [length]: how often each of its samples is read in positions [start, stop)."""
+        """For each dataset [length], how often positions [start, stop) read each of its samples."""
+        begin = start
+        period = stop
+        if self.repeats:  # look up one epoch, and count how often each place of it comes
+            begin = 0
+            period = self.samples_per_epoch
         readings = np.zeros(self.samples_per_epoch, dtype=np.uint32)
-        begin, period = (0, self.samples_per_epoch) if self.repeats else (start, stop)
         for first in range(begin, min(stop, period), BLOCK):
             positions = np.arange(first, min(first + BLOCK, stop, period))
             datasets, samples = self.lookup(positions)
-            times = (stop - 1 - positions) // period - (start - 1 - positions) // period
-            np.add.at(readings, self.firsts[datasets] + samples, times.astype(np.uint32))
+            before_stop = (stop - 1 - positions) // period
+            before_start = (start - 1 - positions) // period
+            times = (before_stop - before_start).astype(np.uint32)
+            np.add.at(readings, self.firsts[datasets] + samples, times)
         return np.split(readings, self.firsts[1:])
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
@@ -241,10 +281,13 @@ class Order(ABC):
 
         labels = names or [f"dataset {number}" for number in range(len(self.dataset_lengths))]
         promised = self.dataset_weights if self.keeps_shares else None
-        title = f"order {self.name!r}, seed {self.random_seed}"
-        positions = range(self.first_position, self.num_samples)
         return draw_sources(
-            lambda at: self.lookup(at)[0], positions, labels, self.dataset_lengths, promised, title
+            lambda positions: self.lookup(positions)[0],
+            range(self.first_position, self.num_samples),
+            labels,
+            self.dataset_lengths,
+            promised,
+            f"order {self.name!r}, seed {self.random_seed}",
         )
 
     def _repr_html_(self) -> str:
@@ -257,61 +300,80 @@ class Order(ABC):
             "epochs": self.num_samples / self.samples_per_epoch,
             "seed": self.random_seed,
         }
-        lengths, shares = self.dataset_lengths.tolist(), self.dataset_weights.tolist()
+        lengths = self.dataset_lengths.tolist()
+        shares = self.dataset_weights.tolist()
         rows = list(zip(range(len(lengths)), lengths, shares, strict=True))
         return html_table(type(self).__name__, facts, ("dataset", "samples", "share"), rows)
 
     def __repr__(self) -> str:
-        weights = f", weights {self.dataset_weights.round(4).tolist()}" if self.weighted else ""
+        epochs = self.num_samples / self.samples_per_epoch
+        weights = ""
+        if self.weighted:
+            weights = f", weights {self.dataset_weights.round(4).tolist()}"
         return (
             f"{type(self).__name__}({self.num_samples:,} samples, "
-            f"{self.num_samples / self.samples_per_epoch:.2f} epochs of {self.samples_per_epoch:,} "
+            f"{epochs:.2f} epochs of {self.samples_per_epoch:,} "
             f"from {len(self.dataset_lengths)} dataset(s){weights}, seed {self.random_seed})"
         )
 
 
 class NumberedOrder(Order):
-    """Position k reads the instance ``numbers[k mod len(numbers)]``, integers [n] that `_build` makes."""
+    """Position k reads the instance ``numbers[k mod len(numbers)]``.
+
+    A subclass writes `build`, which sets `numbers`: integers [n].
+    """
 
     numbers: NDArray[Any]
 
     def lookup(self, positions: Int64Array) -> Pairs:
         return _pairs(self.firsts, self.numbers[positions % len(self.numbers)])
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
-        """One vectorised pass over the numbers (about 0.3 ns for each), whatever the length of the run."""
-        within = np.flatnonzero(self.numbers[:until] == int(self.firsts[dataset]) + sample)
-        every = np.add.outer(np.arange(0, until, len(self.numbers)), within).ravel()
-        return every[every < until]
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
+        """One vectorized pass over the numbers, about 0.3 ns for each."""
+        instance = int(self.firsts[dataset]) + sample
+        within = np.flatnonzero(self.numbers[:until] == instance)
+        epochs = np.arange(0, until, len(self.numbers))
+        positions = np.add.outer(epochs, within).ravel()
+        return positions[positions < until]
 
 
 @njit(cache=True, nogil=True)
 def _pairs(firsts, instances):
-    datasets, samples = (
-        np.empty(len(instances), dtype=np.int64),
-        np.empty(len(instances), dtype=np.int64),
-    )
+    """Datasets and samples of instances: int64 [n] each.
+
+    Args:
+        firsts: int64 [datasets], ascending, the first instance of each dataset.
+        instances: integers [n] below the sum of all lengths.
+    """
+    datasets = np.empty(len(instances), dtype=np.int64)
+    samples = np.empty(len(instances), dtype=np.int64)
     for n in range(len(instances)):
         instance = np.int64(instances[n])
-        low, high = 0, len(firsts)
-        while (
-            high - low > 1
-        ):  # the dataset is the last one that begins at or before it; searchsorted is slower
+        # the last dataset that begins at or before the instance; np.searchsorted is slower
+        low = 0
+        high = len(firsts)
+        while high - low > 1:
             middle = (low + high) // 2
             if firsts[middle] <= instance:
                 low = middle
             else:
                 high = middle
-        datasets[n], samples[n] = low, instance - firsts[low]
+        datasets[n] = low
+        samples[n] = instance - firsts[low]
     return datasets, samples
 
 
 def counted_from_0(positions: Any, length: int) -> Int64Array:
-    """Integers of [-length, length) as int64 of the same shape, negative ones counted from the end; else IndexError."""
+    """Positions in [-length, length), int64 of their shape, the negative ones counted from the end.
+
+    Raises:
+        IndexError: a position outside.
+        TypeError: not integers.
+    """
     given = np.asarray(positions)
-    given = given.astype(
-        np.int64, casting="same_kind" if given.size else "unsafe", copy=False
-    )  # [] is of floats
+    if not given.size:  # NumPy takes [] for floats
+        given = given.astype(np.int64)
+    given = given.astype(np.int64, casting="same_kind", copy=False)
     outside = given[(given < -length) | (given >= length)]
     if outside.size:
         raise IndexError(f"position {outside[0]} is outside a sequence of {length} samples")
@@ -319,13 +381,18 @@ def counted_from_0(positions: Any, length: int) -> Int64Array:
 
 
 def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64]:
-    """Weights divided by their sum in float64, exactly as Nanotron does (the last bit decides ties)."""
+    """Divide weights by their sum in float64, exactly as Nanotron does (the last bit decides ties).
+
+    Raises:
+        ValueError: not one weight per dataset, a negative or infinite one, or a sum of zero.
+    """
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_datasets,):
         raise ValueError(
             f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}"
         )
-    for dataset in np.flatnonzero(~(np.isfinite(values) & (values >= 0))):
+    is_valid = np.isfinite(values) & (values >= 0)
+    for dataset in np.flatnonzero(~is_valid):
         raise ValueError(
             f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}"
         )

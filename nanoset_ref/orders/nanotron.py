@@ -55,7 +55,7 @@ class NanotronOrder(NumberedOrder):
         """As `Order.identity`: no weights are the lengths as weights."""
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
-    def _build(self) -> None:
+    def build(self) -> None:
         epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8
         if epoch * itemsize > physical_memory():
             stored = f"order='nanotron' stores one epoch: {epoch:,} samples need {epoch * itemsize:,} bytes"

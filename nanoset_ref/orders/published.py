@@ -41,7 +41,7 @@ class IdentityOrder(Order):
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.pairs(positions % self.samples_per_epoch)
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         return np.arange(self.firsts[dataset] + sample, until, self.samples_per_epoch)
 
 
@@ -82,7 +82,7 @@ class PublishedOrder(NumberedOrder):
         self.name = str(path)
         super().__init__(*order_arguments)
 
-    def _build(self) -> None:
+    def build(self) -> None:
         self.numbers = open_numbers(self.name)
         given = len(self.numbers)
         if self.num_samples > given:

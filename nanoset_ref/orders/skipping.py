@@ -81,17 +81,13 @@ class SkippingOrder(Order):
         skipped_before = identity.get("skipped", [])
         return identity | {"skipped": [*skipped_before, merged]}
 
-    @property
-    def recipe(self) -> None:
-        """None: the ranges are no option of `build_order`."""
-
     def epoch_of(self, position: int) -> int:
         return self.order.epoch_of(self._original_of(position))
 
     def lookup(self, positions: Int64Array) -> Pairs:
         return self.order.lookup(self.original(positions))
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         found = self.order.positions(dataset, sample, self._original_of(until))
         stretch = np.searchsorted(self._kept_firsts, found, side="right") - 1
         is_kept = found < self._kept_stops[stretch]

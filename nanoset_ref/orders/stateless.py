@@ -98,7 +98,7 @@ class StatelessOrder(Order):
                 f"max_repetitions allows {allowed}: lower its weight or shorten the run"
             )
 
-    def _build(self) -> None:
+    def build(self) -> None:
         start = self.start
         lengths = self.dataset_lengths
         if len(start.reads) != len(lengths) or min(start.position, *start.reads) < 0:
@@ -172,7 +172,7 @@ class StatelessOrder(Order):
             self._keys,
         )
 
-    def _positions(self, dataset: int, sample: int, until: int) -> Int64Array:
+    def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
         if self._tree.parts[dataset] == 0:
             return np.empty(0, dtype=np.int64)
         start = self.start.position

@@ -3,7 +3,7 @@
     hf          the `tokenizers` library behind a transformers tokenizer
     gigatoken   10-30 times faster, for the BPE tokenizers that it can load; optional
 
-Both release the interpreter lock, so two batches run at a time: while the ids of one are put into
+Both release the interpreter lock, so two batches run at a time: while the ids of one are written to
 arrays, the other is encoded. Another process makes its own encoder from the tokenizer's JSON.
 
 A tokenizer with `encode_special_tokens` treats special tokens in a text as plain text (see
@@ -47,7 +47,8 @@ def hf(tokenizer: Tokenizer) -> Encode:
 
     def encode(texts: list[str]) -> Ragged:
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
+        documents = (encoding.ids for encoding in encodings)
+        ids = np.fromiter(chain.from_iterable(documents), np.int32)
         lengths = np.fromiter(map(len, encodings), np.int64)
         return ids, lengths
 
@@ -64,8 +65,9 @@ def gigatoken(tokenizer: Tokenizer) -> Encode:
     def encode(texts: list[str]) -> Ragged:
         layout = loaded.encode_batch(texts, parallel=threads() > 1).layout
         offsets = np.asarray(layout.offsets.data)
-        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-        return ids.astype(np.int32), np.diff(offsets)
+        ids = np.asarray(layout.content.data)
+        ids = ids[offsets[0] : offsets[-1]].astype(np.int32)
+        return ids, np.diff(offsets)
 
     if tokenizer.encode_special_tokens:
         return _split_after(encode, tokenizer)
@@ -81,14 +83,16 @@ def _split_after(keep: Encode, tokenizer: Tokenizer) -> Encode:
     def encode(texts: list[str]) -> Ragged:
         ids, lengths = keep(texts)
         places = np.flatnonzero(np.isin(ids, special))
-        holders = np.unique(np.searchsorted(np.cumsum(lengths), places, side="right"))
-        if not holders.size:
+        if not places.size:
             return ids, lengths
+        ends = np.cumsum(lengths)
+        holders = np.unique(np.searchsorted(ends, places, side="right"))
+        ids_again, lengths_again = split([texts[holder] for holder in holders])
         documents = _parts(ids, lengths)
-        again = _parts(*split([texts[holder] for holder in holders]))
+        again = _parts(ids_again, lengths_again)
         for holder, document in zip(holders, again, strict=True):
             documents[holder] = document
-            lengths[holder] = len(document)
+        lengths[holders] = lengths_again
         return np.concatenate(documents), lengths
 
     return encode

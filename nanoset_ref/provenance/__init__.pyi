@@ -4,6 +4,13 @@ from .auditing import Stretch as Stretch
 from .auditing import StretchReport as StretchReport
 from .auditing import audit as audit
 from .auditing import stretches_of_config as stretches_of_config
+from .card import Card as Card
+from .card import CardRow as CardRow
+from .card import shipped_cards as shipped_cards
+from .card_checks import audit_card as audit_card
+from .card_checks import compare_two_cards as compare_two_cards
+from .card_data import stretches_of_card as stretches_of_card
+from .card_writer import card_of_stretches as card_of_stretches
 from .continuation import Continuation as Continuation
 from .continuation import FileDifference as FileDifference
 from .continuation import compare as compare

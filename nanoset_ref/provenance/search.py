@@ -14,42 +14,43 @@ from nanoset_ref.tokens import Tokens
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find a sequence of ids within documents; returns every (document, offset of its first token in
-    the document).
+    """Find a sequence of ids within documents: every (document, offset of the first id in it).
 
     Raises:
-        ValueError: there are no ids, or the file has no document boundaries.
+        ValueError: no ids, or a file without document boundaries.
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
     found: list[tuple[int, int]] = []
     first = 0  # number of the first document in the block
     for block, lengths in file.blocks():
-        last_place = max(len(block) - len(ids) + 1, 0)
-        places = np.flatnonzero(block[:last_place] == ids[0])
+        stop = max(len(block) - len(ids) + 1, 0)
+        places = np.flatnonzero(block[:stop] == ids[0])
         for n, wanted in enumerate(ids):
-            places = places[block[places + n] == wanted]
+            is_wanted = block[places + n] == wanted
+            places = places[is_wanted]
         ends = np.cumsum(lengths)
         documents = np.searchsorted(ends, places, side="right")
-        offsets = places - (ends - lengths)[documents]
         is_inside = places + len(ids) <= ends[documents]
-        numbers = first + documents[is_inside]
-        found += zip(numbers.tolist(), offsets[is_inside].tolist(), strict=True)
+        documents = documents[is_inside]
+        offsets = places[is_inside] - (ends - lengths)[documents]
+        numbers = first + documents
+        found += zip(numbers.tolist(), offsets.tolist(), strict=True)
         first += len(lengths)
     return found
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Find the tokens that hold a text; returns every (document, start, stop), sorted, in tokens of
-    the document.
+    """Find the tokens of a text: every (document, start, stop), sorted, tokens of the document.
 
     The tokens at the ends of a text depend on the text around it, those in the middle do not:
 
         1. search for the tokens of the text without its first and last word (`find`)
-        2. decode a few more tokens on both sides; keep a hit if the whole text is there
-        3. cut the tokens where the decoded text starts and stops
+        2. decode a few more tokens on both sides; a hit is kept if the whole text is there
+        3. cut the tokens where the decoded text begins and ends
 
-    A text of one or two words is searched as a whole, at the beginning of a line and after a space.
+    A text of one or two words is searched for as a whole, at the beginning of a line and after a
+    space.
 
     Args:
         tokenizer: with `encode` and `decode`, as in transformers.
@@ -70,14 +71,15 @@ def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, i
     reach = max(len(first.encode()), len(last.encode())) + 2  # no word has more tokens than bytes
     found = []
     for document, offset in find(file, ids):
-        low = max(offset - reach, 0)
-        high = offset + len(ids) + reach
         tokens = file.tokens[boundaries[document] : boundaries[document + 1]]
-        window = tokens[low:high].tolist()
+        low = max(offset - reach, 0)
         start = offset - low
-        bounds = _bounds(tokenizer, window, text, start, start + len(ids), len(first))
+        stop = start + len(ids)
+        window = tokens[low : low + stop + reach].tolist()
+        bounds = _bounds(tokenizer, window, text, start, stop, len(first))
         if bounds:
-            found.append((document, low + bounds[0], low + bounds[1]))
+            start, stop = bounds
+            found.append((document, low + start, low + stop))
     return sorted(found)
 
 
@@ -93,8 +95,7 @@ def _find_short(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int,
 def _bounds(
     tokenizer: Any, window: list[int], text: str, start: int, stop: int, chars_before: int
 ) -> tuple[int, int] | None:
-    """Extend the hit window[start:stop] to the tokens of the whole text, or return None if it is
-    not there.
+    """Extend the hit window[start:stop] to the tokens of the whole text; None: it is not there.
 
     Args:
         window: ids.

@@ -17,7 +17,7 @@ from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
-FEWEST = 8  # documents; an id that occurs once for each of as many is no coincidence
+FEWEST = 8  # documents; with so many, an id that occurs once for each is no coincidence
 
 
 def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
         path: the file. dtype: of its ids. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
         shortest, median, mean, longest: tokens per document.
-        length_histogram: [(first length, last length, documents), ...]; each range is twice as long
-            as the one before.
+        length_histogram: [(first length, last length, documents), ...]; every range is twice as
+            long as the one before.
         distinct_ids: number of different ids. largest_id: the largest one.
         eos_token_id: of the file or as given; None: unknown.
         eos_share: EOS ids per token; None without an EOS id.
@@ -50,7 +50,8 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     for ids, sizes in file.blocks():
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
-        closed += int(np.count_nonzero(ids[ends[sizes > 0] - 1] == eos))
+        lasts = ids[ends[sizes > 0] - 1]  # of each document that has tokens
+        closed += int(np.count_nonzero(lasts == eos))
         for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
             if len(document) and key in seen:
@@ -118,7 +119,12 @@ def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
     """Ranges 0-0, 1-1, 2-3, 4-7, ... from the shortest to the longest length."""
     bins = np.frexp(lengths)[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
     counts = np.bincount(bins).tolist()
-    return [(1 << b >> 1, (1 << b) - 1, counts[b]) for b in range(int(bins.min()), len(counts))]
+    ranges = []
+    for number in range(int(bins.min()), len(counts)):
+        first = 1 << number >> 1
+        last = (1 << number) - 1
+        ranges.append((first, last, counts[number]))
+    return ranges
 
 
 def verify(
@@ -128,7 +134,7 @@ def verify(
 
     1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
     2. Its files have the recorded checksums. A .bin/.idx pair of another tool has none.
-    3. Every id lies in [0, vocab_size), as given or as the manifest has it.
+    3. Every id is in [0, vocab_size), where vocab_size is given or in the manifest.
     4. Every document ends with the EOS id, if the manifest says so, `eos_token_id` is given, or the
        ids suggest it: the last id of the file occurs once per document.
 
@@ -149,7 +155,10 @@ def verify(
     first = 0
     ends = [file.tokens[:0]]
     for ids, sizes in file.blocks():
-        wrong = np.flatnonzero((ids < 0) | (ids >= (limit or 2**63)))
+        is_wrong = ids < 0
+        if limit:
+            is_wrong |= ids >= limit
+        wrong = np.flatnonzero(is_wrong)
         if len(wrong):
             found = f"token {first + wrong[0]} has the id {ids[wrong[0]]}"
             raise TokenFileError(f"{file.path}: {found}, outside the vocabulary of {limit} ids")

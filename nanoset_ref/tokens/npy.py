@@ -1,4 +1,4 @@
-"""`TokenFile`: raw ids with a manifest beside them, or without one, as Nanotron writes and reads them."""
+"""`TokenFile`: raw ids as Nanotron writes and reads them, with or without a manifest."""
 
 import functools
 import io
@@ -26,7 +26,9 @@ from nanoset_ref.tokens.manifest import (
     TokenFileError,
 )
 
-KEPT_FACTS = "tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum".split()
+KEPT_FACTS = """
+tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum
+""".split()
 
 
 class TokenFile(Tokens):
@@ -34,25 +36,27 @@ class TokenFile(Tokens):
 
     Args:
         path: the file with the ids.
-        token_dtype: dtype of the ids, for a file without a manifest (default uint16, as Nanotron has it). With a
-            manifest it must agree. "uint32" is read as int32: ids lie below 2**31.
-        eos_token_id: documents end with this id, in a file without a manifest; they are searched for when asked for.
+        token_dtype: dtype of the ids; None: the manifest's or, without one, uint16, as in Nanotron.
+            It must agree with the manifest. "uint32" is read as int32: ids are below 2**31.
+        eos_token_id: the id at the end of each document, in a file without a manifest; the ids are
+            searched for it when document boundaries are asked for.
 
     Attributes (beside those of `Tokens`):
         manifest: the Manifest, or None.
 
     Raises:
         FileNotFoundError: no such file.
-        TokenFileError: empty; not a whole number of ids; another size or dtype than the manifest says; a NumPy header
-            in the file.
+        TokenFileError: an empty file, not a whole number of ids, another size or dtype than in the
+            manifest, or a NumPy header in the file.
     """
 
     def __init__(
         self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
     ) -> None:
         path = located(path)
-        companions = [path.with_suffix(MANIFEST), path.with_suffix(DOCUMENTS)]
-        if token_dtype is not None:  # then a signed query that opens the token file alone is enough
+        beside = path.with_suffix(MANIFEST)
+        companions = [beside, path.with_suffix(DOCUMENTS)]
+        if token_dtype is not None:  # then a signed URL that opens only the token file is enough
             companions = [part for part in companions if readable(part)]
         super().__init__(path, *companions)
         if self.opened[self.path] is None:
@@ -61,35 +65,43 @@ class TokenFile(Tokens):
             )
         self.eos_token_id = eos_token_id
         self._ascending = False
-        beside = path.with_suffix(MANIFEST)
-        self.manifest = Manifest.read(beside) if self.opened.get(beside) else None
-        given = (
-            None if token_dtype is None else np.dtype(token_dtype).name.replace("uint32", "int32")
-        )  # the same bytes
+        self.manifest = None
+        if self.opened.get(beside):
+            self.manifest = Manifest.read(beside)
+            self.windows = self.manifest.windows
+        self.dtype = np.dtype(self._choose_dtype(token_dtype)).newbyteorder("<")
+        self.num_tokens = self.count_ids()
         if self.manifest is None:
-            name = given or "uint16"
-            if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
+            if self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
                 raise TokenFileError(
-                    f"{path} has an .idx, which knows its dtype: open it by nanoset_ref.open_tokens"
+                    f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
                 )
-        else:
-            name, self.windows = self.manifest.dtype, self.manifest.windows
+        elif self.num_tokens != self.manifest.num_tokens:
+            raise TokenFileError(
+                f"{path} holds {self.num_tokens} ids, its manifest says "
+                f"{self.manifest.num_tokens}: the file was truncated or replaced"
+            )
+
+    def _choose_dtype(self, token_dtype: DTypeLike | None) -> str:
+        """The name of the dtype: of the manifest, as given, or uint16."""
+        given = None
+        if token_dtype is not None:
+            given = np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
+        name = given or "uint16"
+        if self.manifest is not None:
+            name = self.manifest.dtype
+        elif self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
+            raise TokenFileError(
+                f"{self.path} has an .idx, which knows its dtype: "
+                "open it by nanoset_ref.open_tokens"
+            )
         if name not in TOKEN_DTYPES:
             raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {name}")
         if given not in (None, name):
             raise TokenFileError(
-                f"{path}: token_dtype={given} contradicts the manifest, which says {name}"
+                f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}"
             )
-        self.dtype = np.dtype(name).newbyteorder("<")
-        self.num_tokens = self.count_ids()
-        if self.manifest is None and self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
-            raise TokenFileError(
-                f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
-            )
-        if self.manifest is not None and self.num_tokens != (said := self.manifest.num_tokens):
-            raise TokenFileError(
-                f"{path} holds {self.num_tokens} ids, its manifest says {said}: truncated, or another"
-            )
+        return name
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -107,8 +119,10 @@ class TokenFile(Tokens):
         """As `Tokens.document_offsets`, mapped or searched for at the first access."""
         self.check_unchanged()
         if self.manifest is None:
-            return None if self.eos_token_id is None else self._search_documents()
-        path, shape = self.path.with_suffix(DOCUMENTS), (self.manifest.num_documents + 1,)
+            if self.eos_token_id is None:
+                return None
+            return self._search_documents()
+        path = self.path.with_suffix(DOCUMENTS)
         try:
             require_regular(path)
             with copied(path) as found:
@@ -117,15 +131,13 @@ class TokenFile(Tokens):
             raise TokenFileError(
                 f"{path} is missing or holds no document boundaries ({error})"
             ) from error
-        if (
-            offsets.dtype != np.int64
-            or offsets.shape != shape
-            or (offsets[0], offsets[-1]) != (0, self.num_tokens)
-        ):
+        size = self.manifest.num_documents + 1
+        has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
+        if not has_form or offsets[0] != 0 or offsets[-1] != self.num_tokens:
             raise TokenFileError(
-                f"{path} must hold int64 [{shape[0]}] from 0 to {self.num_tokens}: of another file?"
+                f"{path} must hold int64 [{size}] from 0 to {self.num_tokens}: of another file?"
             )
-        if not self._ascending:  # known in a worker process, which was given this file unchanged
+        if not self._ascending:  # a worker process receives True with the unchanged file
             self._ascending = _ascend(offsets)
         if not self._ascending:
             raise TokenFileError(
@@ -141,42 +153,46 @@ class TokenFile(Tokens):
 
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """What `TokenFileWriter.keep_sources` was given; None if there is nothing, or it belongs to other ids."""
+        """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids."""
         kept = self.path.with_suffix(SOURCES)
         if identity(kept) is None:
             return None
         try:
             with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:
-                labels, numbers, checksum = (
-                    found["labels"],
-                    found["numbers"],
-                    str(found["checksum"]),
-                )
+                labels = found["labels"]
+                numbers = found["numbers"]
+                checksum_of_ids = str(found["checksum"])
         except Exception as error:  # as above
             raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
-        return (labels, numbers) if checksum == self.facts.get("checksum") else None
+        if checksum_of_ids != self.facts.get("checksum"):
+            return None
+        return labels, numbers
 
     def _search_documents(self) -> NDArray[np.int64]:
-        ends = [
-            first + 1 + np.flatnonzero(self.tokens[first : first + BLOCK_IDS] == self.eos_token_id)
-            for first in range(0, self.num_tokens, BLOCK_IDS)
-        ]
-        return np.unique(np.concatenate([[0], *ends, [self.num_tokens]]))
+        ends = [np.array([0])]
+        for first in range(0, self.num_tokens, BLOCK_IDS):
+            ids = self.tokens[first : first + BLOCK_IDS]
+            ends.append(first + 1 + np.flatnonzero(ids == self.eos_token_id))
+        ends.append(np.array([self.num_tokens]))
+        return np.unique(np.concatenate(ends))
 
     def check_content(self) -> bool:
-        """As `Tokens.check_content`; the manifest's seal speaks for the document boundaries and for itself, and its
-        `sources` for the labels.
+        """As `Tokens.check_content`; the manifest's seal covers the manifest and the document
+        boundaries, and its `sources` the labels.
         """
         recorded = super().check_content()
-        if self.manifest is not None and self.manifest.sources is not None:
+        if self.manifest is None:
+            return recorded
+        if self.manifest.sources is not None:
             kept = self.path.with_suffix(SOURCES)
             if not kept.is_file() or checksum(kept) != self.manifest.sources:
                 raise TokenFileError(
                     f"{kept} is missing or has changed since it was written; copy it again"
                 )
-        if self.manifest is not None and self.manifest.seal is not None:
+        if self.manifest.seal is not None:
             self.known_documents()
-            beside, documents = map(self.path.with_suffix, (MANIFEST, DOCUMENTS))
+            beside = self.path.with_suffix(MANIFEST)
+            documents = self.path.with_suffix(DOCUMENTS)
             if beside.read_bytes() != self.manifest.sealed(documents):
                 raise TokenFileError(
                     f"{beside} or {documents} has changed since both were written; copy them again"
@@ -184,11 +200,16 @@ class TokenFile(Tokens):
         return recorded
 
     def __repr__(self) -> str:
-        documents = "" if self.manifest is None else f", {self.manifest.num_documents:,} documents"
-        return f"TokenFile({str(self.path)!r}, {self.dtype.name}, {self.num_tokens:,} tokens{documents})"
+        facts = f"{str(self.path)!r}, {self.dtype.name}, {self.num_tokens:,} tokens"
+        if self.manifest is not None:
+            facts += f", {self.manifest.num_documents:,} documents"
+        return f"TokenFile({facts})"
 
 
 def _ascend(offsets: NDArray[np.int64]) -> bool:
-    """Whether no offset [n] is below the one before it; a block at a time, as they are mapped."""
-    blocks = (offsets[first : first + BLOCK_IDS + 1] for first in range(0, len(offsets), BLOCK_IDS))
-    return all(bool(np.all(block[1:] >= block[:-1])) for block in blocks)
+    """Whether no offset [n] is below the one before it; read in blocks, because they are mapped."""
+    for first in range(0, len(offsets), BLOCK_IDS):
+        block = offsets[first : first + BLOCK_IDS + 1]
+        if np.any(block[1:] < block[:-1]):
+            return False
+    return True

@@ -1,9 +1,8 @@
-"""The metrics of a run: one JSON line per step, on demand with the samples that every rank
-received.
+"""The metrics of a run: one JSON line per step, on request with the samples that ranks received.
 
 The file holds each step once. A run that continues after step s first removes the lines of later
-steps, which are done again, and a last line that a kill cut short. Each line is flushed but not
-synced: a power cut can lose only lines after the last checkpoint, and those steps are done again.
+steps, which it repeats, and a last line that a kill cut short. Each line is flushed but not synced:
+a power cut can lose only lines after the last checkpoint, and those steps are repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ from nanoset_ref.train.staged_loader import Step
 
 def continue_metrics(path: PathLike, step: int) -> TextIO:
     """Remove the lines of an earlier run beyond `step`; open the metrics file for appending."""
-    lines = read_metrics(path) if Path(path).exists() else []
+    lines = []
+    if Path(path).exists():
+        lines = read_metrics(path)
     with atomic_write(path, "w") as file:
         for line in lines:
             if line["step"] <= step:
@@ -46,7 +47,8 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
             for text in file:
                 if text.endswith("\n"):
                     line = json.loads(text)
-                    metrics.append(line | {"step": int(line["step"])})
+                    line["step"] = int(line["step"])
+                    metrics.append(line)
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of metrics; move it away") from error
     return metrics

@@ -1,7 +1,7 @@
-"""A causal LM of transformers, spread over the processes of a run: by layers (pp), within layers
-(tp) and sharded (dp).
+"""A causal LM of transformers, split over the processes of a run: by layers (pp), within layers
+(tp), and sharded (dp).
 
-1. Every process draws the whole model from the same seed, so all layouts begin with the same
+1. Every process initializes the whole model from the same seed, so all layouts begin with the same
    weights.
 2. pp: a stage keeps its layers, under their own names; the first keeps the embedding, the last the
    norm and the head.
@@ -31,7 +31,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.load.collator import Batch, to_device
+from nanoset_ref.load.collator import Batch
+from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.strict_yaml import ConfigError, one_line
@@ -61,9 +62,10 @@ class PipelineStage(nn.Module):
             return
         layers = model.model.layers
         total = len(layers)
-        kept = range(total * pp_rank // pp_size, total * (pp_rank + 1) // pp_size)
+        first = total * pp_rank // pp_size
+        stop = total * (pp_rank + 1) // pp_size
         for number in range(total):
-            if number not in kept:
+            if not first <= number < stop:
                 delattr(layers, str(number))  # names stay: layer 2 is "2" on every rank
         if not self.is_first:
             model.model.embed_tokens = None
@@ -75,8 +77,11 @@ class PipelineStage(nn.Module):
         if self.is_whole:
             return self.model(input_ids=values, use_cache=False).logits
         name = "input_ids" if self.is_first else "inputs_embeds"
-        hidden = self.model.model(**{name: values}, use_cache=False).last_hidden_state
-        return self.model.lm_head(hidden) if self.is_last else hidden
+        inputs = {name: values}
+        hidden = self.model.model(**inputs, use_cache=False).last_hidden_state
+        if self.is_last:
+            return self.model.lm_head(hidden)
+        return hidden
 
 
 class DistributedModel:
@@ -193,7 +198,8 @@ class DistributedModel:
             if parameter.grad is not None:
                 gradients.append(parameter.grad)
         squares = [gradient.square().sum().full_tensor() for gradient in gradients]
-        norm = math.sqrt(self.world.over_stages(torch.stack(squares).sum()))
+        total = torch.stack(squares).sum()
+        norm = math.sqrt(self.world.over_stages(total))
         if largest is not None and norm > largest:
             for gradient in gradients:
                 gradient.mul_(largest / norm)

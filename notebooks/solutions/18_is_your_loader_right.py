@@ -5,13 +5,14 @@ kind = "doubled"
 
 
 # %% Exercise 2
-case = laws.Case(rows=3, world_size=2, batch_size=1)
+def hangs(rows, ranks, batch_size):
+    return 0 < rows % (ranks * batch_size) < ranks
 
 
 # %% Exercise 3
-def state_of(loader):
-    return loader.source, list(loader.buffer), loader.random.bit_generator.state
+class Resumable(Buffered):
+    def state_dict(self):
+        return self.source, list(self.buffer), self.random.bit_generator.state
 
-
-def restore(loader, state):
-    loader.source, loader.buffer, loader.random.bit_generator.state = state
+    def load_state_dict(self, state):
+        self.source, self.buffer, self.random.bit_generator.state = state

@@ -128,7 +128,7 @@ def forks(draw: Draw) -> bool:
 
 REFUSALS = [
     Refusal(
-        "an order that reads what it says takes no weights",
+        "an order that fixes what it reads takes no weights",
         lambda draw: (
             draw["weights"] is not None and draw["order"].startswith(("identity", "published"))
         ),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from streaming.stream_parts import number_tokenizer
+import numpy as np
 
 from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
 from nanoset_ref.laws import Adapter
 from nanoset_ref.megatron import MegatronNanoset, MMapIndexedDataset, NanosetConfig
-from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 
 CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
-TOKENIZER = number_tokenizer(4000)
 
 
 def state_dict(loader: Any) -> Any:
@@ -66,26 +64,11 @@ def megatron(data: Any, *, state: Any = None, **place: Any) -> Any:
     )
     corpus = MMapIndexedDataset(data.path.removesuffix(".bin"))
     dataset = MegatronNanoset(corpus, 0, len(corpus), None, "train", config)
-    return loader_of(dataset, place | {"state": state})
+    return loader_of(dataset, place | {"state": state}, collate_fn=stacked)
 
 
-def stream(data: Any, *, state: Any = None, **place: Any) -> Any:
-    tokens = TokenStream(
-        data.path,
-        TOKENIZER,
-        data.sequence_length - 1,
-        micro_batch_size=place["batch_size"],
-        dp_rank=place["rank"],
-        dp_size=place["world_size"],
-        seed=place["seed"],
-        shuffle_buffer=16,
-        append_eod=False,
-        backend="hf",
-    )
-    loader = TokenStreamDataLoader(tokens, num_workers=place["workers"])
-    if state is not None:
-        loader.load_state_dict(state)
-    return loader
+def stacked(samples: Any) -> Any:
+    return {"tokens": np.stack([sample["input_ids"] for sample in samples])}
 
 
 def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
@@ -101,7 +84,6 @@ def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
     return made
 
 
-STREAM = "once ranks order workers repeat seed resume killed elastic owned data refuses"
 OURS = {
     "Nanoset, nanotron": nanoset("nanotron"),
     "Nanoset, stateless": nanoset("stateless"),
@@ -110,7 +92,6 @@ OURS = {
     "Nanoset, padded": nanoset("stateless", tail="pad"),
     "PackedNanoset": of(packed, claims=f"{CLAIMS} seed epochs", format="ds"),
     "MegatronNanoset": of(megatron, claims=f"{CLAIMS} seed epochs", format="bin"),
-    "TokenStream": of(stream, claims=STREAM, format="jsonl"),
     "ResumableBatchSampler": of(
         sampler, claims="once ranks order repeat resume elastic data length growth epochs"
     ),

@@ -164,9 +164,9 @@ def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
 def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> None:
     (tmp_path / "test_loader.py").write_text(
         LOADER.format(less=1)
-        + "\ndef test_all(laws):\n    laws.hold(make)\n\ndef test_each(law):\n    law.hold(make)\n"
+        + "\ndef test_all(laws):\n    laws.hold(make)\n\ndef test_each(loading_law):\n    loading_law.hold(make)\n"
     )
-    options = "-q -p nanoset_ref.laws.pytest_plugin -p no:cacheprovider --laws-budget 20".split()
+    options = "-q -p no:cacheprovider --laws-budget 20".split()
     call = [sys.executable, "-m", "pytest", *options, "test_loader.py"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout

@@ -9,7 +9,7 @@ from nanoset_ref.laws import check
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found_by_the_law_named_for_it(fault: str) -> None:
     law = FAULTS[fault]
-    limit = 1.0 if "hangs" in fault else 20.0
+    limit = 0.7 if "hangs" in fault else 20.0
     report = check(adapter_of(fault, limit=limit), laws=[law], budget=20)
     assert report.broken == [law], report
 

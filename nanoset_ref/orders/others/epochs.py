@@ -44,7 +44,7 @@ class EpochOrder(Order):
             instances[chosen] = self._instances(epoch, places[chosen])
         return self.pairs(instances)
 
-    def _positions(
+    def reverse_lookup(
         self,
         dataset: int,
         sample: int,

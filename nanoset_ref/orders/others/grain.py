@@ -51,7 +51,7 @@ class GrainOrder(EpochOrder):
         self._accept_repeat = accept_repeat
         super().__init__(*order_arguments, **named)
 
-    def _build(self) -> None:
+    def build(self) -> None:
         self.epoch_length = self.samples_per_epoch
         bits = max((self.epoch_length - 2).bit_length(), 16)
         self._width = (bits + 1) // 2

@@ -65,7 +65,7 @@ class LlmCOrder(Order):
         del given["random_seed"]
         return given
 
-    def _build(self) -> None:
+    def build(self) -> None:
         # 1.
         batches = self.dataset_lengths // self._batch
         if batches.min() < 1:
@@ -105,7 +105,7 @@ class LlmCOrder(Order):
         # 3.
         return files, batches * self._batch + places
 
-    def _positions(
+    def reverse_lookup(
         self,
         dataset: int,
         sample: int,

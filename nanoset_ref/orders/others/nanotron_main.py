@@ -61,12 +61,13 @@ class NanotronMainOrder(Order):
                 f"folders count {len(dataset_lengths)} files, and each has an offset; got "
                 f"folders={self.folders}, offsets={self.offsets}"
             )
-        self._weights = np.ones(len(self.folders))
+        weights = np.ones(len(self.folders))
         if dataset_weights is not None:
-            self._weights = np.array(dataset_weights, dtype=np.float64)
-        self.folder_weights = normalize_weights(self._weights, len(self.folders))
+            weights = np.array(dataset_weights, dtype=np.float64)
+        self.folder_weights = normalize_weights(weights, len(self.folders))
         self.options = {"folders": self.folders, "offsets": self.offsets}
         super().__init__(dataset_lengths, None, num_samples, random_seed)
+        self._given_weights = weights.tolist()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -74,16 +75,7 @@ class NanotronMainOrder(Order):
         del given["random_seed"]
         return given | {"dataset_weights": self.folder_weights.tolist()}
 
-    @property
-    def recipe(self) -> dict[str, Any] | None:
-        return {
-            "name": self.name,
-            "dataset_weights": self._weights.tolist(),
-            "random_seed": self.random_seed,
-            "options": self.options,
-        }
-
-    def _build(self) -> None:
+    def build(self) -> None:
         self._folder_of = np.repeat(np.arange(len(self.folders)), self.folders)  # of each file
         begins = np.cumsum([0, *self.folders[:-1]])
         self._folder_firsts = np.append(self.firsts, 0)[begins]
@@ -108,7 +100,7 @@ class NanotronMainOrder(Order):
             instances[chosen] = read[places[chosen]]
         return self.pairs(instances)
 
-    def _positions(
+    def reverse_lookup(
         self,
         dataset: int,
         sample: int,

@@ -50,7 +50,7 @@ class OLMoCoreOrder(EpochOrder):
         self.options = {"chunk_size": self.chunk_size, "batch_size": self.batch_size}
         super().__init__(*order_arguments, **named)
 
-    def _build(self) -> None:
+    def build(self) -> None:
         # 1.
         self._kept = self.dataset_lengths // self.chunk_size * self.chunk_size
         ends = np.cumsum(self._kept)

@@ -1,0 +1,136 @@
+"""Commands on run cards: what where, when and audit say of one, compare two of them, write one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanoset_ref import (  # each loads its modules when used
+    provenance,
+    train,
+)
+from nanoset_ref.cli.file_commands import Unsaid
+from nanoset_ref.io.files import atomic_write, refuse_existing
+
+if TYPE_CHECKING:
+    from nanoset_ref.provenance import Card, CardRow
+
+VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
+
+
+def show_card_step(run: Unsaid, card: Card, step: int) -> None:
+    """The rows of a step: first how they lie together, then each."""
+    rows = card.where(step)
+    lines = [f"step {step:,} of {card.name} reads {len(rows):,} rows"]
+    first, last = rows[0], rows[-1]
+    ends = [row.last_byte for row in rows[:-1]]
+    one_piece = len({row.source for row in rows}) == 1
+    if one_piece and ends == [row.first_byte for row in rows[1:]]:
+        lines[0] += f", one after another: {first.path} bytes {first.first_byte}:{last.last_byte}"
+        parts = card.published(first.source, first.first_byte, last.last_byte)
+        lines += [f"    {url} bytes {begin}:{end}" for url, begin, end in parts]
+    lines += [_line(row) for row in rows]
+    run.show([dataclasses.asdict(row) for row in rows], "\n".join(lines))
+
+
+def show_card_places(
+    run: Unsaid,
+    card: Card,
+    source: int,
+    sample: int | None,
+    byte_range: tuple[int, int] | None,
+) -> None:
+    """The steps that read a sample, or bytes."""
+    rows = card.when(sample, source=source, byte_range=byte_range)
+    lines = [f"step {row.step:,}, {_line(row)}" for row in rows]
+    text = "\n".join(lines) or "it is not read in this run"
+    run.show([dataclasses.asdict(row) for row in rows], text)
+
+
+def _line(row: CardRow) -> str:
+    place = f"position {row.position}, epoch {row.epoch}"
+    if row.dp_rank is not None:
+        place = f"rank {row.dp_rank} micro-batch {row.micro_step} row {row.row}: {place}"
+    return f"{place}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.last_byte}"
+
+
+def show_card_audit(run: Unsaid, card: Card) -> bool:
+    """Whether the card's order can be computed, agrees with its probes, and is gone through without gaps."""
+    report = provenance.audit_card(card)
+    lines = [f"{card.name}: {card.num_steps:,} steps"]
+    lines += [f"  {VERDICTS[it['holds']]}  {it['detail']}" for it in report]
+    for kind in ("inferred", "unknown"):
+        lines += [f"  {kind}: {text}" for text in card.facts[kind]]
+    ok = all(it["holds"] for it in report)
+    run.show({"ok": ok, "checks": report}, "\n".join(lines))
+    return not ok
+
+
+def compare_cards(first: str, second: str, /, *, sizes: Sequence[str] = (), said: Unsaid) -> bool:
+    """What two run cards say differently, and the first step at which they read other rows.
+
+    Exit code 1 if they read other rows, or if that cannot be computed.
+
+    Args:
+        first: a card: a file, or the name of a shipped one.
+        second: the card to compare it with.
+        sizes: for cards without sizes: a JSON file {file name: bytes} for each of the two.
+    """
+    given = [*sizes, None, None]
+    one = provenance.Card.load(first, given[0])
+    two = provenance.Card.load(second, given[1])
+    found = provenance.compare_two_cards(one, two)
+    lines = [f"  {part}" for part in found["differences"]]
+    if found["problem"]:
+        lines.append(f"which step is the first cannot be computed: {found['problem']}")
+    elif found["step"] is None:
+        lines.append(
+            f"{one.name} and {two.name} read the same rows in all {found['steps']:,} steps"
+        )
+    else:
+        lines.append(
+            f"from step {found['step']:,} on they read other rows: {found['rows']:,} of that step's"
+        )
+    said.show(found, "\n".join(lines))
+    return bool(found["step"] or found["problem"])
+
+
+def write_card(
+    config: str,
+    /,
+    *,
+    name: str,
+    date: str,
+    output: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the card of a run from its YAML file.
+
+    Args:
+        config: the YAML file of nanoset_ref.train; its token files are opened for their sizes and probes.
+        name: of the run: lower-case letters, digits, dots and hyphens.
+        date: of the run, such as 2026-11.
+        output: the file to write; default: standard output.
+        overwrite: replace an existing file.
+    """
+    from nanoset_ref.preprocess import Encoder, load_tokenizer  # needs the extra `text`
+
+    run = train.load_config(config)
+    tokenizer = None
+    if run.tokenizer:
+        tokenizer = run.tokenizer.tokenizer_name_or_path
+    stretches = provenance.stretches_of_config(run)
+    card = provenance.card_of_stretches(stretches, name, date, tokenizer)
+    if tokenizer:
+        encoder = Encoder(load_tokenizer(tokenizer))
+        card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
+    text = json.dumps(card.facts, indent=1)
+    if output is None:
+        print(text)
+        return
+    refuse_existing(output, overwrite)
+    with atomic_write(output, "w") as file:
+        file.write(text + "\n")

@@ -1,0 +1,44 @@
+"""Move a batch to a device without a copy on the host."""
+
+from __future__ import annotations
+
+import torch
+
+from nanoset_ref.load.collator import Batch
+
+
+def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = True) -> Batch:
+    """The batch on a device, with input_ids and label_ids moved as the blocks [B, S + 1] that they were read as.
+
+    They are views of S columns, which are not contiguous: moving them as they are would cost a copy on the host first.
+    Anything else in the batch is moved by itself.
+
+    Args:
+        batch: of DataCollatorForCLM, with or without either side.
+        device: where to.
+        non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
+    """
+    moved: Batch = {}
+    for name, value in batch.items():
+        if not isinstance(value, torch.Tensor):
+            moved[name] = value
+            continue
+        first = int(name == "label_ids")
+        block = _block_below(value, first)
+        if block is None:
+            moved[name] = value.to(device, non_blocking=non_blocking)
+        else:
+            columns = slice(first, first + value.shape[1])
+            moved[name] = block.to(device, non_blocking=non_blocking)[:, columns]
+    return moved
+
+
+def _block_below(view: torch.Tensor, shift: int) -> torch.Tensor | None:
+    """The contiguous [B, S + 1] of which `view` is columns shift .. shift + S; None if it is not such a view."""
+    if view.dim() != 2 or view.stride() != (view.shape[1] + 1, 1):
+        return None
+    start = view.storage_offset() - shift
+    size = view.shape[0] * (view.shape[1] + 1)
+    if start < 0 or (start + size) * view.element_size() > view.untyped_storage().nbytes():
+        return None
+    return view.as_strided((view.shape[0], view.shape[1] + 1), (view.shape[1] + 1, 1), start)

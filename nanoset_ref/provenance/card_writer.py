@@ -1,0 +1,118 @@
+"""Cards of our own runs, from the stretches of a config."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nanoset_ref.load.nanoset import Nanoset
+from nanoset_ref.provenance.auditing import Stretch
+from nanoset_ref.provenance.card import Card
+from nanoset_ref.provenance.card_rules import PROBES
+
+
+def card_of_stretches(
+    stretches: Sequence[Stretch],
+    name: str,
+    date: str,
+    tokenizer: str | None = None,
+) -> Card:
+    """The card of a run, as far as its files and orders say.
+
+    Args:
+        stretches: see `stretches_of_config`.
+        name, date, tokenizer: what they cannot say.
+
+    Raises:
+        ValueError: rows other than those of a `Nanoset`, stages that cut files differently, or an
+            order that goes on from a ledger: a card has no place for these.
+    """
+    nanosets = [_nanoset(stretch) for stretch in stretches]
+    files = {str(file.path): file for nanoset in nanosets for file in nanoset.files}
+    windows = {
+        (nanoset.row_length, stride) for nanoset in nanosets for stride in nanoset.strides.tolist()
+    }
+    dtypes = {file.dtype.name for file in files.values()}
+    if len(windows) > 1 or len(dtypes) > 1:
+        raise ValueError(
+            f"a card has one window and one dtype of ids; this run has {sorted(windows)} and "
+            f"{sorted(dtypes)}: write a card for each stage"
+        )
+    row_length, stride = windows.pop()
+    return Card(
+        {
+            "card": 1,
+            "name": name,
+            "date": date,
+            "links": [],
+            "loader": {"name": "nanoset_ref", "version": None},
+            "tokenizer": {"name": tokenizer, "hash": None},
+            "dtype": dtypes.pop(),
+            "window": {"row_length": row_length, "stride": stride},
+            "sources": [_source(file) for file in files.values()],
+            "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
+            "stages": [_stage(stretch, number) for number, stretch in enumerate(stretches)],
+            "known": ["files, orders and steps, from the run's config"],
+            "inferred": [],
+            "unknown": [],
+        }
+    )
+
+
+def _nanoset(stretch: Stretch) -> Nanoset:
+    rows = stretch.dataset
+    if not isinstance(rows, Nanoset):
+        raise ValueError(
+            f"{stretch.name}: a card holds runs on token files, not {type(rows).__name__}"
+        )
+    if rows.order.recipe is None:
+        raise ValueError(f"{stretch.name}: it goes on from a ledger, for which a card has no place")
+    return rows
+
+
+def _source(file: Any) -> dict[str, Any]:
+    ids = file.num_tokens * file.dtype.itemsize
+    return {
+        "name": file.path.name,
+        "bytes": file.first_byte + ids,
+        "first_byte": file.first_byte,
+        "checksum": file.checksum,
+    }
+
+
+def _order(nanoset: Nanoset, paths: list[str]) -> dict[str, Any]:
+    recipe: dict[str, Any] = nanoset.order.recipe or {}
+    return {
+        "name": recipe["name"],
+        "seed": recipe["random_seed"],
+        "samples": len(nanoset),
+        "weights": recipe["dataset_weights"],
+        "options": recipe["options"],
+        "sources": [paths.index(path) for path in nanoset.dataset_paths],
+        "probes": probes_of(nanoset.order, len(nanoset)),
+    }
+
+
+def _stage(stretch: Stretch, order: int) -> dict[str, Any]:
+    schedule = stretch.schedule
+    return {
+        "name": stretch.name,
+        "first_step": schedule.first_step,
+        "steps": stretch.num_steps,
+        "order": order,
+        "first_position": schedule.consumed_train_samples,
+        "batch_size": schedule.global_batch_size,
+        "layout": schedule.layout,
+        "dp_size": schedule.dp_size,
+        "micro_batch_size": schedule.micro_batch_size,
+    }
+
+
+def probes_of(order: Any, samples: int) -> dict[str, list[int]]:
+    """{position: [file, sample]} at 64 positions from the first to the last, evenly spaced."""
+    count = min(PROBES, samples)
+    gaps = max(count - 1, 1)
+    positions = [(samples - 1) * k // gaps for k in range(count)]
+    files, found = order.lookup(np.array(positions, dtype=np.int64))
+    pairs = np.stack([files, found], axis=1).tolist()
+    return {str(position): pair for position, pair in zip(positions, pairs, strict=True)}

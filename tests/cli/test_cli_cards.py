@@ -1,0 +1,173 @@
+"""nanoset-ref with run cards: the answers need no file, and with files they are those of the run itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_parts import ids_of
+
+from nanoset_ref.load.schedule import Schedule
+from nanoset_ref.megatron.builder import NanosetBuilder
+from nanoset_ref.megatron.nanoset_config import NanosetConfig
+from nanoset_ref.provenance import Card, card_of_stretches, stretches_of_card, where
+from nanoset_ref.tokens import open_tokens
+
+
+@pytest.fixture
+def demo(run, corpus, tmp_path, monkeypatch):
+    """A folder with the demo's config and its token files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "datasets").symlink_to(corpus)
+    (tmp_path / "tokens.yaml").write_text(run("train", "--example", "tokens")[1])
+    return tmp_path
+
+
+FILES = "--data", "datasets/stories_input_ids.npy", "datasets/programs_input_ids.npy"
+
+
+def test_a_step_of_pythia_is_one_stretch_of_a_published_file(run, ask):
+    lines = run("where", "--run", "pythia-1.4b", 41007)[1].splitlines()
+    assert lines[:3] == [
+        "step 41,007 of pythia-1.4b reads 1,024 rows, one after another: document.bin bytes "
+        "172075610112:172079806464",
+        "    https://huggingface.co/datasets/EleutherAI/pile-standard-pythia-preshuffled/resolve/main/"
+        "document-00005-of-00020.bin bytes 22075610112:22079806464",
+        "rank 0 micro-batch 0 row 0: position 41990144, epoch 0, document.bin sample 41990144, bytes "
+        "172075610112:172075614210",
+    ]
+    assert len(lines) == 1026
+    page = Path(__file__).parents[2] / "docs" / "cards.md"
+    assert "\n".join(lines[:3]) in page.read_text(encoding="utf-8")
+    rows = ask("where", "--run", "pythia-1.4b", "--step", 41007)
+    assert ask("when", "--run", "pythia-1.4b", "--sample", rows[9]["sample"]) == [rows[9]]
+    asked = ask("when", "--run", "pythia-1.4b", "--byte-range", 172075610112, 172075614211)
+    assert asked == rows[:2]
+
+
+def test_the_shipped_demo_is_the_card_of_its_config(run, demo):
+    words = "card", "tokens.yaml", "--name", "demo", "--date", "2026-11"
+    code, text, _ = run(*words)
+    assert code == 0
+    assert json.loads(text) | {"links": 0} == Card.load("demo").facts | {"links": 0}
+    assert run(*words, "--output", "demo.json")[0] == 0
+    assert Card.load("demo.json").where(12) == Card.load("demo").where(12)
+    assert "--overwrite" in run(*words, "--output", "demo.json")[2]
+
+
+def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
+    for step in (3, 12, 20):
+        by_card = ask("where", "--run", "demo", *FILES, "--step", step)
+        by_config = ask("where", "--config", "tokens.yaml", "--step", step)
+        for row in by_card + by_config:
+            row["path"] = row["path"].rpartition("/")[2]
+        assert by_card == by_config
+        alone = ask("where", "--run", "demo", step)
+        assert [(row["path"], row["sample"]) for row in alone] == [
+            (row["path"], row["sample"]) for row in by_config
+        ]
+    asked = "--document", 139
+    steps = [row["step"] for row in ask("when", "--run", "demo", *FILES, *asked)]
+    assert steps == [row["step"] for row in ask("when", "--config", "tokens.yaml", *asked)] != []
+    shown = ask("show", "--run", "demo", *FILES, "--step", 12)
+    assert [row["text"] for row in shown] == [
+        row["text"] for row in ask("show", "--config", "tokens.yaml", "--step", 12)
+    ]
+    assert run("audit", "--run", "demo", *FILES)[1].endswith("every law holds\n")
+
+
+def test_other_files_than_those_of_the_card_are_refused(run, demo):
+    error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
+    assert "the files of demo have [236152, 332380] bytes, these have [332380, 236152]" in error
+
+
+def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
+    words = "where", "--run", "pythia-1.4b", 7
+    rows = ask(*words)
+    others = ask(*words, "--dp-size", 16, "--micro-batch-size", 32, "--batch-accumulation", 2)
+    assert [row["position"] for row in others] == [row["position"] for row in rows]
+    assert (rows[600]["dp_rank"], rows[600]["micro_step"]) == (37, 0)
+    assert (others[600]["dp_rank"], others[600]["micro_step"]) == (2, 1)
+    error = run(*words, "--dp-size", 3)[2]
+    assert "a step of pythia-1.4b has 1024 rows" in error and "gives 3" in error
+
+
+def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
+    code, text, _ = run("audit", "--run", "pythia-1.4b")
+    assert code == 0 and "64 of 64 probes agree" in text and "inferred: a part has" in text
+    code, text, _ = run("audit", "--run", "olmo-2-32b")
+    assert code == 1 and "  LACKS   order 0 cannot be computed" in text and "1122 files" in text
+    facts = Card.load("pythia-1.4b").facts
+    path = tmp_path / "wrong.json"
+    probes = facts["orders"][0]["probes"] | {"0": [0, 1]}
+    stages = [facts["stages"][0] | {"first_position": 5, "steps": 100}]
+    orders = [facts["orders"][0] | {"probes": probes}]
+    path.write_text(json.dumps(facts | {"orders": orders, "stages": stages}))
+    code, text, _ = run("audit", "--run", path)
+    assert code == 1 and "BROKEN  order 0 (identity): 63 of 64 probes agree" in text
+    assert "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0" in text
+
+
+def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
+    code, text, _ = run("compare", "pythia-1.4b", "pythia-6.9b")
+    assert code == 0 and "read the same rows in all 143,000 steps" in text, "on other ranks"
+    facts = Card.load("demo").facts
+    path = tmp_path / "other.json"
+    orders = [facts["orders"][0], facts["orders"][1] | {"seed": 7, "probes": {}}]
+    path.write_text(json.dumps(facts | {"orders": orders}))
+    code, text, _ = run("compare", "demo", path)
+    assert code == 1
+    assert "orders[1] (stateless).seed: first 1234, second 7" in text
+    assert "from step 11 on they read other rows: 4 of that step's" in text
+    code, text, _ = run("compare", "pythia-1.4b", "pythia-1.4b-deduped")
+    assert code == 1 and "from step 1 on they read other rows" in text
+    code, text, _ = run("compare", "polypythias-seed1", "polypythias-seed2")
+    assert code == 1 and "which step is the first cannot be computed: polypythias-seed1" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("where --run demo --seed 7 3", "--seed is what the card says; leave it out"),
+        ("where --run demo --config x.yaml 3", "say which run is meant"),
+        ("where --run demo", "give exactly one of --step-number, --step"),
+        ("where --data a.npy --sizes b.json --step 3", "--sizes belongs to a card"),
+        ("when --data a.npy --sample 3", "--sample and --byte-range are asked of a card"),
+        ("when --run demo --text x", "this needs the token files of demo"),
+        ("when --run demo --sample 3 --document 3", "exactly one of --document, --text, --sample"),
+        ("show --run demo --step 3", "this needs the token files of demo"),
+        ("estimate --run demo", "estimate takes --config or --data, not --run"),
+    ],
+)
+def test_a_wrong_question_is_told_the_way_out(run, line, said):
+    code, _, error = run(*line.split())
+    assert code == 2 and said in error
+
+
+def test_documents_that_were_shuffled_are_read_from_their_pair(run, corpus, tmp_path):
+    run("convert", ids_of(corpus), tmp_path / "pile.bin")
+    config = NanosetConfig(
+        random_seed=3,
+        sequence_length=32,
+        data_path=[str(tmp_path / "pile")],
+        split="1,0,0",
+        split_num_samples=(5000, 0, 0),  # more than an epoch
+        separate_final_epoch=False,
+    )
+    rows = NanosetBuilder(config).build(["train"])[0]
+    order = {"name": "megatron", "seed": 3, "samples": 5000, "probes": {}}
+    facts = Card.load("polypythias-seed3").facts
+    probes = {str(k * 79): [0, rows.origin(k * 79).sample] for k in range(64)}
+    order |= {"options": {"separate_final_epoch": False}, "probes": probes}
+    stage = facts["stages"][0] | {"steps": 10, "batch_size": 64, "dp_size": 2}
+    window = {"row_length": 33, "stride": 32}
+    card = Card(facts | {"orders": [order], "stages": [stage], "window": window})
+    (stretch,) = stretches_of_card(card, [str(tmp_path / "pile")], open_tokens)
+    schedule = Schedule(micro_batch_size=32, dp_size=2, layout="contiguous")
+    assert where(stretch.dataset, stretch.schedule, 9) == where(rows, schedule, 9)
+    order["probes"]["79"] = [0, -1 % 5000]
+    with pytest.raises(
+        ValueError, match="these are not the files of polypythias-seed3: position 79"
+    ):
+        stretches_of_card(card, [str(tmp_path / "pile")], open_tokens)
+    with pytest.raises(ValueError, match="run: a card holds runs on token files, not "):
+        card_of_stretches([stretch], "x", "2026-11")

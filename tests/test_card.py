@@ -1,0 +1,245 @@
+"""Run cards: every shipped one is right, every wrong field is named, and every question goes both ways."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nanoset_ref import Card
+from nanoset_ref.provenance import shipped_cards
+from nanoset_ref.provenance.card_rules import LARGEST, problems_of_card
+from nanoset_ref.provenance.card_writer import probes_of
+
+FACTS = {
+    "card": 1,
+    "name": "toy",
+    "date": "2026-11",
+    "links": ["https://example.org/toy"],
+    "loader": {"name": "OLMo-core", "version": "3.0.0"},
+    "tokenizer": {"name": None, "hash": None},
+    "dtype": "uint16",
+    "window": {"row_length": 4, "stride": 4},
+    "sources": [{"name": "a", "bytes": 40}, {"name": "b", "bytes": 38, "first_byte": 6}],
+    "orders": [{"name": "identity", "seed": 0, "samples": 24, "probes": {}}],
+    "stages": [
+        {
+            "name": "ramp",
+            "first_step": 1,
+            "steps": 2,
+            "order": 0,
+            "first_position": 0,
+            "batch_size": 2,
+            "layout": "strided",
+            "dp_size": 2,
+            "micro_batch_size": 1,
+        },
+        {
+            "name": "run",
+            "first_step": 3,
+            "steps": 4,
+            "order": 0,
+            "first_position": 4,
+            "batch_size": 4,
+            "layout": None,
+            "dp_size": None,
+            "micro_batch_size": None,
+        },
+    ],
+    "known": [],
+    "inferred": [],
+    "unknown": [],
+}
+
+
+def toy(**changes):
+    return copy.deepcopy(FACTS) | changes
+
+
+def test_a_step_names_files_samples_and_bytes():
+    rows = Card(toy()).where(3)  # positions 4 to 7; the files have 5 and 4 rows
+    found = [(row.path, row.sample, row.first_byte, row.last_byte) for row in rows]
+    assert found == [("a", 4, 32, 40), ("b", 0, 6, 14), ("b", 1, 14, 22), ("b", 2, 22, 30)]
+    assert [row.position for row in rows] == [4, 5, 6, 7]
+    assert {row.dp_rank for row in rows} == {None}, "the card does not know this stage's ranks"
+    assert [row.dp_rank for row in Card(toy()).where(1)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"name": "identity"},
+        {"name": "olmo_core", "options": {"chunk_size": 2, "batch_size": 2}},
+        {"name": "nanotron", "weights": [1, 3]},
+        {"name": "stateless"},
+        {"name": "grain"},
+        {"name": "llm_c", "options": {"micro_batch_size": 1, "dp_size": 2}},
+    ],
+    ids=lambda order: order["name"],
+)
+def test_when_is_the_inverse_of_where(order):
+    card = Card(toy(orders=[{"seed": 7, "samples": 24, "probes": {}} | order]))
+    read = [row for step in range(1, 7) for row in card.where(step)]
+    assert len(read) == 20
+    for source, length in enumerate([5, 4]):
+        for sample in range(length):
+            asked = card.when(sample, source=source)
+            assert asked == [row for row in read if (row.source, row.sample) == (source, sample)]
+
+
+def test_bytes_are_read_by_the_rows_that_hold_them():
+    overlapping = toy(window={"row_length": 5, "stride": 4})
+    card = Card(overlapping)  # rows a: 0:5 4:9 8:13 12:17, tokens
+    rows = card.when(byte_range=(8, 10))
+    assert [row.sample for row in rows if row.epoch == 0] == [0, 1], "token 4 is in both"
+    with pytest.raises(IndexError, match="no tokens at bytes 0:8 of b, which has 38 bytes, 6 of"):
+        card.when(source=1, byte_range=(0, 8))
+
+
+def test_a_card_with_wrong_probes_answers_nothing():
+    right = Card(toy())
+    probes = probes_of(right.order(0), 24)
+    assert len(probes) == 24 and probes["5"] == [1, 0]
+    wrong = toy(orders=[FACTS["orders"][0] | {"probes": probes | {"5": [1, 1]}}])
+    with pytest.raises(
+        ValueError, match="toy and its order 0 disagree at position 5, and at 0 other"
+    ):
+        Card(wrong).where(1)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("dtype",), "float", "dtype: must be the dtype of the ids; got 'float'"),
+        (("date",), "April", "date: must be the year and month"),
+        (("window", "stride"), 0, "window.stride: must be tokens from the begin"),
+        (("window", "stride"), True, "window.stride: must be"),
+        (("stages", 1, "steps"), "4", "stages[1].steps: must be a whole number from 1 on; got '4'"),
+        (("stages", 1, "first_step"), 4, "stages[1].first_step: must be 3, the step after"),
+        (("stages", 1, "steps"), 6, "stages[1].steps: they read positions up to 28; the order has 24"),
+        (("stages", 0, "layout"), None, "stages[0].layout: give layout, dp_size and micro_batch_size"),
+        (("stages", 0, "batch_size"), 3, "stages[0].batch_size: must be a multiple of dp_size"),
+        (("stages", 0, "order"), 1, "stages[0].order: there is no order 1: there are 1"),
+        (("orders", 0, "probes"), {"30": [0, 0]}, "orders[0].probes: positions are whole numbers"),
+        (("orders", 0, "probes"), {"3": [0, 0]}, "orders[0].probes: must be 24 pairs, or none; got 1"),
+        (("orders", 0, "sources"), [2], "orders[0].sources: there is no source 2: there are 2"),
+        (("sources",), [], "sources: name the files here or where they are listed"),
+        (("sources", 0, "bites"), 3, "sources[0].bites: unknown key, did you mean 'bytes'?"),
+    ],
+)  # fmt: skip
+def test_every_wrong_field_is_named_with_its_rule(path, value, message):
+    facts = toy()
+    holder = facts
+    for part in path[:-1]:
+        holder = holder[part]
+    holder[path[-1]] = value
+    assert any(problem.startswith(message) for problem in problems_of_card(facts))
+
+
+def test_all_wrong_fields_are_reported_at_once():
+    facts = toy(card=2, links="x")
+    del facts["known"]
+    with pytest.raises(ValueError, match="known: is missing") as caught:
+        Card(facts)
+    assert all(text in str(caught.value) for text in ("card: must be 1", "links: must be a list"))
+
+
+def test_a_question_that_lacks_sizes_says_where_they_are(tmp_path):
+    card = Card.load("olmo-1b")
+    with pytest.raises(ValueError, match=r"the sizes of 249 files, named in https://raw.*--sizes"):
+        card.where(1)
+    sizes = {f"part-{k}": (2048 + k) * 4096 for k in range(249)}
+    path = tmp_path / "sizes.json"
+    path.write_text(json.dumps(sizes))
+    rows = Card.load("olmo-1b", path).where(2)
+    assert len(rows) == 2048 and len({(row.path, row.sample) for row in rows}) == 2048
+    path.write_text(json.dumps({"one": 1}))
+    with pytest.raises(ValueError, match="give the sizes of the run's 249 files, in its order"):
+        Card.load("olmo-1b", path)
+
+
+def test_an_unknown_card_is_answered_with_the_shipped_ones(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no card pythia: .*pythia-1.4b, "):
+        Card.load("pythia")
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps(toy(known=["x" * LARGEST])))
+    with pytest.raises(ValueError, match="a card has at most 10,000"):
+        Card.load(large)
+
+
+@pytest.mark.parametrize("name", shipped_cards())
+def test_a_shipped_card_has_its_sources_and_its_probes_are_what_its_order_gives(name):
+    card = Card.load(name)
+    assert card.name == name and card.facts["links"]
+    for number, order in enumerate(card.facts["orders"]):
+        computable = order["name"] not in ("megatron", "unknown") and card.sources
+        if computable:
+            assert len(order["probes"]) == min(64, order["samples"])
+            assert card.wrong_probes(number, card.unchecked_order(number)) == []
+
+
+def test_pythia_reads_the_rows_that_its_own_viewer_shows():
+    # utils/batch_viewer.py of EleutherAI/pythia: dataset[iteration * 1024: (iteration + 1) * 1024]
+    card = Card.load("pythia-1.4b")
+    rows = card.where(41_007)
+    iteration = 41_007 - 1
+    assert [row.sample for row in rows] == [*range(iteration * 1024, (iteration + 1) * 1024)]
+    assert rows[0].first_byte == iteration * 1024 * 2049 * 2 == 172_075_610_112
+    assert rows[-1].last_byte - rows[0].first_byte == 1024 * 2049 * 2
+    assert [row.dp_rank for row in rows[:17]] == [0] * 16 + [1]
+    assert card.when(rows[5].sample) == [rows[5]]
+    assert card.when(byte_range=(rows[5].first_byte, rows[6].first_byte)) == [rows[5]]
+    with pytest.raises(IndexError, match="step 143001 is not one of the steps 1 to 143000"):
+        card.where(143_001)
+
+
+def test_a_row_of_pythia_may_lie_in_two_published_parts():
+    card = Card.load("pythia-12b-deduped")
+    parts = card.published(0, 29_999_999_000, 30_000_000_100)
+    assert [(url.rpartition("/")[2], first, last) for url, first, last in parts] == [
+        ("document-00000-of-00020.bin", 29_999_999_000, 30_000_000_000),
+        ("document-00001-of-00020.bin", 0, 100),
+    ]
+    last = card.sources[0]["bytes"]
+    assert card.published(0, last - 4098, last)[0][0].endswith("document-00020-of-00020.bin")
+
+
+def test_the_speedrun_reads_its_shards_as_its_own_loader_does():
+    batch, shard = 524_288, 100_000_000
+    expected = []
+    file = 0
+    pos = 0
+    for _ in range(1393):  # distributed_data_generator of the record's log
+        if pos + batch + 1 >= shard:
+            file += 1
+            pos = 0
+        expected += [(file, pos + rank * (batch // 8)) for rank in range(8)]
+        pos += batch
+    card = Card.load("modded-nanogpt-sub3min")
+    rows = [row for step in range(1, card.num_steps + 1) for row in card.where(step)]
+    assert [(row.source, (row.first_byte - 1024) // 2) for row in rows] == expected
+    assert {row.last_byte - row.first_byte for row in rows} == {(batch // 8 + 1) * 2}
+
+
+def test_olmo_2_32b_reads_pairs_of_rows():
+    card = Card(Card.load("olmo-2-32b").facts, {f"{k}": 4 * 4096 * 9 for k in range(1122)})
+    rows = card.where(1)
+    assert len(rows) == 2048
+    neighbors = [
+        (first.path, first.sample + 1) == (second.path, second.sample)
+        for first, second in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    assert all(neighbors), "each file has 9 rows, of which 8 are in whole pairs"
+    assert max(row.sample for row in rows) == 7
+
+
+def test_a_card_answers_without_torch_and_numba():
+    code = (
+        "import sys, nanoset_ref; card = nanoset_ref.Card.load('pythia-1.4b'); card.where(41_007); "
+        "card.when(5); print([name for name in ('torch', 'numba') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert found.strip() == "[]"
