@@ -205,14 +205,14 @@ for module in ("preprocess", "train", "chunks", "chunks.corpus", "megatron.index
 TRAINING = ("train", "index", "merge", "split", "convert")
 
 
-def test_no_command_that_only_looks_loads_torch(folder):
+def test_no_command_that_only_looks_loads_torch_or_numba(folder):
     lines = [line for line in COMMAND_LINES.strip().splitlines() if not line.startswith(TRAINING)]
     code = "\n".join(
         [
             "from nanoset_ref.cli import main",
             f"for line in {lines!r}:",
             "    assert main(line.split()) == 0, line",
-            '    assert "torch" not in sys.modules, line',
+            '    assert not {"torch", "numba", "transformers"} & {*sys.modules}, line',
         ]
     )
     done = run_with_core(code, folder)

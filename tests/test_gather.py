@@ -5,15 +5,16 @@ import mmap
 import os
 import resource
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_ref.load import gather as kernels
-from nanoset_ref.load.gather import AHEAD, WINDOW, Gatherer, _gather
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.load import mapped_rows
+from nanoset_ref.load.gather import AHEAD, MOST_PLAIN, WINDOW, Gatherer
+from nanoset_ref.tokens import TokenFile, TokenFileError
 
 
 def token_files(folder, *arrays):
@@ -23,6 +24,13 @@ def token_files(folder, *arrays):
         np.array(ids).astype(dtype).tofile(folder / f"{number}.npy")
         files.append(TokenFile(folder / f"{number}.npy", dtype))
     return files
+
+
+def kernel_of(files):
+    """A gatherer that reads nothing without its kernel."""
+    gather = Gatherer(files)
+    gather.plain_rows = 0
+    return gather
 
 
 def rows_of(gather, datasets, starts, length):
@@ -53,8 +61,9 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     starts = np.array([int(where * files[dataset][0]) for dataset, where in wanted], dtype=np.int64)
     out = np.full((len(wanted) + 1, length), -1, dtype=np.int32)
     gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
-    for _ in range(3):  # first by pread, then through the mapping
+    for _ in range(3):  # without the kernel, or by it: first by pread, then through the mapping
         gather._waited = data.draw(st.booleans())
+        gather.plain_rows = data.draw(st.sampled_from([0, MOST_PLAIN]))
         out[:] = -1
         gather(datasets, starts, out[:-1])
     expected = [
@@ -66,7 +75,8 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
 
 def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
     """Behind a file of exactly one page nothing is mapped: reading, or asking, one id too far would show."""
-    gather, last = Gatherer(token_files(tmp_path, (np.arange(2048), "<u2"))), [*range(2040, 2048)]
+    gather = kernel_of(token_files(tmp_path, (np.arange(2048), "<u2")))
+    last = [*range(2040, 2048)]
     for _ in range(2):
         assert rows_of(gather, [0, 0, 0], [0, 2040, 2040], 8) == [[*range(8)], last, last]
 
@@ -74,7 +84,9 @@ def test_the_last_row_of_a_file_that_ends_with_a_page(tmp_path):
 def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
     """What is seen of it: the bytes on disk change, the mapping is taken away."""
     path = token_files(tmp_path, (np.arange(100_000) % 60_000, "<u2"), (np.arange(40_000), "<i4"))
-    gather = Gatherer(path)
+    gather = kernel_of(path)
+    rows_of(gather, [0, 1], [0, 0], 1)  # opens both
+    gather._visited[:] = 0
     other = np.arange(100, dtype=np.int32).astype("<u2")
     addresses = gather._addresses.copy()
     gather._addresses[:] = np.uint64(other.ctypes.data) - np.uint64(2 * 70_000)
@@ -89,28 +101,31 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
 
 def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("nanoset_ref.load.gather.VISITED", 2)
-    gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
+    gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
         assert rows_of(gather, [0], [start], 10) == [[(start + i) % 60_000 for i in range(10)]]
 
 
 def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
-    gather = Gatherer(token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4")))
-    gather._descriptors[:] = -1
+    gather = kernel_of(token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4")))
+    rows_of(gather, [0, 1], [0, 0], 1)  # opens and maps both
+    gather._visited[:] = 0
+    gather._open.kept[:] = 1 << 30
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
+@pytest.mark.parametrize("plain_rows", [0, MOST_PLAIN])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("dtype", ["<u2", "<i4"])
 def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(
-    tmp_path, dtype, seen
+    tmp_path, dtype, seen, plain_rows
 ):
     """Rows that are new, and rows that are mapped already."""
     files = token_files(tmp_path, (np.arange(200_000) % 60_000, dtype), (np.arange(100), dtype))
     gather = Gatherer(files)
-    if seen:
-        rows_of(gather, [0] * 100, range(0, 190_000, 1900), 10)
+    gather.plain_rows = plain_rows
+    rows_of(gather, [0] * 100, range(0, 190_000, 1900) if seen else [0] * 100, 10)
     os.truncate(files[0].path, 8192)
     with pytest.raises(
         OSError, match=r"0.npy, tokens from 190,000 on: the file was cut short after it was opened"
@@ -123,15 +138,17 @@ def test_nothing_stays_open(tmp_path):
     """Neither descriptors nor mappings outlive their owner."""
     gc.collect()  # what earlier tests left
     before = len(os.listdir("/dev/fd"))
-    gather = Gatherer(token_files(tmp_path, (np.arange(100), "<u2")))
-    assert len(os.listdir("/dev/fd")) > before
+    gather = kernel_of(token_files(tmp_path, (np.arange(100), "<u2")))
+    assert len(os.listdir("/dev/fd")) == before, "nothing is open before the first row is read"
+    rows_of(gather, [0], [0], 1)
+    assert len(os.listdir("/dev/fd")) == before + 2
     del gather
     gc.collect()
     assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_long_row_is_whole(tmp_path):
-    gather = Gatherer(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
+    gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert (
         rows_of(gather, [0, 0], [7, 7], 2 * WINDOW)
         == [[k % 60_000 for k in range(7, 7 + 2 * WINDOW)]] * 2
@@ -140,13 +157,14 @@ def test_a_long_row_is_whole(tmp_path):
 
 def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, monkeypatch):
     """In the first call; in none while all is in memory; in those after one that read from the disk."""
-    gather = Gatherer(token_files(tmp_path, (np.arange(10_000), "<i4")))
+    gather = kernel_of(token_files(tmp_path, (np.arange(10_000), "<i4")))
     blocks_read, early = iter([0, 8, 16, 16, 16]), []
     monkeypatch.setattr(
         "resource.getrusage", lambda who: types.SimpleNamespace(ru_inblock=next(blocks_read))
     )
     monkeypatch.setattr(
-        "nanoset_ref.load.gather._gather", lambda *arguments: early.append(arguments[-2]) or -1
+        "nanoset_ref.load.mapped_rows.gather_rows",
+        lambda *arguments: early.append(arguments[-2]) or -1,
     )
     gather._blocks_read = 0
     for _ in range(5):
@@ -159,16 +177,18 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     announced, read, sizes = [], [], (2, 4)
     datasets, starts = np.arange(30) % 2, 77_777 * np.arange(30)
     for name in ("_announce", "widen"):
-        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
-    monkeypatch.setattr(kernels, "_prefetch", lambda address: None)
+        monkeypatch.setattr(mapped_rows, name, getattr(mapped_rows, name).py_func)
+    monkeypatch.setattr(mapped_rows, "_prefetch", lambda address: None)
     monkeypatch.setattr(
-        kernels, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
+        mapped_rows, "_madvise", lambda *advice: announced.append(tuple(map(int, advice)))
     )
-    monkeypatch.setattr(kernels, "_pread", lambda *asked: read.append(len(announced)) or asked[2])
-    monkeypatch.setattr(kernels, "_lseek", lambda *asked: 1 << 40)
+    monkeypatch.setattr(
+        mapped_rows, "_pread", lambda *asked: read.append(len(announced)) or asked[2]
+    )
+    monkeypatch.setattr(mapped_rows, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
     files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
-    _gather.py_func(files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
+    mapped_rows.gather_rows.py_func(files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
     for row, (address, size, advice) in enumerate(announced):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE
@@ -180,20 +200,35 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     assert read == [min(row + 9, 30) for row in range(30)]
 
 
-def test_more_files_than_may_be_opened_names_the_limit(tmp_path):
-    files = token_files(tmp_path, *[([1, 2, 3], "<u2")] * 60)
+@pytest.mark.parametrize("plain_rows", [0, MOST_PLAIN])
+def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
+    """Half of what the process may open stays open; every row is right, in every thread."""
+    files = token_files(tmp_path, *[(np.arange(20) + number, "<u2") for number in range(300)])
+    datasets = np.random.default_rng(0).integers(0, 300, 1000)
+    starts = datasets % 7
+    expected = (datasets + starts)[:, None] + np.arange(10)
+    gather = Gatherer(files)
+    gather.plain_rows = plain_rows
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = os.open(tmp_path, os.O_RDONLY)
-    os.close(highest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 60, limits[1]))
+    used = len(os.listdir("/dev/fd"))
+    limit = 2 * used + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
     try:
-        with pytest.raises(
-            OSError,
-            match=r"60 token files need two descriptors each.*raise the limit \(ulimit -n\)",
-        ):
-            Gatherer(files)
+        with ThreadPoolExecutor(3) as threads:
+            reads = [threads.submit(rows_of, gather, datasets, starts, 10) for _ in range(3)]
+        assert [read.result() for read in reads] == [expected.tolist()] * 3
+        assert used < len(os.listdir("/dev/fd")) <= limit // 2
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    del gather, reads
     gc.collect()
-    assert os.open(tmp_path, os.O_RDONLY) == highest, "all are closed again"
-    os.close(highest)
+    assert len(os.listdir("/dev/fd")) == used, "all are closed again"
+
+
+def test_a_file_that_was_replaced_before_its_first_row_is_an_error(tmp_path):
+    files = token_files(tmp_path, (np.arange(100), "<u2"))
+    gather = Gatherer(files)
+    os.rename(files[0].path, tmp_path / "before")
+    np.arange(100, 200, dtype="<u2").tofile(files[0].path)
+    with pytest.raises(TokenFileError, match="0.npy was replaced or changed after it was opened"):
+        rows_of(gather, [0], [0], 10)

@@ -1,9 +1,13 @@
 """Nanoset against Nanotron's own samples and batches, and against plain.py."""
 
+import builtins
 import hashlib
+import io
 import itertools
 import json
+import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,10 +223,10 @@ def test_the_fingerprint_follows_what_decides_the_tokens_and_nothing_else(tmp_pa
         Nanoset([path, path], [1, 3], 4, 10),
         Nanoset([path], None, 4, 10, order="stateless"),
     ]
+    found = {nanoset.fingerprint for nanoset in [base, *others]}
     with TokenFileWriter(path, dtype="uint16", overwrite=True) as writer:
         writer.write_document(range(41))
-    others.append(Nanoset([path], None, 4, 10))
-    assert len({nanoset.fingerprint for nanoset in [base, *others]}) == 6
+    assert len(found | {Nanoset([path], None, 4, 10).fingerprint}) == 6
     assert json.loads(json.dumps(base.plan)) == base.plan
 
 
@@ -282,3 +286,31 @@ def test_positions_and_counts_beyond_64_bits_are_refused_as_others_are(tmp_path)
     for order in ("nanotron", "stateless", "identity"):
         with pytest.raises(ValueError, match="train_split_num_samples must be below"):
             Nanoset(path, None, 4, 2**100, order=order)
+
+
+def test_a_file_is_opened_with_three_calls_and_six_beside_a_manifest(tmp_path, monkeypatch):
+    """On a network's file system each of them is a message to its server, for thousands of files."""
+    np.arange(100, dtype="<u2").tofile(tmp_path / "raw.npy")
+    with TokenFileWriter(tmp_path / "described.npy", dtype="uint16") as writer:
+        writer.write_document(np.arange(100))
+    asked = []
+
+    def counted(module, name):
+        original = getattr(module, name)
+
+        def call(path, *arguments, **options):
+            asked.append(Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else "")
+            return original(path, *arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    for module, name in (
+        (os, "stat"),
+        (os, "lstat"),
+        (os, "open"),
+        (io, "open"),
+        (builtins, "open"),
+    ):
+        counted(module, name)
+    Nanoset([tmp_path / "raw.npy", tmp_path / "described.npy"], None, 10, None, order="stateless")
+    assert (asked.count("raw"), asked.count("described")) == (3, 6)

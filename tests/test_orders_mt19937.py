@@ -8,6 +8,12 @@ from hypothesis import strategies as st
 from nanoset_ref.orders import mt19937
 
 
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch):
+    """Short arrays too are shuffled by the kernel."""
+    monkeypatch.setattr(mt19937, "SHORT", 0)
+
+
 def check_shuffles(sizes, seed, dtype=np.uint32):
     """The shuffles of one stream, one after another."""
     generator = np.random.RandomState(seed)

@@ -82,17 +82,15 @@ class BucketIds:
             index = np.arange(first, last, step)
         places = _checked_places(index, len(self))
         starts = (places.ravel() * size).tolist()
-        content = b"".join(fetch([(self, start, start + size) for start in starts]))
-        ids = np.frombuffer(content, self.dtype)
-        return ids.reshape(places.shape)[()]  # a number for a number
+        content = fetch([(self, start, start + size) for start in starts])
+        return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
 
     def _run(self, first: int, stop: int) -> Any:
         """The ids in the bytes first:stop."""
         extents = []
         for start in range(first, stop, PIECE):
             extents.append((self, start, min(start + PIECE, stop)))
-        content = b"".join(fetch(extents))
-        return np.frombuffer(content, self.dtype)
+        return np.frombuffer(b"".join(fetch(extents)), self.dtype)
 
     @functools.cached_property
     def connections(self) -> Any:

@@ -69,10 +69,12 @@ def file_version(path: PathLike) -> tuple[Any, ...] | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{place} is not a regular file; copy its content into one")
+    return version_of(status)
+
+
+def version_of(status: os.stat_result) -> tuple[int, int, int]:
+    """The `file_version` of a local file, from its status."""
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-identity = file_version  # an earlier name, which tokens.npy uses
 
 
 def require_regular(path: PathLike) -> int:

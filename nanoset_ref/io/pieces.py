@@ -96,7 +96,7 @@ def _touched(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that is in `content`: bytes of its source from `first` on."""
+    """Copy the part of an extent that lies in `content`, the bytes of its source from `first` on."""
     _, start, stop = extent
     low = max(start, first)
     high = min(stop, first + len(content))

@@ -62,8 +62,8 @@ class Trace:
         batches: of every rank, at every step, the rows.
         states: of every rank, pickled when they were taken.
         lengths: len(loader) before the first batch, if it is claimed.
-        changed: the batch that was held and has changed since; "" if none has.
-        mask: the problem of a mask; "" if there is none.
+        changed: whether a batch that was held has changed since.
+        mask: the problem of a mask.
         seconds: until the first batch of rank 0.
         memory: bytes, the peak.
         error: the error that ended the run early.

@@ -8,7 +8,7 @@ import pytest
 
 
 class Laws:
-    """The fixtures `laws` and `loading_law`.
+    """The value of the fixtures `laws` and `loading_law`.
 
     Args:
         budget: seconds for a test.

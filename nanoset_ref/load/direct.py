@@ -32,7 +32,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
-from nanoset_ref.load.gather import cut_short, open_files, widen
+from nanoset_ref.load.gather import OpenFiles, cut_short, widen
 from nanoset_ref.tokens import Tokens
 
 DEPTH = 64  # rows under way; with 128, two workers read less: their memory leaves the CPU's cache
@@ -63,9 +63,10 @@ class DirectGatherer:
         if sys.platform != "linux" or platform.machine() not in SYSTEM_CALLS:
             raise OSError(f"reading past the page cache needs Linux on {' or '.join(SYSTEM_CALLS)}")
         self._files = files
-        self._descriptors = np.array(open_files(self, files, os.O_DIRECT), dtype=np.int64)
-        # some file systems open files with O_DIRECT, but do not read them
-        os.preadv(int(self._descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
+        self._open = OpenFiles(files, os.O_DIRECT)
+        # some file systems open such files, and then do not read them
+        for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
+            os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         with _queue(0):  # an error now, not in the middle of a run
             pass
@@ -83,9 +84,19 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
+        for part, descriptors in self._open.parts(datasets):
+            self._read(descriptors, datasets[part], starts[part], out[part])
+
+    def _read(
+        self,
+        descriptors: NDArray[np.int64],
+        datasets: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        out: NDArray[np.int32],
+    ) -> None:
         itemsizes = self._itemsizes[datasets]
         sizes = out.shape[1] * itemsizes
-        reads = np.stack([self._descriptors[datasets], starts * itemsizes, sizes], axis=1)
+        reads = np.stack([descriptors[datasets], starts * itemsizes, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless
         most = int(sizes.max(initial=1)) + BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE

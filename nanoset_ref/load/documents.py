@@ -79,7 +79,7 @@ def concatenated_ranges(firsts: NDArray[np.int64], counts: NDArray[np.int64]) ->
     return np.arange(counts.sum()) + np.repeat(firsts - before, counts)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda starts: starts.size)
 def position_ids(starts: Starts) -> NDArray[np.int64]:
     """Positions that begin again at each document, int64 [B, W]."""
     positions = np.empty(starts.shape, dtype=np.int64)

@@ -24,23 +24,28 @@ Files are immutable while they are open. In each call, the kernel asks for the l
 first row of it, so that a file that was cut short is an error. What remains is a file that is cut short in the
 microseconds between that and the copying, and the array `TokenFile.tokens`, which is mapped as a whole: reading beyond
 the end of a mapped file ends the process with SIGBUS.
+
+A file is opened when its first row is read. Files beyond the limits of this process (half of its
+descriptors, MOST_OPEN mappings) are opened for each call that reads them, and closed after it: their
+rows take some microseconds longer, and any number of files can be read under any limit.
+
+The kernel lies in `mapped_rows`, which imports numba. The first rows of a process (MOST_PLAIN) are
+read without it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import resource
+import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
@@ -48,42 +53,44 @@ from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows with a byte of their own: 64 GiB
 WINDOW = 1 << 16  # bytes that a page fault maps
-UNKNOWN_END = np.iinfo(np.int64).max
 AHEAD = 64  # rows that a disk fetches side by side
-CACHE_LINE, CACHE_LINES = 64, 4  # bytes; and lines after which the processor prefetches by itself
+MOST_OPEN = 1 << 14  # files; Linux allows a process 65,530 mappings
+AT_ONCE = 16  # rows whose files are opened for one call
+FEW = 256  # rows of a call that may be read without the kernel
+MOST_PLAIN = 4096  # rows that are, in all
 THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class Gatherer:
-    """Token files, open for random access.
+    """Token files for random access.
 
     Args:
         files: the files, of uint16 or int32.
 
     Attributes:
         block_factor: see `Rows`.
+        plain_rows: rows that may still be read without the kernel.
 
     Raises:
         ValueError: ids of another width.
-        OSError: more files than this process may open.
     """
 
     block_factor = 1
 
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
-        descriptors = open_files(self, files)
-        with _naming_the_limit(files):
-            self._mappings = [_map(descriptor) for descriptor in descriptors]
-        self._descriptors = np.array(descriptors, dtype=np.int64)
-        addresses = [np.frombuffer(mapping, np.uint8).ctypes.data for mapping in self._mappings]
-        self._addresses = np.array(addresses, dtype=np.uint64)
+        self._open = OpenFiles(files)
+        self._mappings: dict[int, mmap.mmap] = {}
+        self._addresses = np.zeros(len(files), dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        windows = [-(-len(mapping) // WINDOW) for mapping in self._mappings]
-        self._first_windows = np.cumsum([0, *windows[:-1]])
-        self._visited = np.zeros(min(sum(windows), VISITED), dtype=np.uint8)
+        sizes = self._itemsizes * [file.num_tokens for file in files]
+        windows = -(-sizes // WINDOW)
+        self._first_windows = np.cumsum(windows) - windows
+        self._visited = np.zeros(min(max(1, windows.sum()), VISITED), dtype=np.uint8)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._waited = True
+        self.plain_rows = MOST_PLAIN
+        self._kernel: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Gatherer, (self._files,)  # addresses mean nothing in another process
@@ -97,20 +104,163 @@ class Gatherer:
 
         Raises:
             OSError: a row lies behind the end that a file has now.
+            TokenFileError: a file was replaced before its first row was read.
         """
-        files = (
-            self._descriptors,
-            self._addresses,
-            self._itemsizes,
-            self._first_windows,
-            self._visited,
-        )
-        failed = _gather(files, datasets, starts, AHEAD if self._waited else 0, out)
-        if failed >= 0:
-            raise cut_short(self._files[datasets[failed]], int(starts[failed]))
+        is_plain = len(starts) <= min(FEW, self.plain_rows)
+        kept = self._open.kept
+        parts: Any = [(slice(None), kept)]
+        if (kept[datasets] < 0).any():
+            parts = self._open.parts(datasets)
+        for part, descriptors in parts:
+            if is_plain:
+                failed = self._read_plainly(descriptors, datasets[part], starts[part], out[part])
+            else:
+                if self._open.new or self._kernel is None:
+                    self._prepare_kernel()
+                files = (
+                    descriptors,
+                    self._addresses,
+                    self._itemsizes,
+                    self._first_windows,
+                    self._visited,
+                )
+                early = AHEAD if self._waited else 0
+                failed = self._kernel(files, datasets[part], starts[part], early, out[part])
+            if failed >= 0:
+                row = (part.start or 0) + failed
+                raise cut_short(self._files[datasets[row]], int(starts[row]))
         blocks_read = resource.getrusage(THREAD).ru_inblock  # from a disk, by this thread
         self._waited = blocks_read != self._blocks_read
         self._blocks_read = blocks_read
+
+    def _read_plainly(
+        self,
+        descriptors: NDArray[np.int64],
+        datasets: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        out: NDArray[np.int32],
+    ) -> int:
+        """What the kernel does, row by row: -1, or the first row that cannot be read."""
+        self.plain_rows -= len(starts)
+        sizes = self._itemsizes[datasets]
+        places = np.stack([descriptors[datasets], starts * sizes, out.shape[1] * sizes], axis=1)
+        rows = places.tolist()
+        if hasattr(os, "posix_fadvise"):
+            for descriptor, begin, size in rows:
+                os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
+        for row, (descriptor, begin, size) in enumerate(rows):
+            content = os.pread(descriptor, size, begin)
+            if len(content) < size:
+                return row
+            out[row] = np.frombuffer(content, self._files[datasets[row]].dtype)
+        return -1
+
+    def _prepare_kernel(self) -> None:
+        """Load the kernel, and map the files that stay open.
+
+        A scan of `TokenFile.tokens` has a mapping of its own, and so still the system's read-ahead.
+        """
+        from nanoset_ref.load.mapped_rows import gather_rows  # imports numba
+
+        self._kernel = gather_rows
+        with contextlib.suppress(IndexError):  # all are mapped, by this thread or another
+            while True:
+                number = self._open.new.popleft()
+                mapping = mmap.mmap(int(self._open.kept[number]), 0, access=mmap.ACCESS_READ)
+                mapping.madvise(mmap.MADV_RANDOM)
+                self._mappings[number] = mapping
+                self._addresses[number] = np.frombuffer(mapping, np.uint8).ctypes.data
+
+
+class OpenFiles:
+    """Descriptors of files: kept from the first use on while there is room, else open while they are used.
+
+    Rows are read in a random order, so keeping the files used last would serve none of the next ones.
+
+    Args:
+        files: token files.
+        flags: for `os.open`, beside O_RDONLY.
+
+    Attributes:
+        kept: int64 [files], the descriptors that stay open; -1: none.
+        new: numbers of the files that stay open and have no mapping yet.
+
+    Raises:
+        ValueError: ids of another width than 2 or 4 bytes.
+    """
+
+    def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
+        for file in files:
+            if file.dtype.itemsize not in (2, 4):
+                raise ValueError(
+                    f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32"
+                )
+        self._files = files
+        self._flags = flags
+        self.kept = np.full(len(files), -1, dtype=np.int64)
+        self.new: deque[int] = deque()
+        self._descriptors: list[int] = []
+        self._has_room = True
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._descriptors)
+
+    def parts(self, datasets: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Slices of rows, given their files int64 [n], each with descriptors [files] that are open for these rows.
+
+        Raises:
+            OSError: a file cannot be opened.
+            TokenFileError: it is another one than when its Tokens were made.
+        """
+        if self._has_room:
+            closed = datasets[self.kept[datasets] < 0]
+            if len(closed):
+                self._keep(np.unique(closed).tolist())
+        is_closed = self.kept[datasets] < 0
+        if not is_closed.any():
+            yield slice(None), self.kept
+            return
+        for first in range(0, len(datasets), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            closed = datasets[part][is_closed[part]]
+            descriptors = self.kept.copy()
+            opened: list[int] = []
+            try:
+                for number in np.unique(closed).tolist():
+                    opened.append(self._opened(number))
+                    descriptors[number] = opened[-1]
+                yield part, descriptors
+            finally:
+                _close(opened)
+
+    def _keep(self, numbers: Sequence[int]) -> None:
+        """Open these files for good, as far as there is room: each takes a descriptor, and its mapping another."""
+        with self._lock:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            room = MOST_OPEN - len(self._descriptors)
+            if limit != resource.RLIM_INFINITY:
+                free = limit // 2 - len(os.listdir("/dev/fd")) - len(self.new)
+                room = min(room, free // 2)
+            self._has_room = room >= len(numbers)
+            for number in numbers[: max(0, room)]:
+                if self.kept[number] < 0:  # no other thread has opened it meanwhile
+                    self._descriptors.append(self._opened(number))
+                    self.kept[number] = self._descriptors[-1]
+                    self.new.append(number)
+
+    def _opened(self, number: int) -> int:
+        file = self._files[number]
+        descriptor = os.open(file.path, os.O_RDONLY | self._flags)
+        try:
+            file.check_descriptor(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def cut_short(file: Tokens, start: int) -> OSError:
@@ -120,140 +270,6 @@ def cut_short(file: Tokens, start: int) -> OSError:
     )
 
 
-def open_files(owner: object, files: Sequence[Tokens], flags: int = 0) -> list[int]:
-    """Descriptors of the files, closed when their owner is gone. Raises as `Gatherer`."""
-    descriptors = []
-    for file in files:
-        if file.dtype.itemsize not in (2, 4):
-            raise ValueError(
-                f"{file.path} has ids of {file.dtype.name}; convert it to uint16 or int32"
-            )
-        with _naming_the_limit(files):
-            descriptors.append(os.open(file.path, os.O_RDONLY | flags))
-        weakref.finalize(owner, os.close, descriptors[-1])
-        file.check_unchanged()
-    return descriptors
-
-
-@contextlib.contextmanager
-def _naming_the_limit(files: Sequence[Tokens]) -> Iterator[None]:
-    """Where there are too many open files, raise an error with their number, the limit and the way out."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        what = f"{len(files)} token files need two descriptors each, this process may have {limit}"
-        raise OSError(error.errno, f"{what}: raise the limit (ulimit -n)") from error
-
-
-def _map(descriptor: int) -> mmap.mmap:
-    """A mapping with MADV_RANDOM. A scan of `TokenFile.tokens` has another one, and still the system's read-ahead."""
-    if os.fstat(descriptor).st_size == 0:
-        return mmap.mmap(-1, 1)  # an empty file has no rows to read
-    mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    mapping.madvise(mmap.MADV_RANDOM)
-    return mapping
-
-
-@intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:
-    """An address as a pointer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.voidptr(types.uint64), generate
-
-
-@intrinsic
-def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Prefetch the cache line at an address; an invalid address does no harm."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        address = builder.inttoptr(arguments[0], pointer)
-        for_reading, keep, data = number(0), number(3), number(1)
-        builder.call(prefetch, [address, for_reading, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(types.uint64), generate
-
-
-_pread = types.ExternalFunction(
-    "pread", types.intp(types.intc, types.voidptr, types.uintp, types.int64)
-)
-
-_lseek = types.ExternalFunction("lseek", types.int64(types.intc, types.int64, types.intc))
-
-_madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uintp, types.intc))
-
-
-@njit(cache=True, nogil=True)
-def _gather(files, datasets, starts, early, out):
-    """Fill the rows of `out` from tokens starts[row] : starts[row] + length of file datasets[row].
-
-    Args:
-        files: int64 [files] descriptors, uint64 [files] addresses of their mappings, int64 [files] bytes of an id (2 or
-            4), int64 [files] first window of each; and uint8 [windows], 1 where a window has been read.
-        datasets, starts: int64 [rows]; starts in tokens, from 0.
-        early: rows in advance at which the system is told of a row; 0: it is not told.
-        out: int32 [rows, length].
-
-    Returns:
-        -1, or the first row that lies beyond the end of its file, where it stops.
-    """
-    descriptors, addresses, itemsizes, first_windows, visited = files
-    rows, length = out.shape
-    scratch = np.empty(length, dtype=np.uint16)
-    ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes, of the files met so far
-    for row in range(min(early, rows)):
-        _announce(addresses[datasets[row]], itemsizes[datasets[row]], starts[row], length)
-    for row in range(rows):
-        soon = row + early
-        if early and soon < rows:
-            _announce(addresses[datasets[soon]], itemsizes[datasets[soon]], starts[soon], length)
-        if row + 2 < rows:
-            dataset = datasets[row + 2]
-            address = addresses[dataset] + np.uint64(starts[row + 2] * itemsizes[dataset])
-            for line in range(CACHE_LINES):
-                _prefetch(address + np.uint64(CACHE_LINE * line))
-        dataset = datasets[row]
-        begin = starts[row] * itemsizes[dataset]
-        size = length * itemsizes[dataset]
-        if ends[dataset] < 0:
-            end = _lseek(descriptors[dataset], 0, os.SEEK_END)
-            ends[dataset] = end if end >= 0 else UNKNOWN_END
-        if begin + size > ends[dataset]:
-            return row
-        window = (first_windows[dataset] + begin // WINDOW) % len(visited)
-        is_new = visited[window] == 0
-        visited[window] = 1
-        address = addresses[dataset] + np.uint64(begin)
-        if itemsizes[dataset] == 2:
-            if is_new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
-                widen(scratch, out[row])
-            else:
-                widen(carray(_pointer(address), length, np.uint16), out[row])
-        else:
-            is_read = is_new and _pread(descriptors[dataset], out[row].ctypes, size, begin) == size
-            if not is_read:
-                widen(carray(_pointer(address), length, np.int32), out[row])
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _announce(address, itemsize, start, length):
-    """Tell the system that tokens start : start + length of the file mapped at `address` will be read."""
-    begin = start * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-    size = (start + length) * itemsize - begin
-    _madvise(address + np.uint64(begin), np.uintp(size), mmap.MADV_WILLNEED)
-
-
 @njit(cache=True, nogil=True)
 def widen(ids, out):
     """Copy integers [n] into `out`, integers [n] of another width; `ids` may be longer."""
@@ -261,7 +277,7 @@ def widen(ids, out):
         out[i] = ids[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda tokens, pieces, out: out.size)
 def copy_pieces(tokens, pieces, out):
     """Put rows together from pieces of one file.
 

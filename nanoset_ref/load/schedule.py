@@ -139,10 +139,12 @@ class Schedule:
 
     def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
         """The positions of one rank from global count `start` on: int64 [batches, B]."""
-        micro_step_size = self.dp_size * self.micro_batch_size
-        first = self.share(start, micro_step_size, dp_rank)
-        later = np.arange(batches) * micro_step_size
-        return later[:, None] + np.array(first)
+        rows = np.arange(self.micro_batch_size)
+        offsets = dp_rank * self.micro_batch_size + rows
+        if self.layout == "strided":
+            offsets = dp_rank + rows * self.dp_size
+        starts = start + np.arange(batches) * (self.dp_size * self.micro_batch_size)
+        return starts[:, None] + offsets
 
     def position_at(self, start: int, dp_rank: int, item: int) -> int:
         """The position of a rank's `item`-th sample, from 0, after global count `start`."""

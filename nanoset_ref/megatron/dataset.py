@@ -438,7 +438,11 @@ class BlendedNanoset(PartRows):
         )
 
 
-@njit(cache=True, nogil=True)
+def _work(mappings, layout, places, samples, extra):
+    return 100 * len(samples)
+
+
+@njit(cache=True, nogil=True, work=_work)
 def _locate(mappings, layout, places, samples, extra):
     """The pieces of samples, int64 [pieces, 4], see `PartRows.pieces`.
 

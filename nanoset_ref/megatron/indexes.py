@@ -160,7 +160,11 @@ def build_mappings(
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 
 
-@njit(cache=True, nogil=True)
+def _work_of_cut(lengths, document_index, sequence_length, extra, index):
+    return 3 * (len(document_index) + len(index))
+
+
+@njit(cache=True, nogil=True, work=_work_of_cut)
 def _cut_stream(lengths, document_index, sequence_length, extra, index):
     """Fill the sample index, int [N + 1, 2], whose first row is (0, 0).
 
@@ -190,7 +194,11 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
         index[rest, 1] = lengths[document_index[-1]] - extra
 
 
-@njit(cache=True, nogil=True)
+def _work_of_blend(weights, limits, size):
+    return size * (4 + 2 * len(weights))
+
+
+@njit(cache=True, nogil=True, work=_work_of_blend)
 def blend_samples(weights, limits, size):
     """Build a blend of `size` positions in proportion to `weights`.
 

@@ -337,7 +337,7 @@ class NumberedOrder(Order):
         return positions[positions < until]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda firsts, instances: 30 * len(instances))
 def _pairs(firsts, instances):
     """Datasets and samples of instances: int64 [n] each.
 

@@ -17,16 +17,18 @@ from nanoset_ref.io.kernels import njit
 
 WORDS = 624  # in the state of MT19937, and draws between two twists
 LONGEST = 2**32  # longer arrays need two words per draw
+SHORT = 2**20  # shorter arrays are shuffled before numba is imported
 
 
 def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
-    The seed is 0 .. 2**32 - 1. If one array has more than 2**32 elements, NumPy itself shuffles all
-    of them.
+    The seed is 0 .. 2**32 - 1. If all arrays are SHORT, or one has more than 2**32 elements, NumPy
+    itself shuffles all of them.
     """
     generator = np.random.RandomState(seed)
-    if max(len(values) for values in arrays) > LONGEST:
+    longest = max(len(values) for values in arrays)
+    if longest < SHORT or longest > LONGEST:
         for values in arrays:
             generator.shuffle(values)
         return

@@ -56,11 +56,14 @@ class NanotronOrder(NumberedOrder):
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def build(self) -> None:
-        epoch, itemsize = self.samples_per_epoch, 4 if self.samples_per_epoch <= 2**32 else 8
-        if epoch * itemsize > physical_memory():
-            stored = f"order='nanotron' stores one epoch: {epoch:,} samples need {epoch * itemsize:,} bytes"
+        epoch = self.samples_per_epoch
+        itemsize = 4 if epoch <= 2**32 else 8
+        size = epoch * itemsize
+        memory = physical_memory()
+        if size > memory:
             raise MemoryError(
-                f"{stored} (this machine has {physical_memory():,}); order='stateless' stores nothing"
+                f"order='nanotron' stores one epoch: {epoch:,} samples need {size:,} bytes "
+                f"(this machine has {memory:,}); order='stateless' stores nothing"
             )
         self.numbers = np.empty(epoch, dtype=f"u{itemsize}")
         blend(self.dataset_lengths, self.dataset_weights, self.firsts, self.numbers)
@@ -69,8 +72,10 @@ class NanotronOrder(NumberedOrder):
 
 @njit(cache=True)
 def furthest_behind(weights, taken, limits, t):
-    """The dataset with the largest ``weight * max(t, 1.0) - taken`` of those below their limits; the first of equals
-    wins.
+    """The dataset with the largest ``weight * max(t, 1.0) - taken`` among those below their limits.
+
+    The first of equals wins. weights, taken: float64 [datasets]; limits: int64 or float64
+    [datasets]; t: int64.
     """
     due = max(float(t), 1.0)
     largest = -np.inf
@@ -78,15 +83,22 @@ def furthest_behind(weights, taken, limits, t):
     for dataset in range(len(weights)):
         error = weights[dataset] * due - taken[dataset]
         if error > largest and taken[dataset] < limits[dataset]:
-            largest, furthest = error, dataset
+            largest = error
+            furthest = dataset
     return furthest
 
 
-@njit(cache=True)
+def _work(lengths, weights, firsts, epoch):
+    return len(epoch) * (4 + 2 * len(weights))
+
+
+@njit(cache=True, work=_work)
 def blend(lengths, weights, firsts, epoch):
-    """Fill `epoch` with one blended epoch of instances."""
-    # samples of each dataset in float64, which is exact below 2**53
-    taken = np.zeros(len(lengths))
+    """Fill `epoch`, unsigned integers [epoch], with one blended epoch of instances.
+
+    lengths, firsts: int64 [datasets]; weights: float64 [datasets], of sum 1.
+    """
+    taken = np.zeros(len(lengths))  # samples of each dataset, exact below 2**53
     limits = np.full(len(lengths), np.inf)
     for t in range(len(epoch)):
         furthest = furthest_behind(weights, taken, limits, t)

@@ -15,7 +15,7 @@ In all kernels, n is at most 2**48, keys are any uint64, and cells of the board 
 """
 
 import numpy as np
-from numba import uint64
+from numpy import uint64
 
 from nanoset_ref.io.kernels import njit
 
@@ -29,7 +29,7 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)  # the multipliers of SplitMix64
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
-@njit(cache=True)
+@njit(cache=True, work=lambda key, number: 4)
 def derive(key, number):
     """Key `number` (uint64) of the family of keys that `key` (any uint64) starts.
 
@@ -62,7 +62,7 @@ def sides(n):
     return max(rows, uint64(MIN_ROWS)), bits
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", work=lambda x, n, key: 300)
 def permute(x, n, key):
     """The place (int64) of x, both in 0 .. n - 1, in the permutation with this key.
 
@@ -83,7 +83,7 @@ def permute(x, n, key):
             return np.int64(place)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", work=lambda place, n, key: 300)
 def unpermute(place, n, key):
     """The x (int64) with ``permute(x, n, key) == place``: the same rounds in reverse."""
     rows, bits = sides(n)

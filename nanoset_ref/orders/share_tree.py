@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import uint64
+from numpy import uint64
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit
@@ -90,7 +90,7 @@ def to_left(tree, node, items):
     return guess
 
 
-@njit(cache=True)
+@njit(cache=True, work=lambda tree, node, items: 100)
 def share_of(tree, node, items):
     """The number (int64) of the root's first `items` (int64, 0 .. 2**48) that a node gets."""
     if node == tree.root:

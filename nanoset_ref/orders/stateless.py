@@ -123,8 +123,8 @@ class StatelessOrder(Order):
             key = derive(np.uint64(key), start.position)
         self._key = np.uint64(key)
         family = np.uint64(derive(self.random_seed, 1))
-        keys = [derive(family, source) for source in range(len(lengths))]
-        self._keys = np.array(keys, dtype=np.uint64)
+        with np.errstate(over="ignore"):  # words wrap around
+            self._keys = derive.plain(family, np.arange(len(lengths)))
         self._share_out()
 
     def _share_out(self) -> None:
@@ -217,7 +217,11 @@ class StatelessOrder(Order):
             )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+def _work_of_lookup(tree, epoch, key, items, reads, lengths, keys):
+    return 700 * len(items)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", work=_work_of_lookup)
 def _lookup(tree, epoch, key, items, reads, lengths, keys):
     """Sources and samples of items: steps 1 to 3 of `StatelessOrder`.
 
@@ -250,7 +254,12 @@ def _lookup(tree, epoch, key, items, reads, lengths, keys):
     return sources, samples
 
 
-@njit(cache=True)
+def _work_of_find(tree, source, sample, length, key, reads, until):
+    shares = int(tree.parts[source]) * int(until) // int(tree.parts[tree.root])
+    return 4000 * (1 + shares // int(length))
+
+
+@njit(cache=True, work=_work_of_find)
 def _find(tree, source, sample, length, key, reads, until):
     """Items whose windows may read a sample of a source: int64 [n], ascending, one for each pass.
 

@@ -17,7 +17,7 @@ often than by chance, by 1 in 64, because quotas are exact.
 """
 
 import numpy as np
-from numba import uint64
+from numpy import uint64
 
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.permutation import ONE, derive
@@ -31,7 +31,11 @@ _LOWER = np.array(  # for each stage a word with the bits of all lower places of
 )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+def _work(tree, epoch, key, items):
+    return 400 * len(items)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", work=_work)
 def locate(tree, epoch, key, items):
     """The source of each item, and how many items the source had before it.
 

@@ -327,11 +327,13 @@ def _lines(part: TextPart) -> Iterator[TextBlock]:
     def rows(start: int, stop: int) -> Iterator[bytes]:
         """The lines whose first byte is in [start, stop)."""
         with open(part.path, "rb", buffering=BLOCK_BYTES) as file:
+            at = start  # counted here: asking the file would be a system call for each line
             if start:
                 file.seek(start - 1)
                 # the rest of an earlier line, up to the whole range
-                file.readline(stop - start + 1)
-            while file.tell() < stop and (line := file.readline()):
+                at += len(file.readline(stop - start + 1)) - 1
+            while at < stop and (line := file.readline()):
+                at += len(line)
                 yield line
 
     def first(start: int) -> int:

@@ -14,10 +14,11 @@ from nanoset_ref.tokens import Tokens
 
 
 def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find a sequence of ids within documents: every (document, offset of the first id in it).
+    """Find a sequence of ids within documents; returns every (document, offset of its first token in
+    the document).
 
     Raises:
-        ValueError: no ids, or a file without document boundaries.
+        ValueError: there are no ids, or the file has no document boundaries.
     """
     if len(ids) == 0:
         raise ValueError("search for at least one id, got none")
@@ -41,13 +42,14 @@ def find(file: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def find_text(file: Tokens, tokenizer: Any, text: str) -> list[tuple[int, int, int]]:
-    """Find the tokens of a text: every (document, start, stop), sorted, tokens of the document.
+    """Find the tokens that hold a text; returns every (document, start, stop), sorted, in tokens of
+    the document.
 
     The tokens at the ends of a text depend on the text around it, those in the middle do not:
 
         1. search for the tokens of the text without its first and last word (`find`)
-        2. decode a few more tokens on both sides; a hit is kept if the whole text is there
-        3. cut the tokens where the decoded text begins and ends
+        2. decode a few more tokens on both sides; keep a hit if the whole text is there
+        3. cut the tokens where the decoded text starts and stops
 
     A text of one or two words is searched for as a whole, at the beginning of a line and after a
     space.

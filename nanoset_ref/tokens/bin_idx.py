@@ -250,7 +250,7 @@ def _warn_unsealed(path: Path) -> None:
         )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, work=lambda lengths, *_: 3 * len(lengths))
 def _end_to_end(lengths, pointers, ends, itemsize):
     """The bytes of sequences that lie end to end from byte 0 on; -1 if they do not, or if `ends`
     decreases.

@@ -8,6 +8,7 @@ process raises instead of reading different ids.
 
 import functools
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.io.paths import PathLike, checksum, file_version, in_bucket, located, read_json
+from nanoset_ref.io.paths import (
+    PathLike,
+    checksum,
+    file_version,
+    in_bucket,
+    located,
+    read_json,
+    version_of,
+)
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 BLOCK_IDS = 1 << 22  # ids that are handled at once
@@ -56,9 +65,12 @@ class Tokens(ABC):
         """TokenFileError if a file of the set was replaced or has changed since it was opened."""
         for part, before in self.opened.items():
             if file_version(part) != before:
-                raise TokenFileError(
-                    f"{part} was replaced or changed after it was opened; build the dataset again"
-                )
+                raise _changed(part)
+
+    def check_descriptor(self, descriptor: int) -> None:
+        """TokenFileError if the local file open as `descriptor` is not the one that was opened."""
+        if version_of(os.fstat(descriptor)) != self.opened[self.path]:
+            raise _changed(self.path)
 
     def check_length(self) -> None:
         """TokenFileError if the file is shorter than when it was opened: reading beyond the end of
@@ -239,6 +251,12 @@ class Tokens(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.check_unchanged()
+
+
+def _changed(path: Path) -> TokenFileError:
+    return TokenFileError(
+        f"{path} was replaced or changed after it was opened; build the dataset again"
+    )
 
 
 def content_hash(blocks: Iterable[Block]) -> str:

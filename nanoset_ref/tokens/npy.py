@@ -11,7 +11,8 @@ from nanoset_ref.io.paths import (
     PathLike,
     checksum,
     copied,
-    identity,
+    file_version,
+    in_bucket,
     located,
     readable,
     require_regular,
@@ -29,6 +30,8 @@ from nanoset_ref.tokens.manifest import (
 KEPT_FACTS = """
 tokenizer vocab_size eos_token_id appended_eod added_special_tokens windows row_length checksum
 """.split()
+
+NUMPY_HEADER = b"\x93NUMPY"
 
 
 class TokenFile(Tokens):
@@ -58,7 +61,9 @@ class TokenFile(Tokens):
         companions = [beside, path.with_suffix(DOCUMENTS)]
         if token_dtype is not None:  # then a signed URL that opens only the token file is enough
             companions = [part for part in companions if readable(part)]
-        super().__init__(path, *companions)
+        super().__init__(path, *companions[:1])
+        if self.opened.get(path.with_suffix(MANIFEST)):  # without it, boundaries mean nothing
+            self.opened.update({part: file_version(part) for part in companions[1:]})
         if self.opened[self.path] is None:
             raise FileNotFoundError(
                 f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
@@ -71,8 +76,9 @@ class TokenFile(Tokens):
             self.windows = self.manifest.windows
         self.dtype = np.dtype(self._choose_dtype(token_dtype)).newbyteorder("<")
         self.num_tokens = self.count_ids()
+        has_header = self._first_bytes() == NUMPY_HEADER  # and the file can be read
         if self.manifest is None:
-            if self.tokens[:4].tobytes().startswith(b"\x93NUMPY"):
+            if has_header:
                 raise TokenFileError(
                     f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
                 )
@@ -102,6 +108,13 @@ class TokenFile(Tokens):
                 f"{self.path}: token_dtype={given} contradicts the manifest, which says {name}"
             )
         return name
+
+    def _first_bytes(self) -> bytes:
+        """As many as a NumPy header begins with; a local file is not mapped for them."""
+        if in_bucket(self.path):
+            return self.tokens[:4].tobytes()[: len(NUMPY_HEADER)]
+        with open(self.path, "rb", buffering=0) as file:
+            return file.read(len(NUMPY_HEADER))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -155,7 +168,7 @@ class TokenFile(Tokens):
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids."""
         kept = self.path.with_suffix(SOURCES)
-        if identity(kept) is None:
+        if file_version(kept) is None:
             return None
         try:
             with np.load(io.BytesIO(kept.read_bytes()), allow_pickle=False) as found:

@@ -45,7 +45,7 @@ def open_tokens(
 
         return DatatroveFile(path, token_size=dtype and dtype.itemsize)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if not remote and Path(f"{prefix}.idx").exists():
+    if not remote and path.suffix != ".npy" and Path(f"{prefix}.idx").exists():
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # as above
 
         pair = MMapIndexedDataset(prefix)

@@ -34,7 +34,10 @@ from nanoset_ref.provenance import Stretch
         ("where --data m.bin=1 --step 1", "give --num-samples"),
         ("where --data raw.npy=x --step 1", "no token file at raw.npy=x"),
         ("where --data raw.npy --sequence-length 9 --dp-size 9 --step 1", "has no steps"),
-        ("where --config raw.npy --data raw.npy --step 1", "--config FILE.yaml, --run CARD, or --data"),
+        (
+            "where --config raw.npy --data raw.npy --step 1",
+            "--config FILE.yaml, --run CARD, or --data",
+        ),
         ("where --config nothing.yaml --step 1", "nothing.yaml: No such file"),
         ("where --config broken.yaml --step 1", "broken.yaml"),
         ("when --data raw.npy --sequence-length 4 --text ' '", "does not say its tokenizer"),

@@ -7,7 +7,7 @@ torchtitan (since August 2026) and MaxText read it. Source: google/grain 0.2.18 
 from typing import Any
 
 import numpy as np
-from numba import uint64
+from numpy import uint64
 from numpy.typing import NDArray
 
 from nanoset_ref.io.kernels import njit

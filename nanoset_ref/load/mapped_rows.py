@@ -1,0 +1,120 @@
+"""The kernel of `gather`: rows out of files that are open, each by pread or through a mapping of its file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+from nanoset_ref.io.kernels import njit
+from nanoset_ref.load.gather import WINDOW, widen
+
+UNKNOWN_END = np.iinfo(np.int64).max
+CACHE_LINE, CACHE_LINES = 64, 4  # bytes; and lines after which the processor prefetches by itself
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.voidptr(types.uint64), generate
+
+
+@intrinsic
+def _prefetch(typing_context: Any, address: Any) -> Any:
+    """Prefetch the cache line at an address; an invalid address does no harm."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        address = builder.inttoptr(arguments[0], pointer)
+        for_reading, keep, data = number(0), number(3), number(1)
+        builder.call(prefetch, [address, for_reading, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+_pread = types.ExternalFunction(
+    "pread", types.intp(types.intc, types.voidptr, types.uintp, types.int64)
+)
+
+_lseek = types.ExternalFunction("lseek", types.int64(types.intc, types.int64, types.intc))
+
+_madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uintp, types.intc))
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(files, datasets, starts, early, out):
+    """Fill the rows of `out` from tokens starts[row] : starts[row] + length of file datasets[row].
+
+    Args:
+        files: int64 [files] descriptors, uint64 [files] addresses of their mappings (0: not mapped), int64 [files]
+            bytes of an id (2 or 4), int64 [files] first window of each; and uint8 [windows], 1 where a window has been
+            read.
+        datasets, starts: int64 [rows]; starts in tokens, from 0.
+        early: rows in advance at which the system is told of a row; 0: it is not told.
+        out: int32 [rows, length].
+
+    Returns:
+        -1, or the first row that lies beyond the end of its file or cannot be read, where it stops.
+    """
+    descriptors, addresses, itemsizes, first_windows, visited = files
+    rows, length = out.shape
+    scratch = np.empty(length, dtype=np.uint16)
+    ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes, of the files met so far
+    for row in range(min(early, rows)):
+        _announce(addresses[datasets[row]], itemsizes[datasets[row]], starts[row], length)
+    for row in range(rows):
+        soon = row + early
+        if early and soon < rows:
+            _announce(addresses[datasets[soon]], itemsizes[datasets[soon]], starts[soon], length)
+        if row + 2 < rows:
+            dataset = datasets[row + 2]
+            address = addresses[dataset] + np.uint64(starts[row + 2] * itemsizes[dataset])
+            for line in range(CACHE_LINES):
+                _prefetch(address + np.uint64(CACHE_LINE * line))
+        dataset = datasets[row]
+        begin = starts[row] * itemsizes[dataset]
+        size = length * itemsizes[dataset]
+        if ends[dataset] < 0:
+            end = _lseek(descriptors[dataset], 0, os.SEEK_END)
+            ends[dataset] = end if end >= 0 else UNKNOWN_END
+        if begin + size > ends[dataset]:
+            return row
+        window = (first_windows[dataset] + begin // WINDOW) % len(visited)
+        is_new = visited[window] == 0 or addresses[dataset] == 0
+        visited[window] = 1
+        address = addresses[dataset] + np.uint64(begin)
+        if itemsizes[dataset] == 2:
+            if is_new and _pread(descriptors[dataset], scratch.ctypes, size, begin) == size:
+                widen(scratch, out[row])
+            elif addresses[dataset] == 0:
+                return row
+            else:
+                widen(carray(_pointer(address), length, np.uint16), out[row])
+        else:
+            is_read = is_new and _pread(descriptors[dataset], out[row].ctypes, size, begin) == size
+            if not is_read and addresses[dataset] == 0:
+                return row
+            if not is_read:
+                widen(carray(_pointer(address), length, np.int32), out[row])
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _announce(address, itemsize, start, length):
+    """Tell the system that tokens start : start + length of the file mapped at `address` will be read."""
+    begin = start * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+    size = (start + length) * itemsize - begin
+    _madvise(address + np.uint64(begin), np.uintp(size), mmap.MADV_WILLNEED)
