@@ -85,7 +85,7 @@ class Kernel:
             def prepared(kernel: Kernel, function: Any) -> Any:
                 return kernel._compiled or compiled(function, kernel._cache, kernel._options)
 
-            with _compiling:  # a kernel has one dispatcher, whoever asks first
+            with _compiling:  # a kernel has one dispatcher in all threads
                 for kernel, dispatcher in _with_own_scopes(self, prepared).items():
                     kernel._compiled = dispatcher
         return self._compiled

@@ -38,7 +38,9 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
         prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
         address = builder.inttoptr(arguments[0], pointer)
-        for_reading, keep, data = number(0), number(3), number(1)
+        for_reading = number(0)
+        keep = number(3)
+        data = number(1)
         builder.call(prefetch, [address, for_reading, keep, data])
         return context.get_dummy_value()
 

@@ -327,7 +327,8 @@ def document_spans(file: Tokens, first: int, last: int) -> list[Span]:
     )
     for document in documents:
         begin, end = offsets[document : document + 2].tolist()
-        low, high = max(begin, first), min(end, last)
+        low = max(begin, first)
+        high = min(end, last)
         if low < high:
             bytes_read = byte + low * itemsize, byte + high * itemsize
             spans.append(Span(document, low - begin, high - begin, *bytes_read))

@@ -144,7 +144,7 @@ class Card:
     def _with_sizes(self, sizes: Any) -> list[Facts]:
         names = [source["name"] for source in self.sources]
         due = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
-        pairs = isinstance(sizes, list) and [it for it in sizes if is_pair(it)]
+        pairs = [it for it in sizes if is_pair(it)] if isinstance(sizes, list) else []
         if pairs != sizes or len(pairs) != due:
             raise ValueError(f"sizes are {due} pairs [name, bytes], in the order of the run")
         if names and names != [name for name, _ in sizes]:
