@@ -48,7 +48,7 @@ class Shell:
 @pytest.mark.parametrize(
     ("page", "kinds"),
     [
-        (README, ["sh", "sh", "python", "text", "sh"]),
+        (README, ["sh", *["python", "text"], "sh", "python", "text", "sh"]),
         (ROADS, ["sh", "sh", *["python", "text"] * 2, "sh", "sh", *["python", "text"] * 2]),
     ],
 )
@@ -84,6 +84,24 @@ def test_every_link_leads_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
     for link in re.findall(r"urlpath=lab/tree/([^)\s]+)\)", README):
         assert (ROOT / link).is_file()
+
+
+def test_the_reading_list_is_what_a_plain_loader_imports() -> None:
+    part = README.partition("## Where to begin reading")[2].partition("A batch takes this path")[0]
+    listed = set(re.findall(r"`(?:\w+/)?(\w+)\.py`", part))
+    modules = "import sys; from nanoset_ref import Nanoset, NanotronOrder, build_nanoset_dataloader"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{modules}; import nanoset_ref.load.mapped_rows\n" + SHOW],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {name.rpartition(".")[2] for name in found.stdout.split()}
+    packages = {"nanoset_ref", "io", "load", "tokens"}
+    assert listed - {"plain", "__init__"} == imported - packages - {"orders", "compilation"}
+
+
+SHOW = "print(*[name for name in sys.modules if name.split('.')[0] == 'nanoset_ref'])"
 
 
 def test_every_notebook_is_listed() -> None:
