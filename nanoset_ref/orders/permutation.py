@@ -56,7 +56,7 @@ def sides(n):
         bits         3     3      4        20
     """
     exponent = np.float64(n - 1).view(np.int64) >> 52  # of two, plus 1023; n - 1 is exact
-    bits = uint64(max((exponent - 1022) // 2, MIN_BITS))
+    bits = uint64(max((exponent - 1022) // 2, MIN_BITS))  # type: ignore[arg-type]
     columns = ONE << bits
     rows = (uint64(n) + columns - ONE) >> bits
     return max(rows, uint64(MIN_ROWS)), bits
