@@ -80,7 +80,7 @@ class Gatherer:
     def __init__(self, files: Sequence[Tokens]) -> None:
         self._files = files
         self._open = OpenFiles(files)
-        self._mappings: dict[int, mmap.mmap] = {}
+        self._mappings: list[mmap.mmap] = []
         self._addresses = np.zeros(len(files), dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
         sizes = self._itemsizes * [file.num_tokens for file in files]
@@ -168,7 +168,7 @@ class Gatherer:
                 number = self._open.new.popleft()
                 mapping = mmap.mmap(int(self._open.kept[number]), 0, access=mmap.ACCESS_READ)
                 mapping.madvise(mmap.MADV_RANDOM)
-                self._mappings[number] = mapping
+                self._mappings.append(mapping)
                 self._addresses[number] = np.frombuffer(mapping, np.uint8).ctypes.data
 
 
@@ -233,8 +233,14 @@ class OpenFiles:
                 _close(opened)
 
     def _keep(self, numbers: Sequence[int]) -> None:
-        """Open these files for good, as far as there is room: each takes a descriptor, and its mapping another."""
-        with self._lock:
+        """Open these files for good, as far as there is room: each takes a descriptor, and its mapping another.
+
+        A thread that finds another one here opens its files for one call. So does a process that was forked meanwhile,
+        for which the lock stays locked.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             room = MOST_OPEN - len(self._descriptors)
             if limit != resource.RLIM_INFINITY:
@@ -242,10 +248,12 @@ class OpenFiles:
                 room = min(room, free // 2)
             self._has_room = room >= len(numbers)
             for number in numbers[: max(0, room)]:
-                if self.kept[number] < 0:  # no other thread has opened it meanwhile
+                if self.kept[number] < 0:  # no other thread has opened it just before
                     self._descriptors.append(self._opened(number))
                     self.kept[number] = self._descriptors[-1]
                     self.new.append(number)
+        finally:
+            self._lock.release()
 
     def _opened(self, number: int) -> int:
         file = self._files[number]
