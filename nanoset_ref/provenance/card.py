@@ -144,8 +144,8 @@ class Card:
     def _with_sizes(self, sizes: Any) -> list[Facts]:
         names = [source["name"] for source in self.sources]
         due = self.facts["listed"]["files"] if "listed" in self.facts else len(names)
-        pairs = [it for it in sizes if is_pair(it)] if isinstance(sizes, list) else []
-        if pairs != sizes or len(pairs) != due:
+        is_table = isinstance(sizes, list) and all(map(is_pair, sizes))
+        if not is_table or len(sizes) != due:
             raise ValueError(f"sizes are {due} pairs [name, bytes], in the order of the run")
         if names and names != [name for name, _ in sizes]:
             raise ValueError(f"these are sizes of other files; those of the run are {names}")

@@ -52,9 +52,7 @@ def card_of_stretches(
             "tokenizer": {"name": tokenizer, "hash": None},
             "dtype": dtypes.pop(),
             "window": {"row_length": row_length, "stride": stride},
-            "sources": [
-                _source(file, name) for file, name in zip(files.values(), names, strict=True)
-            ],
+            "sources": [*map(_source, files.values(), names)],
             "orders": [_order(nanoset, [*files]) for nanoset in nanosets],
             "stages": [_stage(stretch, number) for number, stretch in enumerate(stretches)],
             "known": ["files, orders and steps, from the run's config"],
