@@ -172,11 +172,12 @@ def test_a_file_with_a_checksum_may_be_renamed(tmp_path):
     with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
         writer.write_document(range(100))
     before = Nanoset(tmp_path / "a.npy", None, 3, 30)
+    saved = before.plan
     for suffix in (".npy", ".json", ".documents.npy"):
         (tmp_path / "a").with_suffix(suffix).rename((tmp_path / "b").with_suffix(suffix))
     after = Nanoset(tmp_path / "b.npy", None, 3, 30)
     build_nanoset_dataloader(after, micro_batch_size=3).load_state_dict(
-        {"consumed_train_samples": 6, "plan": before.plan}
+        {"consumed_train_samples": 6, "plan": saved}
     )
     assert before.fingerprint == after.fingerprint
 
