@@ -5,7 +5,6 @@ import itertools
 import json
 import pickle
 import shutil
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -238,8 +237,9 @@ def test_files_that_were_replaced_are_not_read_for_those_that_were_opened(source
     assert as_lists(pickle.loads(travelled[1])) == DOCUMENTS
     convert([source], tmp_path / f"b{suffix}", overwrite=True)
     for read in (
-        *(partial(pickle.loads, one) for one in travelled),
-        partial(Nanoset, waiting, None, 4, 4),
+        lambda: pickle.loads(travelled[0])[0],
+        lambda: pickle.loads(travelled[1]).tokens,
+        lambda: Nanoset(waiting, None, 4, 4)[0],
     ):
         with pytest.raises(TokenFileError, match="was replaced or changed after it was opened"):
             read()

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.extras import extra
+
 S = 8  # tokens in a row
 FILE_ROWS = 2**16 // S - 2  # rows of all sources together whose tokens fit in uint16
 
@@ -103,8 +105,8 @@ def _jsonl(path: Path, tokens: NDArray[np.int64]) -> None:
 
 
 def _parquet(path: Path, tokens: NDArray[np.int64]) -> None:
-    # an optional library
-    from pyarrow import parquet, table
+    with extra("text", "a corpus of Parquet"):
+        from pyarrow import parquet, table
 
     parquet.write_table(table({"text": lines_of(tokens)}), path, row_group_size=7)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
 from nanoset_ref.laws.law_report import LawReport, Outcome
@@ -105,12 +106,9 @@ class Search:
         self.late = False
 
     def outcome(self, seed: int, examples: int) -> Outcome:
-        try:
-            from hypothesis import find, settings  # the extra `laws`
+        with extra("laws", "the search for a case that breaks a law"):
+            from hypothesis import find, settings
             from hypothesis.errors import NoSuchExample
-        except ImportError as error:
-            message = "the search is hypothesis's: pip install 'nanoset_ref[laws]'"
-            raise ImportError(message) from error
 
         limits = settings(max_examples=examples, database=None, deadline=None)
         random = Random(f"{seed} {self.law}")
@@ -141,7 +139,8 @@ class Search:
         return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
 
     def _cases(self) -> Any:
-        from hypothesis import strategies as draw  # the extra `laws`
+        with extra("laws", "the search for a case that breaks a law"):
+            from hypothesis import strategies as draw
 
         adapter = self.players.adapter
         rows = draw.integers(1, adapter.most_rows)

@@ -188,7 +188,7 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
     root = write_subsets(tmp_path / "in")
     config = TokenizeConfig(tokenizer=tokenizer, concat_tokens=4, eos_text="</s>", tail="carry")
     whole = tokenize(root, tmp_path / "whole", config)
-    real, calls = module.tokenise, []
+    real, calls = module.tokenize_documents, []
 
     def interrupted(*args, **options):
         calls.append(args)
@@ -196,7 +196,7 @@ def test_a_finished_subset_is_skipped_and_an_unfinished_one_starts_over(
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(module, "tokenise", interrupted)
+    monkeypatch.setattr(module, "tokenize_documents", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(root, tmp_path / "out", config)
     assert (

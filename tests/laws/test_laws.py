@@ -128,7 +128,7 @@ def test_an_unknown_law_and_a_missing_state_are_named() -> None:
 
 def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    with pytest.raises(ImportError, match=r"pip install 'nanoset_ref\[laws\]'"):
+    with pytest.raises(ImportError, match=r'pip install "nanoset_ref\[laws\]"'):
         check(adapter_of())
 
 
