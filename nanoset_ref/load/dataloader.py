@@ -159,15 +159,15 @@ class NanosetDataLoader(OneIterationLoader):
 
     def batches(self) -> Generator[Any, None, None]:
         sampler = self.batch_sampler
-        # forgets what an abandoned iteration prefetched
-        sampler.consumed_train_samples = consumed = self.consumed_train_samples
-        end = sampler.rest_of_epoch(consumed).end
+        start = self.consumed_train_samples
+        sampler.consumed_train_samples = start  # forgets what an abandoned iteration prefetched
+        end = sampler.rest_of_epoch(start).end
+        size = sampler.global_batch_size
+        counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
+        batches = itertools.chain.from_iterable(self._several_batches())
         attributes = vars(self)  # set there, as torch's __setattr__ takes a microsecond
-        for several in self._several_batches():
-            for batch in several:
-                consumed = min(consumed + sampler.global_batch_size, end)
-                attributes["consumed_train_samples"] = consumed
-                yield batch
+        for batch, attributes["consumed_train_samples"] in zip(batches, counts):  # noqa: B905
+            yield batch
         self.consumed_train_samples = end
 
     def _several_batches(self) -> Iterable[Iterable[Any]]:
