@@ -292,6 +292,18 @@ def test_a_state_of_other_boundaries_padding_or_packing_is_refused(paths, tmp_pa
         compare(state, packed(paths))
 
 
+def test_a_pad_id_that_no_row_holds_is_no_part_of_the_plan(tmp_path):
+    with TokenFileWriter(tmp_path / "full.npy", dtype="uint16") as writer:
+        writer.write(np.arange(3 * (S + 1)), [S + 1, S, 1, S + 1])
+    rows, other = (
+        packed([tmp_path / "full.npy"], pad_id=1),
+        packed([tmp_path / "full.npy"], pad_id=2),
+    )
+    assert (rows.read(range(3)) == other.read(range(3))).all()
+    state = build_nanoset_dataloader(rows, micro_batch_size=1).state_dict()
+    build_nanoset_dataloader(other, micro_batch_size=1).load_state_dict(state)
+
+
 # ---- the index
 
 

@@ -303,7 +303,13 @@ class PackedNanoset(Nanoset):
 
     def _describe(self) -> dict[str, Any]:
         described = super()._describe()
-        described["rows"] |= {"packing": "best-fit", "pad_id": self.pad_id}
+        described["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
         for facts, file in zip(described["files"], self.files, strict=True):
             facts |= {"windows": "best-fit", "documents": file.documents_checksum}
         return described
+
+    def _pad_id_in_rows(self) -> int | None:
+        """The pad_id, or None if every row of every file is full, so that none of them holds it."""
+        room = sum(self.dataset_lengths) * self.row_length
+        tokens = sum(file.num_tokens for file in self.files)
+        return self.pad_id if tokens < room else None
