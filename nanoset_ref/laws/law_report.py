@@ -88,7 +88,8 @@ class LawReport:
         if not any(cells):
             return []
         width = max(len(text) for row in cells for text, _ in row)
-        head = "  ".join(f"step {step}".ljust(width) for step in range(len(cells[0])))
+        steps = _steps_shown(self.outcomes[law].finding)
+        head = "  ".join(f"step {step}".ljust(width) for step in steps)
         lines = [f"{'':8}{head}".rstrip()]
         for rank, row in enumerate(cells):
             texts = "  ".join(text.ljust(width) for text, _ in row)
@@ -100,13 +101,11 @@ class LawReport:
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
-        steps = max(len(rank) for rank in (*finding.found, *finding.wanted))
+        steps = _steps_shown(finding)
         rows = []
         for rank, read in enumerate(finding.found):
             wanted = finding.wanted[rank] if finding.wanted else read
-            rows.append(
-                [_cell(read, wanted, step, finding) for step in range(min(steps, MOST_STEPS))]
-            )
+            rows.append([_cell(read, wanted, step, finding) for step in steps])
         return rows
 
     def _repr_html_(self) -> str:
@@ -124,9 +123,12 @@ class LawReport:
         return "\n".join(parts)
 
     def to_json(self) -> str:
-        laws = {
-            law: asdict(outcome) | {"is": self.word(law)} for law, outcome in self.outcomes.items()
-        }
+        """The report as JSON. `found` and `wanted` hold the steps that `steps` names."""
+        laws = {}
+        for law, outcome in self.outcomes.items():
+            laws[law] = asdict(outcome) | {"is": self.word(law)}
+            if outcome.finding:
+                laws[law]["finding"] |= _excerpt(outcome.finding)
         return json.dumps({"seed": self.seed, "laws": laws}, indent=1)
 
     def badge(self) -> str:
@@ -149,6 +151,31 @@ class LawReport:
             case=outcome.case,
             options="",
         )
+
+
+def _steps_shown(finding: Finding | None) -> list[int]:
+    """Every step if there are few, else the first ones at which something is wrong."""
+    if finding is None:
+        return []
+    traces = [*finding.found, *finding.wanted]
+    steps = range(max(map(len, traces), default=0))
+    if len(steps) <= MOST_STEPS:
+        return list(steps)
+    wrong: set[int] = set()
+    for rank, read in enumerate(finding.found):
+        wanted = finding.wanted[rank] if finding.wanted else read
+        wrong |= {step for step in steps if _cell(read, wanted, step, finding)[1]}
+    return sorted(wrong)[:MOST_STEPS] or list(steps[:MOST_STEPS])
+
+
+def _excerpt(finding: Finding) -> dict[str, Any]:
+    """What a report keeps of a long finding."""
+    steps = _steps_shown(finding)
+    found, wanted = (
+        [[rank[step] if step < len(rank) else () for step in steps] for rank in trace]
+        for trace in (finding.found, finding.wanted)
+    )
+    return {"steps": steps, "found": found, "wanted": wanted, "rows": finding.rows[:MOST_STEPS]}
 
 
 def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> tuple[str, bool]:

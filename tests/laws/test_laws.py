@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from laws.mutants import FAULTS, adapter_of
-from nanoset_ref.laws import LAWS, Case, check, judge, write_corpus
+from nanoset_ref.laws import LAWS, Case, Finding, LawReport, check, judge, write_corpus
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
 from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
+from nanoset_ref.laws.law_report import Outcome
 from nanoset_ref.tokens import open_tokens
 
 ROWS = tokens_of_rows(3, 2)
@@ -83,13 +84,25 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
         "doubled: stopped after 1 steps and resumed, row 0 was read once more, "
         "by rank 0 at step 0 and by rank 0 at step 1"
     )
-    assert report.tables().splitlines()[-1] == "rank 0  0           0 (not 1)   - (not 1)"[:20] or (
-        "rank 0" in report.tables()
-    )
+    assert report.tables().splitlines()[-2:] == [
+        "        step 0     step 1     step 2",
+        "rank 0  0          0 (not 1)  1 (not -)",
+    ]
     assert "broken" in report._repr_html_()
     assert json.loads(report.to_json())["laws"]["resume"]["finding"]["kind"] == "doubled"
     assert "0%20of%201-red" in report.badge()
     compile(report.script("resume"), "script", "exec")
+
+
+def test_a_long_trace_is_reported_by_the_steps_that_are_wrong() -> None:
+    read = [(row,) for row in range(100)]
+    read[70] = (3,)
+    finding = Finding("doubled", "row 3 was read twice", [read], rows=(3,))
+    report = LawReport(adapter_of(), {"once": Outcome(1, Case(rows=100), finding)})
+    head, ranks = report.tables().splitlines()[-2:]
+    assert (head.split(), ranks.split()) == (["step", "3", "step", "70"], "rank 0 3 ! 3 !".split())
+    kept = json.loads(report.to_json())["laws"]["once"]["finding"]
+    assert (kept["steps"], kept["found"]) == ([3, 70], [[[3], [3]]])
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
