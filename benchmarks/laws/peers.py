@@ -7,12 +7,10 @@ its adapter is left out. `python -m benchmarks.laws.record` puts them all to the
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import itertools
 import os
-import sys
 import tempfile
-from types import ModuleType
 from typing import Any
 
 from nanoset_ref.laws import Adapter
@@ -133,74 +131,6 @@ def stateful_shuffle(data: int, *, state: Any = None, **place: Any) -> Any:
     if state is not None:
         loader.load_state_dict(state)
     return loader
-
-
-# ---- Megatron-LM: MEGATRON_SAMPLERS is its megatron/training/datasets/data_samplers.py
-
-
-def megatron_samplers() -> Any:
-    """That file, with stand-ins for the modules of a training run that it imports."""
-    parts = "megatron.training megatron.training.dist_signal_handler"
-    for name in parts.split():
-        module = ModuleType(name)
-        module.get_args = module.DistributedSignalHandler = None  # type: ignore[attr-defined]
-        sys.modules.setdefault(name, module)
-    spec: Any = importlib.util.spec_from_file_location("samplers", os.environ["MEGATRON_SAMPLERS"])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def megatron_place(place: dict[str, Any]) -> dict[str, int]:
-    return {
-        "micro_batch_size": place["batch_size"],
-        "data_parallel_rank": place["rank"],
-        "data_parallel_size": place["world_size"],
-    }
-
-
-def megatron_pretraining(data: int, *, state: Any = None, **place: Any) -> Any:
-    together = place["world_size"] * place["batch_size"]
-    consumed = (state or 0) * together
-    if consumed >= data:
-        return Counted([], state)
-    sampler = megatron_samplers().MegatronPretrainingSampler(
-        data, consumed, **megatron_place(place)
-    )
-    return Counted(sampler, state or 0)
-
-
-def megatron_cyclic(sharding: bool) -> Any:
-    def make(data: int, *, state: Any = None, **place: Any) -> Any:
-        together = place["world_size"] * place["batch_size"]
-        if data < together:
-            raise ValueError("too few samples for a step")
-        epoch = data // together * together
-        sampler = megatron_samplers().MegatronPretrainingRandomSampler(
-            range(data),
-            data,
-            epoch * place["epoch"] + (state or 0) * together,
-            data_sharding=sharding,
-            **megatron_place(place),
-        )
-        return Counted(sampler, state or 0)
-
-    return make
-
-
-if "MEGATRON_SAMPLERS" in os.environ:
-    megatron_samplers()  # its imports take a while
-    common: dict[str, Any] = {"state_of": state_dict, "tail": "drop", "most_rows": 60}
-    cyclic = "once ranks repeat epochs resume"
-    PEERS["Megatron-LM pretraining sampler"] = Adapter(
-        make=megatron_pretraining, claims="once ranks order repeat resume elastic data", **common
-    )
-    PEERS["Megatron-LM cyclic sampler"] = Adapter(
-        make=megatron_cyclic(True), claims=cyclic, **common
-    )
-    PEERS["Megatron-LM cyclic sampler, --no-data-sharding"] = Adapter(
-        make=megatron_cyclic(False), claims="once ranks repeat epochs", **common
-    )
 
 
 # ---- Hugging Face

@@ -1,7 +1,7 @@
 """Put other people's loaders to the laws, and record what was found.
 
-    MEGATRON_SAMPLERS=.../megatron/training/datasets/data_samplers.py python -m benchmarks.laws.record
     python -m benchmarks.laws.record --only grain litData          # in an environment that has them
+    MAXTEXT=../maxtext python -m benchmarks.laws.record --only MaxText         # see `checkouts`
 
 The results are merged into benchmarks/results/laws_peers.json: loader, versions, machine, month, the laws, and for each
 that is broken the smallest case. The search is the same for a seed, unless the budget ends it.
@@ -17,6 +17,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks.laws.checkouts import CHECKOUTS, commit
 from benchmarks.laws.peers import PEERS
 from nanoset_ref.laws import check
 
@@ -34,8 +35,9 @@ PACKAGES = {
 
 
 def versions(name: str) -> dict[str, str]:
-    if name.startswith("Megatron"):
-        return {"Megatron-LM": os.environ.get("MEGATRON_VERSION", "unknown")}
+    for system in CHECKOUTS:
+        if name.startswith(system):
+            return {system: commit(system)}
     found = {}
     for prefix, packages in PACKAGES.items():
         for package in packages.split() if name.startswith(prefix) else ():

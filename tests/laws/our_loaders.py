@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
 
 from nanoset_ref import Nanoset, PackedNanoset, ResumableBatchSampler, build_nanoset_dataloader
 from nanoset_ref.laws import Adapter
 from nanoset_ref.megatron import MegatronNanoset, MMapIndexedDataset, NanosetConfig
+from nanoset_ref.streaming import TokenStream, TokenStreamDataLoader
 
 CLAIMS = "once ranks order workers repeat resume killed elastic owned data refuses length"
 
@@ -84,6 +92,39 @@ def sampler(data: int, *, state: Any = None, **place: Any) -> Any:
     return made
 
 
+@functools.cache
+def words_of_numbers() -> PreTrainedTokenizerFast:
+    """The words "0", "1", ... are the ids 0, 1, ..."""
+    vocabulary = {str(number): number for number in range(2**10)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="0"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def token_stream(data: Any, *, state: Any = None, **place: Any) -> Any:
+    """Text tokenized while it is read; each row shares its last token with the next one."""
+    text = Path(data.path).with_suffix(".one_more.jsonl")
+    label = json.dumps({"text": "0"})
+    text.write_text(Path(data.path).read_text() + label + "\n")
+    stream = TokenStream(
+        text,
+        words_of_numbers(),
+        data.sequence_length,
+        dp_rank=place["rank"],
+        dp_size=place["world_size"],
+        micro_batch_size=place["batch_size"],
+        backend="hf",
+    )
+    loader = TokenStreamDataLoader(stream, inputs_of, num_workers=place["workers"])
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
+
+
+def inputs_of(rows: Any) -> Any:
+    return {"tokens": np.stack([row["input_ids"][:-1] for row in rows])}
+
+
 OURS = {
     "Nanoset, nanotron": nanoset("nanotron"),
     "Nanoset, stateless": nanoset("stateless"),
@@ -92,6 +133,12 @@ OURS = {
     "Nanoset, padded": nanoset("stateless", tail="pad"),
     "PackedNanoset": of(packed, claims=f"{CLAIMS} seed epochs", format="ds"),
     "MegatronNanoset": of(megatron, claims=f"{CLAIMS} seed epochs", format="bin"),
+    "TokenStream": of(
+        token_stream,
+        claims="once ranks order workers repeat resume killed elastic owned data refuses",
+        format="jsonl",
+        most_rows=60,
+    ),
     "ResumableBatchSampler": of(
         sampler, claims="once ranks order repeat resume elastic data length growth epochs"
     ),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.laws.record import table
 from laws.mutants import FAULTS, adapter_of
 from nanoset_ref.laws import LAWS, Case, Finding, LawReport, check, judge, write_corpus
 from nanoset_ref.laws.corpora import WRITERS, tokens_of_rows
@@ -191,3 +192,9 @@ def test_every_law_has_a_planted_fault_or_a_test_of_its_own_and_a_section() -> N
     page = Path(__file__).parent.parent.parent / "docs" / "laws_of_loading.md"
     assert {*LAWS} - {*FAULTS.values()} == {"order", "weights", "masks"}
     assert [law for law in LAWS if f"\n### {law}\n" not in page.read_text()] == []
+
+
+def test_the_page_of_peers_shows_the_committed_results() -> None:
+    """As `python -m benchmarks.laws.record --table` prints them."""
+    page = Path(__file__).parents[2] / "docs" / "peers_under_the_laws.md"
+    assert table() in page.read_text()
