@@ -6,6 +6,7 @@ import json
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from inputs import ALONE, indexes_of, loader_of, staged_loader_of
 from tokenizers import Tokenizer, models
@@ -126,3 +127,11 @@ KINDS = {
     "metrics": ("metrics", read_and_continue_metrics, ANY, 1),
     "text": ("^text/", read_text, ANY, 0.5),
 }
+
+
+def write_shard(path, tokens, magic=20240520, version=1, dtype="<u2"):
+    """A shard as llm.c's `write_datafile` writes it."""
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype=dtype).tobytes())
+    return path

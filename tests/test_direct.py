@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from file_kinds import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,24 +17,25 @@ from nanoset_ref import Nanoset, build_nanoset_dataloader
 from nanoset_ref.load import direct, nanoset
 from nanoset_ref.load.direct import BLOCK, DirectGatherer
 from nanoset_ref.load.gather import Gatherer
-from nanoset_ref.tokens import TokenFile
+from nanoset_ref.tokens import TokenFile, open_tokens
 
 pytestmark = pytest.mark.only_on("linux")  # no other system has these reads
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Three files; the last id of the second one ends a disk block."""
+    """Four files; the last id of the second one ends a disk block, the last has a header."""
     folder = tmp_path_factory.mktemp("direct")
     random, found = np.random.default_rng(0), []
     for number, (count, dtype) in enumerate([(9000, "<u2"), (5 * BLOCK // 4, "<i4"), (40, "<u2")]):
         random.integers(0, 2**16 - 1, count).astype(dtype).tofile(folder / f"{number}.npy")
         found.append(TokenFile(folder / f"{number}.npy", dtype))
+    found.append(open_tokens(write_shard(folder / "3.bin", random.integers(0, 2**16 - 1, 40))))
     return found
 
 
 def slices(files, datasets, starts, length):
-    ids = [np.fromfile(file.path, file.dtype) for file in files]
+    ids = [np.fromfile(file.path, file.dtype, offset=file.first_byte) for file in files]
     rows = [
         ids[dataset][start : start + length]
         for dataset, start in zip(datasets, starts, strict=True)
@@ -50,7 +52,7 @@ def slices(files, datasets, starts, length):
 )
 def test_rows_are_slices_of_their_files(files, length, count, depth, seed):
     """More and fewer rows than may be under way, and larger ones than there is room for; the last ids among them."""
-    files, random = files[: 3 if length < 41 else 2], np.random.default_rng(seed)
+    files, random = files[: 4 if length < 41 else 2], np.random.default_rng(seed)
     datasets = random.integers(0, len(files), count)
     last = np.array([file.num_tokens - length for file in files])[datasets]
     starts = np.where(random.random(count) < 0.2, last, random.integers(0, last + 1))
@@ -96,7 +98,7 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
 
 
 def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(files, monkeypatch):
-    size = sum(file.path.stat().st_size for file in files)
+    size = sum(file.num_tokens * file.dtype.itemsize for file in files)
 
     def kind(more, asked=""):
         monkeypatch.setattr(nanoset, "physical_memory", lambda: size - more)

@@ -9,18 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from file_kinds import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_ref.load import mapped_rows
-from nanoset_ref.load.gather import AHEAD, MOST_PLAIN, WINDOW, Gatherer
-from nanoset_ref.tokens import TokenFile, TokenFileError
+from nanoset_ref.load.gather import ANNOUNCED_ROWS, MAX_PLAIN_ROWS, WINDOW, Gatherer
+from nanoset_ref.tokens import TokenFile, TokenFileError, open_tokens
 
 
 def token_files(folder, *arrays):
-    """A file for each (ids, dtype)."""
+    """A file for each (ids, dtype); "shard": uint16 behind the header of an llm.c shard."""
     files = []
     for number, (ids, dtype) in enumerate(arrays):
+        if dtype == "shard":
+            files.append(open_tokens(write_shard(folder / f"{number}.bin", ids)))
+            continue
         np.array(ids).astype(dtype).tofile(folder / f"{number}.npy")
         files.append(TokenFile(folder / f"{number}.npy", dtype))
     return files
@@ -42,14 +46,20 @@ def rows_of(gather, datasets, starts, length):
 @settings(max_examples=100)
 @given(
     st.lists(
-        st.tuples(st.integers(1, 50), st.sampled_from(["<u2", "<i4"])), min_size=1, max_size=4
+        st.tuples(st.integers(1, 50), st.sampled_from(["<u2", "<i4", "shard"])),
+        min_size=1,
+        max_size=4,
     ),
     st.integers(1, 40),
     st.data(),
 )
 def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     """The oracle: one slice per row. Any number of rows, so that asking two rows ahead meets both ends."""
-    first = {"<u2": 2**16 - 90, "<i4": 2**31 - 90}  # uint16 has no sign: 65535 is not -1
+    first = {
+        "<u2": 2**16 - 90,
+        "shard": 2**16 - 90,
+        "<i4": 2**31 - 90,
+    }  # uint16 has no sign: 65535 is not -1
     arrays = [
         (np.arange(size + length) + first[dtype] - number, dtype)
         for number, (size, dtype) in enumerate(files)
@@ -63,7 +73,7 @@ def test_rows_are_slices_of_their_files(tmp_path_factory, files, length, data):
     gather = Gatherer(token_files(tmp_path_factory.mktemp("t"), *arrays))
     for _ in range(3):  # without the kernel, or by it: first by pread, then through the mapping
         gather._waited = data.draw(st.booleans())
-        gather.plain_rows = data.draw(st.sampled_from([0, MOST_PLAIN]))
+        gather.plain_rows = data.draw(st.sampled_from([0, MAX_PLAIN_ROWS]))
         out[:] = -1
         gather(datasets, starts, out[:-1])
     expected = [
@@ -100,7 +110,7 @@ def test_a_window_is_mapped_from_its_second_visit_on(tmp_path):
 
 
 def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nanoset_ref.load.gather.VISITED", 2)
+    monkeypatch.setattr("nanoset_ref.load.gather.MAX_WINDOWS", 2)
     gather = kernel_of(token_files(tmp_path, (np.arange(200_000) % 60_000, "<u2")))
     assert len(gather._visited) == 2
     for start in [0, 150_000, 40_000, 199_990] * 2:
@@ -115,7 +125,7 @@ def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
     assert rows_of(gather, [0, 1], [1, 97], 3) == [[1, 2, 3], [97, 98, 99]]
 
 
-@pytest.mark.parametrize("plain_rows", [0, MOST_PLAIN])
+@pytest.mark.parametrize("plain_rows", [0, MAX_PLAIN_ROWS])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("dtype", ["<u2", "<i4"])
 def test_a_file_that_is_cut_short_under_its_reader_is_an_error_and_not_the_end_of_the_process(
@@ -169,13 +179,14 @@ def test_rows_are_announced_at_first_and_after_a_wait_for_the_disk(tmp_path, mon
     gather._blocks_read = 0
     for _ in range(5):
         rows_of(gather, [0], [1023], 10)
-    assert early == [AHEAD, 0, AHEAD, AHEAD, 0]
+    assert early == [ANNOUNCED_ROWS, 0, ANNOUNCED_ROWS, ANNOUNCED_ROWS, 0]
 
 
 def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(monkeypatch):
     """The plain code of the kernel, which is what numba compiles; 30 rows of two files, each 8 rows early."""
     announced, read, sizes = [], [], (2, 4)
-    datasets, starts = np.arange(30) % 2, 77_777 * np.arange(30)
+    datasets = np.arange(30) % 2
+    begins = 77_777 * np.arange(30) * np.array(sizes)[datasets]
     for name in ("_announce", "widen"):
         monkeypatch.setattr(mapped_rows, name, getattr(mapped_rows, name).py_func)
     monkeypatch.setattr(mapped_rows, "_prefetch", lambda address: None)
@@ -188,7 +199,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     monkeypatch.setattr(mapped_rows, "_lseek", lambda *asked: 1 << 40)
     addresses, windows = np.array([1 << 30, 1 << 40], np.uint64), np.array([0, 200])
     files = np.zeros(2, int), addresses, np.array(sizes), windows, np.zeros(400)
-    mapped_rows.gather_rows.py_func(files, datasets, starts, 8, np.empty((30, 10), dtype=np.int32))
+    mapped_rows.gather_rows.py_func(files, datasets, begins, 8, np.empty((30, 10), dtype=np.int32))
     for row, (address, size, advice) in enumerate(announced):
         begin = 77_777 * row * sizes[row % 2]
         page = begin // mmap.PAGESIZE * mmap.PAGESIZE
@@ -200,7 +211,7 @@ def test_every_row_is_announced_once_and_early_from_the_page_in_which_it_begins(
     assert read == [min(row + 9, 30) for row in range(30)]
 
 
-@pytest.mark.parametrize("plain_rows", [0, MOST_PLAIN])
+@pytest.mark.parametrize("plain_rows", [0, MAX_PLAIN_ROWS])
 def test_any_number_of_files_is_read_under_any_limit(tmp_path, plain_rows):
     """Half of what the process may open stays open; every row is right, in every thread."""
     files = token_files(tmp_path, *[(np.arange(20) + number, "<u2") for number in range(300)])

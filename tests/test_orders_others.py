@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from file_kinds import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,14 +166,6 @@ def test_grain_reads_a_sample_twice_and_one_never_where_the_cipher_is_too_small(
 
 
 # ---- llm.c
-
-
-def write_shard(path, tokens, magic=20240520, version=1, dtype="<u2"):
-    """A shard as llm.c's `write_datafile` writes it."""
-    header = np.zeros(256, dtype="<i4")
-    header[:3] = magic, version, len(tokens)
-    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype=dtype).tobytes())
-    return path
 
 
 @pytest.mark.parametrize("number", range(5))

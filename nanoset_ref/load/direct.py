@@ -68,6 +68,7 @@ class DirectGatherer:
         for _, descriptors in self._open.parts(np.zeros(1, dtype=np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, BLOCK)], 0)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
+        self._first_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
         with _queue(0):  # an error now, not in the middle of a run
             pass
         _gatherers.add(self)
@@ -79,7 +80,7 @@ class DirectGatherer:
     def __call__(
         self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
     ) -> None:
-        """As of `Gatherer`.
+        """See `Gatherer.__call__`.
 
         Raises:
             OSError: a row cannot be read.
@@ -95,8 +96,9 @@ class DirectGatherer:
         out: NDArray[np.int32],
     ) -> None:
         itemsizes = self._itemsizes[datasets]
+        begins = self._first_bytes[datasets] + starts * itemsizes
         sizes = out.shape[1] * itemsizes
-        reads = np.stack([descriptors[datasets], starts * itemsizes, sizes], axis=1)
+        reads = np.stack([descriptors[datasets], begins, sizes], axis=1)
         # the most bytes of a request; whole pages, so that a fork during a read is harmless
         most = int(sizes.max(initial=1)) + BLOCK
         step = -(-most // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,36 +1,25 @@
 """Copy the tokens of many rows out of token files, in one call.
 
-One kernel walks the rows of a block and widens their ids to int32 straight into the output. No Python runs per row, and
-the GIL is free meanwhile. A row comes from the page cache in one of two ways, each where the other one is slow:
+One kernel walks the rows of a block and widens their ids to int32 straight into the output. No
+Python runs per row, and the GIL is released. A row comes from the page cache in one of two ways:
 
-    1. by pread where nothing nearby has been read before: a system call and a copy, 1.7 microseconds for 512 tokens.
-       A mapping costs 5 there: a page fault enters 16 pages into the page table, for a row that fills one of them.
-    2. through a mapping of the file where something nearby has been read: 0.13 microseconds. It pays from the second
-       visit on: small files, later epochs.
+    1. by pread, for windows of 64 KiB that have not been read before: 1.7 us for 512 tokens. (A
+       mapping would take 5: a page fault enters 16 pages into the page table, for a row in one.)
+    2. through a mapping of the file, for windows that have: 0.13 us, a fifth of pread's.
 
-Either way alone is slower: the mapping 3 times on first reads, pread 5 times on later ones. NumPy slices cost a
-microsecond each, and mapping a file anew for every sample, as Nanotron does, is 85-90% of its time.
+The kernel also prefetches the first cache lines of a row two rows in advance. From a disk, it
+announces each row `ANNOUNCED_ROWS` in advance, since the system's own read-ahead would fetch
+megabytes around each.
 
-One byte per 64 KiB window records whether the window has been read (VISITED bytes in all; windows of larger files share
-them, and are mapped a little early). So a run that reads a corpus once keeps its resident size, and a run whose corpus
-fits into memory reads at the speed of memory: the kernel prefetches the first cache lines of a row two rows in advance,
-since a row at a random place begins with a page-table walk and a cache miss, half of the time of 512 tokens.
+Files are immutable while they are open. Each call asks for the length of every file before it reads
+the first row of it, so a file that was cut short is an error. (A file that is cut short in the
+microseconds after that ends the process with SIGBUS.)
 
-From a disk, the system's own read-ahead would fetch megabytes around each row. We set MADV_RANDOM, and in the first
-block, and after a block that hit the disk, announce each row AHEAD rows in advance, so that the disk always fetches
-that many side by side. Announcing a whole block first left the disk idle while the block was copied.
+A file is opened when its first row is read. Files beyond the limits of this process are opened for
+each call that reads them, which takes some microseconds per row.
 
-Files are immutable while they are open. In each call, the kernel asks for the length of every file before it reads the
-first row of it, so that a file that was cut short is an error. What remains is a file that is cut short in the
-microseconds between that and the copying, and the array `TokenFile.tokens`, which is mapped as a whole: reading beyond
-the end of a mapped file ends the process with SIGBUS.
-
-A file is opened when its first row is read. Files beyond the limits of this process (half of its
-descriptors, MOST_OPEN mappings) are opened for each call that reads them, and closed after it: their
-rows take some microseconds longer, and any number of files can be read under any limit.
-
-The kernel lies in `mapped_rows`, which imports numba. The first rows of a process (MOST_PLAIN) are
-read without it.
+The kernel lies in `mapped_rows`, which imports numba. The first `MAX_PLAIN_ROWS` rows of a process
+are read without it.
 """
 
 from __future__ import annotations
@@ -51,13 +40,13 @@ from numpy.typing import NDArray
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.tokens import Tokens
 
-VISITED = 1 << 20  # windows with a byte of their own: 64 GiB
 WINDOW = 1 << 16  # bytes that a page fault maps
-AHEAD = 64  # rows that a disk fetches side by side
-MOST_OPEN = 1 << 14  # files; Linux allows a process 65,530 mappings
-AT_ONCE = 16  # rows whose files are opened for one call
-FEW = 256  # rows of a call that may be read without the kernel
-MOST_PLAIN = 4096  # rows that are, in all
+MAX_WINDOWS = 1 << 20  # 64 GiB; windows of larger files share an entry, and are mapped early
+ANNOUNCED_ROWS = 64  # rows that a disk fetches side by side
+MAX_OPEN_FILES = 1 << 14  # Linux allows a process 65,530 mappings
+ROWS_PER_OPEN = 16  # rows whose files are opened for one call
+MAX_PLAIN_ROWS_PER_CALL = 256  # rows that may be read without the kernel
+MAX_PLAIN_ROWS = 4096  # the same for all calls together
 THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
@@ -83,13 +72,14 @@ class Gatherer:
         self._mappings: list[mmap.mmap] = []
         self._addresses = np.zeros(len(files), dtype=np.uint64)
         self._itemsizes = np.array([file.dtype.itemsize for file in files], dtype=np.int64)
-        sizes = self._itemsizes * [file.num_tokens for file in files]
+        self._first_bytes = np.array([file.first_byte for file in files], dtype=np.int64)
+        sizes = self._first_bytes + self._itemsizes * [file.num_tokens for file in files]
         windows = -(-sizes // WINDOW)
         self._first_windows = np.cumsum(windows) - windows
-        self._visited = np.zeros(min(max(1, windows.sum()), VISITED), dtype=np.uint8)
+        self._visited = np.zeros(min(max(1, windows.sum()), MAX_WINDOWS), dtype=np.uint8)
         self._blocks_read = resource.getrusage(THREAD).ru_inblock
         self._waited = True
-        self.plain_rows = MOST_PLAIN
+        self.plain_rows = MAX_PLAIN_ROWS
         self._kernel: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,22 +88,27 @@ class Gatherer:
     def __call__(
         self, datasets: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.int32]
     ) -> None:
-        """Fill `out` [n, length] with tokens[starts[i] : starts[i] + length] of file datasets[i], for both arrays [n].
+        """Fill row i of `out` with tokens[starts[i] : starts[i] + length] of file datasets[i].
 
-        The caller has checked the bounds against the length that the file had when it was opened.
+        Args:
+            datasets: int64 [n], numbers of files.
+            starts: int64 [n], in tokens. The caller has checked them against the length that the
+                file had when it was opened.
+            out: int32 [n, length].
 
         Raises:
-            OSError: a row lies behind the end that a file has now.
+            OSError: a row extends past the current end of its file.
             TokenFileError: a file was replaced before its first row was read.
         """
-        is_plain = len(starts) <= min(FEW, self.plain_rows)
+        begins = self._first_bytes[datasets] + starts * self._itemsizes[datasets]
+        is_plain = len(starts) <= min(MAX_PLAIN_ROWS_PER_CALL, self.plain_rows)
         kept = self._open.kept
         parts: Any = [(slice(None), kept)]
         if (kept[datasets] < 0).any():
             parts = self._open.parts(datasets)
         for part, descriptors in parts:
             if is_plain:
-                failed = self._read_plainly(descriptors, datasets[part], starts[part], out[part])
+                failed = self._read_plainly(descriptors, datasets[part], begins[part], out[part])
             else:
                 if self._open.new or self._kernel is None:
                     self._prepare_kernel()
@@ -124,8 +119,8 @@ class Gatherer:
                     self._first_windows,
                     self._visited,
                 )
-                early = AHEAD if self._waited else 0
-                failed = self._kernel(files, datasets[part], starts[part], early, out[part])
+                early = ANNOUNCED_ROWS if self._waited else 0
+                failed = self._kernel(files, datasets[part], begins[part], early, out[part])
             if failed >= 0:
                 row = (part.start or 0) + failed
                 raise cut_short(self._files[datasets[row]], int(starts[row]))
@@ -137,14 +132,17 @@ class Gatherer:
         self,
         descriptors: NDArray[np.int64],
         datasets: NDArray[np.int64],
-        starts: NDArray[np.int64],
+        begins: NDArray[np.int64],
         out: NDArray[np.int32],
     ) -> int:
-        """What the kernel does, row by row: -1, or the first row that cannot be read."""
-        self.plain_rows -= len(starts)
-        sizes = self._itemsizes[datasets]
-        places = np.stack([descriptors[datasets], starts * sizes, out.shape[1] * sizes], axis=1)
-        rows = places.tolist()
+        """Do what the kernel does, row by row.
+
+        Returns:
+            -1, or the first row that cannot be read.
+        """
+        self.plain_rows -= len(begins)
+        sizes = out.shape[1] * self._itemsizes[datasets]
+        rows = np.stack([descriptors[datasets], begins, sizes], axis=1).tolist()
         if hasattr(os, "posix_fadvise"):
             for descriptor, begin, size in rows:
                 os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
@@ -158,12 +156,12 @@ class Gatherer:
     def _prepare_kernel(self) -> None:
         """Load the kernel, and map the files that stay open.
 
-        A scan of `TokenFile.tokens` has a mapping of its own, and so still the system's read-ahead.
+        Scans of `TokenFile.tokens` use their own mapping and keep the system's read-ahead.
         """
         from nanoset_ref.load.mapped_rows import gather_rows  # imports numba
 
         self._kernel = gather_rows
-        with contextlib.suppress(IndexError):  # all are mapped, by this thread or another
+        with contextlib.suppress(IndexError):  # until all are mapped, by this thread or another
             while True:
                 number = self._open.new.popleft()
                 mapping = mmap.mmap(int(self._open.kept[number]), 0, access=mmap.ACCESS_READ)
@@ -173,7 +171,7 @@ class Gatherer:
 
 
 class OpenFiles:
-    """Descriptors of files: kept from the first use on while there is room, else open while they are used.
+    """Descriptors of files: kept open from the first use on while the limits allow, else open for a call.
 
     Rows are read in a random order, so keeping the files used last would serve none of the next ones.
 
@@ -205,7 +203,12 @@ class OpenFiles:
         weakref.finalize(self, _close, self._descriptors)
 
     def parts(self, datasets: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Slices of rows, given their files int64 [n], each with descriptors [files] that are open for these rows.
+        """Slices of rows, each with the descriptors that are open for its rows.
+
+        Args:
+            datasets: int64 [rows], the number of each row's file.
+
+        Yields (slice, int64 [files]).
 
         Raises:
             OSError: a file cannot be opened.
@@ -219,8 +222,8 @@ class OpenFiles:
         if not is_closed.any():
             yield slice(None), self.kept
             return
-        for first in range(0, len(datasets), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
+        for first in range(0, len(datasets), ROWS_PER_OPEN):
+            part = slice(first, first + ROWS_PER_OPEN)
             closed = datasets[part][is_closed[part]]
             descriptors = self.kept.copy()
             opened: list[int] = []
@@ -233,16 +236,16 @@ class OpenFiles:
                 _close(opened)
 
     def _keep(self, numbers: Sequence[int]) -> None:
-        """Open these files for good, as far as there is room: each takes a descriptor, and its mapping another.
+        """Open these files permanently while the limits allow: two descriptors per file.
 
-        A thread that finds another one here opens its files for one call. So does a process that was forked meanwhile,
-        for which the lock stays locked.
+        If the lock is taken, by another thread or because the process was forked while it was held,
+        nothing is opened here, and the caller opens the files for one call.
         """
         if not self._lock.acquire(blocking=False):
             return
         try:
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            room = MOST_OPEN - len(self._descriptors)
+            room = MAX_OPEN_FILES - len(self._descriptors)
             if limit != resource.RLIM_INFINITY:
                 free = limit // 2 - len(os.listdir("/dev/fd")) - len(self.new)
                 room = min(room, free // 2)
@@ -274,7 +277,8 @@ def _close(descriptors: list[int]) -> None:
 def cut_short(file: Tokens, start: int) -> OSError:
     """The error for a row that begins at token `start` and cannot be read."""
     return OSError(
-        f"{file.path}, tokens from {start:,} on: the file was cut short after it was opened, or the disk fails"
+        f"{file.path}, tokens from {start:,} on: the file was cut short after it was opened, or the "
+        "disk fails"
     )
 
 

@@ -57,15 +57,19 @@ _madvise = types.ExternalFunction("madvise", types.intc(types.uint64, types.uint
 
 
 @njit(cache=True, nogil=True)
-def gather_rows(files, datasets, starts, early, out):
-    """Fill the rows of `out` from tokens starts[row] : starts[row] + length of file datasets[row].
+def gather_rows(files, datasets, begins, early, out):
+    """Fill the rows of `out` with the ids from byte begins[row] on of file datasets[row].
 
     Args:
-        files: int64 [files] descriptors, uint64 [files] addresses of their mappings (0: not mapped), int64 [files]
-            bytes of an id (2 or 4), int64 [files] first window of each; and uint8 [windows], 1 where a window has been
-            read.
-        datasets, starts: int64 [rows]; starts in tokens, from 0.
-        early: rows in advance at which the system is told of a row; 0: it is not told.
+        files: a tuple of
+            int64 [files], descriptors
+            uint64 [files], addresses of the mappings (0: not mapped)
+            int64 [files], bytes of an id (2 or 4)
+            int64 [files], number of the first window of each file
+            uint8 [windows], 1 where a window has been read
+        datasets: int64 [rows], the number of each row's file.
+        begins: int64 [rows], the byte at which each row begins in its file.
+        early: how many rows in advance the system is told of a row; 0: it is not told.
         out: int32 [rows, length].
 
     Returns:
@@ -76,18 +80,19 @@ def gather_rows(files, datasets, starts, early, out):
     scratch = np.empty(length, dtype=np.uint16)
     ends = np.full(len(descriptors), -1, dtype=np.int64)  # bytes, of the files met so far
     for row in range(min(early, rows)):
-        _announce(addresses[datasets[row]], itemsizes[datasets[row]], starts[row], length)
+        dataset = datasets[row]
+        _announce(addresses[dataset], begins[row], length * itemsizes[dataset])
     for row in range(rows):
         soon = row + early
         if early and soon < rows:
-            _announce(addresses[datasets[soon]], itemsizes[datasets[soon]], starts[soon], length)
+            dataset = datasets[soon]
+            _announce(addresses[dataset], begins[soon], length * itemsizes[dataset])
         if row + 2 < rows:
-            dataset = datasets[row + 2]
-            address = addresses[dataset] + np.uint64(starts[row + 2] * itemsizes[dataset])
+            address = addresses[datasets[row + 2]] + np.uint64(begins[row + 2])
             for line in range(CACHE_LINES):
                 _prefetch(address + np.uint64(CACHE_LINE * line))
         dataset = datasets[row]
-        begin = starts[row] * itemsizes[dataset]
+        begin = begins[row]
         size = length * itemsizes[dataset]
         if ends[dataset] < 0:
             end = _lseek(descriptors[dataset], 0, os.SEEK_END)
@@ -115,8 +120,7 @@ def gather_rows(files, datasets, starts, early, out):
 
 
 @njit(cache=True, nogil=True)
-def _announce(address, itemsize, start, length):
-    """Tell the system that tokens start : start + length of the file mapped at `address` will be read."""
-    begin = start * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-    size = (start + length) * itemsize - begin
-    _madvise(address + np.uint64(begin), np.uintp(size), mmap.MADV_WILLNEED)
+def _announce(address, begin, size):
+    """Tell the system that bytes begin : begin + size of the file mapped at `address` will be read."""
+    first = begin // mmap.PAGESIZE * mmap.PAGESIZE
+    _madvise(address + np.uint64(first), np.uintp(begin + size - first), mmap.MADV_WILLNEED)

@@ -355,8 +355,8 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
         ValueError: another value of NANOSET_REF_DIRECT.
         OSError: it is 1, and the system does not support it.
     """
-    if any(in_bucket(file.path) or file.first_byte for file in files):
-        from nanoset_ref.load.bucket_gather import BucketGatherer  # only where a URL is met
+    if any(in_bucket(file.path) for file in files):
+        from nanoset_ref.load.bucket_gather import BucketGatherer  # imported lazily
 
         return BucketGatherer(files)
     asked = os.environ.get("NANOSET_REF_DIRECT", "")
