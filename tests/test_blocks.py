@@ -18,7 +18,7 @@ from nanoset_ref.load.blocks import allocate_buffers, batches_per_block
 from nanoset_ref.load.collator import RowBlock, own_copy
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
-from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks, ahead
+from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks, read_ahead
 from nanoset_ref.load.samplers import ResumableBatchSampler
 
 INT32 = np.dtype(np.int32)
@@ -198,7 +198,7 @@ def test_ahead_is_so_far_ahead_and_no_further():
             made.append(number)
             yield number
 
-    iterator = ahead(items(), 3)
+    iterator = read_ahead(items(), 3)
     assert made == []
     for number in range(5):
         assert next(iterator) == number
@@ -213,15 +213,15 @@ def test_ahead_leaves_no_thread_behind():
         return [
             thread
             for thread in threading.enumerate()
-            if thread.name.startswith("nanoset_ref-ahead")
+            if thread.name.startswith("nanoset_ref-read-ahead")
         ]
 
-    iterator = ahead(itertools.count(), 4)
+    iterator = read_ahead(itertools.count(), 4)
     assert next(iterator) == 0 and len(threads()) == 1
     iterator.close()
     assert threads() == []
     for depth in (1, 2, 3, 5):
-        assert list(ahead(range(3), depth)) == [0, 1, 2]
+        assert list(read_ahead(range(3), depth)) == [0, 1, 2]
     assert threads() == []
 
 

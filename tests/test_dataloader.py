@@ -261,10 +261,12 @@ def test_a_collator_of_the_package_or_any_function_makes_the_batches(numbered):
         ({"seed": 2**64}, "^seed must lie in "),
         (
             {"shuffle": True},
-            "^the order of the dataset .*, shuffle was given: choose the dataset's order, micro_batch_",
+            "^shuffle cannot be set: .*; choose the order, micro_batch_",
         ),
-        ({"batch_size": 4}, "batch_size was given: choose"),
-        ({"drop_last": True}, "drop_last was given: choose"),
+        ({"batch_size": 4}, "^build_nanoset_dataloader: batch_size: use micro_batch_size$"),
+        ({"num_workers": 4}, "num_workers: use num_loading_workers$"),
+        ({"read_ahead": "2"}, "read_ahead must be an integer of at least 0, got '2'"),
+        ({"drop_last": True}, "drop_last cannot be set: .*; choose"),
         (
             {"prefetch_facto": 2},
             "^NanosetDataLoader: prefetch_facto: unknown key, did you mean 'prefetch_factor'.$",
@@ -333,7 +335,7 @@ def test_a_loaded_state_ends_the_iteration_under_way(numbered, options):
 def test_fewer_samples_than_a_global_batch_are_refused(numbered):
     with pytest.raises(
         ValueError,
-        match="121 samples do not fill one batch .*=16 ranks times micro_batch_size=8 are 128",
+        match="121 samples do not fill one batch of 128 .dp_size=16 x micro_batch_size=8",
     ):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, dp_size=16)
 

@@ -267,10 +267,10 @@ def test_the_same_weights_go_on_with_the_same_passes():
     assert pairs(after, 130) == pairs(before, 130)
     assert before.fingerprint == StatelessOrder([40], None, 999, 5).fingerprint != after.fingerprint
     with pytest.raises(
-        IndexError, match="position 129 was read by the plan before; this one begins at 130"
+        IndexError, match="position 129 belongs to the previous plan; this one starts at 130"
     ):
         after[129]
-    with pytest.raises(IndexError, match="begins at 130"):
+    with pytest.raises(IndexError, match="starts at 130"):
         after.counts(5)
 
 

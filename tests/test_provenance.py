@@ -90,7 +90,7 @@ def test_where_names_the_tokens_that_every_rank_gets(dataset, layout):
         assert len(origins) == 12
         for origin in origins:
             slot, file = origin.slot, dataset.files[origin.source]
-            batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_step]
+            batch = loaders[slot.dp_rank][(step - 1) * 2 + slot.micro_batch]
             row = [*batch["input_ids"][slot.row].tolist(), int(batch["label_ids"][slot.row, -1])]
             begins = file.document_offsets
             by_document = [

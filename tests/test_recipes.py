@@ -39,9 +39,9 @@ def test_a_recipe_reads_its_share_and_continues_exactly(tmp_path: Path, script: 
     schedule = Schedule(dp_size=2, micro_batch_size=2)
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert seen["whole"][0] == firsts(dataset, schedule.rows(0, rank, 18))
+        assert seen["whole"][0] == firsts(dataset, schedule.many_rank_positions(0, rank, 18))
         assert seen["first"][0] + seen["second"][0] == seen["whole"][0]
         assert seen["second"][1] == seen["whole"][1] != seen["first"][1]
         if seen["resized"]:  # after 3 steps of 8 samples
-            rest = Schedule(dp_size=2, micro_batch_size=1).rows(24, rank, 8)
+            rest = Schedule(dp_size=2, micro_batch_size=1).many_rank_positions(24, rank, 8)
             assert seen["resized"][0] == firsts(dataset, rest)

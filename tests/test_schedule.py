@@ -24,12 +24,12 @@ def test_every_rank_reads_what_plain_deals_out(schedule):
     positions = range(consumed, consumed + 3 * schedule.global_batch_size)
     for rank in range(dp_size):
         batches = plain.rank_positions(positions, rank, dp_size, batch_size, layout)
-        assert schedule.rows(consumed, rank, len(batches)).tolist() == batches
+        assert schedule.many_rank_positions(consumed, rank, len(batches)).tolist() == batches
         read = [position for batch in batches for position in batch]
         assert [schedule.position_at(consumed, rank, item) for item in range(len(read))] == read
     for position in positions:
         slot = schedule.slot(position)
-        found = slot.step - first_step, slot.micro_step, slot.dp_rank, slot.row
+        found = slot.step - first_step, slot.micro_batch, slot.dp_rank, slot.row
         assert found == plain.find_position(
             position - consumed, dp_size, batch_size, accumulation, layout
         )

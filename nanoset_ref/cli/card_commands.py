@@ -53,7 +53,7 @@ def show_card_places(
 def _line(row: CardRow) -> str:
     place = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
-        place = f"rank {row.dp_rank} micro-batch {row.micro_step} row {row.row}: {place}"
+        place = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {place}"
     return f"{place}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.last_byte}"
 
 

@@ -301,4 +301,4 @@ def exactly_one(**options: Any) -> None:
 
 
 def _place(slot: Slot) -> str:
-    return f"rank {slot.dp_rank} micro-batch {slot.micro_step} row {slot.row}"
+    return f"rank {slot.dp_rank} micro-batch {slot.micro_batch} row {slot.row}"

@@ -161,7 +161,7 @@ class PackedNanoset(Nanoset):
     """Rows of whole documents, packed by best fit file by file, in the order of a run.
 
     Args:
-        dataset_paths, dataset_weights, sequence_length, random_seed, order: as in Nanoset. A sample
+        dataset_paths, dataset_weights, sequence_length, random_seed, order: see Nanoset. A sample
             is a packed row, so the packing determines the samples of an epoch. Document boundaries
             must be known: from a manifest, an .idx, a .ds index, or
             open_tokens(path, eos_token_id=...). order="identity" reads long documents first.
@@ -178,7 +178,7 @@ class PackedNanoset(Nanoset):
 
     Raises:
         TokenFileError: a file's document boundaries are not known.
-        ValueError: a pad_id that is no token id; as Nanoset.
+        ValueError: pad_id is not a token id; see also Nanoset.
     """
 
     padded = True
@@ -212,7 +212,7 @@ class PackedNanoset(Nanoset):
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
         for file in self.files:
-            file.known_documents()  # an error now, before any packing is built
+            file.known_documents()  # raises now, before any packing is built
         samples = [len(first) - 1 for first, _, _ in self.packings]
         return samples, [self.row_length] * len(samples)
 
@@ -238,9 +238,9 @@ class PackedNanoset(Nanoset):
         return state
 
     def _pieces(self, positions: NDArray[np.int64]) -> Iterator[tuple[Tokens, NDArray[np.int64]]]:
-        """The files of rows, each with its pieces, int64 [pieces, 4], as `copy_pieces` takes them.
+        """The files of rows, each with its pieces: int64 [pieces, 4], for `copy_pieces`.
 
-        The columns are the row, begin and end in the file, and the column in the row.
+        The four columns are the row, begin and end in the file, and the column in the row.
         """
         datasets, samples = self.order.lookup(positions)
         for number in np.unique(datasets).tolist():
@@ -262,7 +262,7 @@ class PackedNanoset(Nanoset):
         for file, pieces in self._pieces(positions):
             tokens: Any = file.tokens
             if in_bucket(file.path):
-                from nanoset_ref.io.bucket_ids import fetch  # only where a URL is met
+                from nanoset_ref.io.bucket_ids import fetch  # imported lazily
 
                 extents = (pieces[:, 1:3] * file.dtype.itemsize).tolist()
                 parts = fetch([(tokens, begin, end) for begin, end in extents])
@@ -293,7 +293,7 @@ class PackedNanoset(Nanoset):
         return spans
 
     def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
-        """As in Nanoset, in a scan of the index."""
+        """See `Nanoset._samples_with`. Scans the index."""
         first, begins, sizes = self.packings[source]
         near = np.flatnonzero((begins > begin - self.row_length) & (begins < end))
         pieces = near[begins[near] + sizes[near] > begin]
@@ -302,11 +302,11 @@ class PackedNanoset(Nanoset):
         return found
 
     def _describe(self) -> dict[str, Any]:
-        described = super()._describe()
-        described["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
-        for facts, file in zip(described["files"], self.files, strict=True):
+        description = super()._describe()
+        description["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
+        for facts, file in zip(description["files"], self.files, strict=True):
             facts |= {"windows": "best-fit", "documents": file.documents_checksum}
-        return described
+        return description
 
     def _pad_id_in_rows(self) -> int | None:
         """The pad_id, or None if every row of every file is full, so that none of them holds it."""

@@ -1,10 +1,11 @@
 """Blocks: the rows of many batches, read by one call into memory that is used again.
 
-Reading a batch of 8 x 512 tokens takes 2 microseconds; handing an item through torch's DataLoader takes 50, and more
-from a worker process. So an item is a block of many batches, up to 4 MiB. The first blocks of an iteration are short,
-1, 2, 4, ... batches, so that the first batch does not wait for many others.
+Reading a batch of 8 x 512 tokens takes 2 microseconds; passing an item through torch's DataLoader
+takes 50, and more from a worker process. So an item is a block of many batches, up to 4 MiB. The
+first blocks of an iteration have 1, 2, 4, ... batches, so that the first batch comes early.
 
-Blocks from a bucket, or past the page cache, are up to four times as large, since each waits for its slowest answer.
+Blocks read from a bucket, or past the page cache, are up to four times as large, since each waits
+for its slowest request.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK_BYTES = 4 << 20
-ALL_BLOCKS_BYTES = (
-    48 << 20
-)  # of all usual buffers together: containers often have 64 MiB of /dev/shm
+ALL_BLOCKS_BYTES = 48 << 20  # all buffers together: containers often have 64 MiB of /dev/shm
 
 
 def batches_per_block(
@@ -29,7 +28,7 @@ def batches_per_block(
     """How many batches of `batch_bytes` fit into a block, at least one.
 
     Args:
-        num_buffers: blocks that are in memory at the same time.
+        num_buffers: the number of blocks in memory at the same time.
         block_factor: see `Rows`.
         shared: whether the blocks are in shared memory, which may be scarce.
     """
@@ -52,8 +51,8 @@ def _free_shared_memory() -> int:
 def allocate_buffers(
     count: int, shape: tuple[int, int], dtype: np.dtype[Any], *, shared: bool = False
 ) -> list[torch.Tensor]:
-    """Memory for `count` blocks of `shape` and `dtype`, on request in memory shared with worker processes."""
-    import torch  # here: an estimate asks for the size of blocks, and needs no torch
+    """Memory for `count` blocks; `shared`: with worker processes."""
+    import torch  # imported lazily: an estimate needs the size of blocks, and no torch
 
     from nanoset_ref.load.collator import outside_inference_mode
 

@@ -6,8 +6,8 @@ its receiver, who may write to any field without changing another field or anoth
 docs/laws.md). The rows of many batches arrive as one `RowBlock`, which is copied once for each
 field and then cut.
 
-A `Collator` checks samples and turns them into a block; its subclasses name the fields of a batch: `DataCollatorForCLM`
-here (Nanotron's fields), `MegatronCollator` in `nanoset_ref.megatron`.
+A `Collator` checks samples and turns them into a block. Its subclasses name the fields of a batch:
+`DataCollatorForCLM` (Nanotron's fields) and `MegatronCollator` in `nanoset_ref.megatron`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from nanoset_ref.load.rows import SampleBlock
 if TYPE_CHECKING:
     from nanoset_ref.load.documents import DocumentOptions
 
-# Threads by name: those of `ahead`, and Python's own that feed worker processes. They never write into a batch.
-READING_THREADS = "nanoset_ref-ahead", "QueueFeederThread"
+# names of threads that never write into a batch: those of `read_ahead`, and Python's own that feed
+# worker processes
+READING_THREADS = "nanoset_ref-read-ahead", "QueueFeederThread"
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorPointer:
-    """Stands for a tensor that another pipeline rank has.
+    """Marks a tensor that another pipeline rank has.
 
     Args:
-        group_rank: that rank, within the pipeline group.
+        group_rank: the number of that rank in the pipeline group.
     """
 
     group_rank: int
@@ -55,7 +56,7 @@ class RowBlock(NamedTuple):
         rows: integers [n, row_length]; read by the collator and never handed out.
         batch_size: rows per batch; the last batch of a block may have fewer.
         starts: bool [n, row_length], True where a document begins, if the collator `needs_starts`.
-        copy: makes a tensor of equal values that its receiver may write to.
+        copy: copies a tensor; the receiver of the copy may write to it.
     """
 
     rows: torch.Tensor
@@ -65,16 +66,18 @@ class RowBlock(NamedTuple):
 
 
 class Collator(ABC):
-    """Turns samples, or a whole `RowBlock` of rows, into batches.
+    """Turns samples, or a whole `RowBlock`, into batches.
 
-    Called with B samples {"input_ids": [row_length] integers} or a `SampleBlock`, it returns one batch, a dict.
+    Called with B samples {"input_ids": [row_length] integers}, or with a `SampleBlock`, it returns
+    one batch, a dict.
 
     Attributes:
-        row_length: tokens that a row must have.
+        row_length: the number of tokens that a row must have.
         needs_starts: whether `split` needs `RowBlock.starts`.
 
     Raises:
-        ValueError: no samples, another key than input_ids, another length than row_length.
+        ValueError: there are no samples, or one has another key than input_ids or another length
+            than row_length.
     """
 
     row_length: int
@@ -93,19 +96,19 @@ class Collator(ABC):
                     raise ValueError(
                         f"each sample must be a dict with the one key 'input_ids', got the keys {keys}"
                     )
-            self.check(*{len(example["input_ids"]) for example in examples})
+            self.check_row_lengths({len(example["input_ids"]) for example in examples})
             examples = SampleBlock(np.stack([example["input_ids"] for example in examples]))
-        self.check(examples.rows.shape[1])
+        self.check_row_lengths({examples.rows.shape[1]})
         starts = examples.starts if self.needs_starts else None
         [batch] = self.split(RowBlock(torch.from_numpy(examples.rows), len(examples), starts))
         return batch
 
-    def check(self, *row_lengths: int) -> None:
-        """Refuse rows of another length."""
-        if row_lengths != (self.row_length,):
-            way = "dataset and collator need the same sequence_length"
+    def check_row_lengths(self, lengths: set[int]) -> None:
+        """Refuse rows of another length than `row_length`."""
+        if lengths != {self.row_length}:
             raise ValueError(
-                f"samples must have {self.row_length} tokens, got {sorted(row_lengths)}; {way}"
+                f"samples must have {self.row_length} tokens, got {sorted(lengths)}; "
+                "dataset and collator need the same sequence_length"
             )
 
 
@@ -120,19 +123,20 @@ class DataCollatorForCLM(Collator):
         current_pp_rank: this rank.
         documents: fields about documents to add (see DocumentOptions); None: no such fields.
 
-    Called with samples as `Collator` says; on a rank that is neither input nor output, with a list of empty dicts.
-    Returns a dict of
+    Called with samples (see `Collator`), or with a list of empty dicts on a rank that is neither
+    input nor output. Returns a dict of
 
         input_ids   int32 [B, S]    on the input rank
         input_mask  bool [B, S]     on the input rank, all True
         label_ids   int32 [B, S]    on the output rank, input_ids shifted by one
         label_mask  bool [B, S]     on the output rank, all True unless documents.eod_mask_loss
 
-    with position_ids on the input rank, attention_mask, cu_seqlens and max_seqlen on both, where `documents` asks for
-    them, and a TensorPointer to the rank that has it for everything else. Every field may be written to.
+    `documents` adds position_ids on the input rank, and attention_mask, cu_seqlens and max_seqlen
+    on both. A field that this rank does not hold is a TensorPointer to the rank that does. Every
+    field may be written to.
 
     Raises:
-        ValueError: as `Collator`; sequence_length below 1; data on a rank that takes none.
+        ValueError: sequence_length is below 1; a rank that takes no data gets some; see `Collator`.
     """
 
     sequence_length: int
@@ -168,17 +172,18 @@ class DataCollatorForCLM(Collator):
         if self.current_pp_rank in (self.input_pp_rank, self.output_pp_rank):
             return super().__call__(examples)
         if any(examples):
-            where = f"inputs go to {self.input_pp_rank}, labels to {self.output_pp_rank}"
             raise ValueError(
-                f"pipeline rank {self.current_pp_rank} takes no data ({where}): give it empty samples "
+                f"pipeline rank {self.current_pp_rank} takes no data (inputs go to "
+                f"{self.input_pp_rank}, labels to {self.output_pp_rank}): give it empty samples "
                 f"(EmptyInfiniteDataset), got {sorted(next(filter(None, examples)))}"
             )
         return dict(self._pointers)
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
-        """As `Collator.split`, for ranks that take data.
+        """See `Collator.split`. Only for ranks that take data.
 
-        A padding id of -1, which Megatron's rows may end in, becomes 0: a model cannot look it up.
+        The padding id -1, in which Megatron's rows may end, becomes 0, since a model cannot look it
+        up.
         """
         rows = block.rows
         if block.starts is not None and rows.amin() < 0:
@@ -210,7 +215,7 @@ class DataCollatorForCLM(Collator):
             yield batch
 
     def _document_fields(self, ids: NDArray[Any], starts: NDArray[np.bool_] | None) -> Batch:
-        """The fields about documents that this rank gets, as tensors."""
+        """This rank's fields about documents, as tensors."""
         assert self.documents is not None
         fields = as_tensors(self.documents.fields(ids, starts))
         if self.current_pp_rank != self.input_pp_rank:
@@ -233,7 +238,7 @@ class DataCollatorWithLabels(Collator):
         self.row_length = sequence_length + 1
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
-        """As `Collator.split`."""
+        """See `Collator.split`."""
         ids = block.rows.long()
         inputs = block.copy(ids).unsafe_split(block.batch_size)
         labels = block.copy(ids).unsafe_split(block.batch_size)
@@ -242,10 +247,11 @@ class DataCollatorWithLabels(Collator):
 
 
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that may be written to, and that takes up memory only when it or the original is written to.
+    """A copy that may be written to. It takes up memory only when it or the original is written to.
 
-    torch's lazy copies may not be written to by two threads at once, so a process with a second thread that may write
-    gets a real copy. So does a torch without lazy copies, and memory that torch does not own.
+    Two threads must not write to torch's lazy copies at once, so a process with a second thread
+    that may write gets a real copy. A torch without lazy copies, and memory that torch does not
+    own, get a real copy as well.
     """
     writers = 0
     for thread in threading.enumerate():
@@ -268,13 +274,13 @@ def as_tensors(fields: dict[str, Any]) -> Batch:
 
 @functools.lru_cache(maxsize=32)
 def all_true(rows: int, columns: int) -> torch.Tensor:
-    """bool [rows, columns], True everywhere. Masks are copies of it; it is never handed out itself."""
+    """bool [rows, columns], True everywhere. Masks are copies of it; it never reaches a caller."""
     with outside_inference_mode():
         return torch.ones((rows, columns), dtype=torch.bool)
 
 
 def outside_inference_mode() -> contextlib.AbstractContextManager[None]:
-    """What is made in this context may be written to and trained on, also when the caller is in inference mode."""
+    """A context whose tensors may be written to and trained on, even in a caller's inference mode."""
     if torch.is_inference_mode_enabled():
         return torch.inference_mode(False)
     return contextlib.nullcontext()  # torch's own context takes 10 microseconds

@@ -1,8 +1,8 @@
 """The data loader of one rank: dataset, batch sampler and collator together.
 
-`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered. That integer and the
-dataset's plan are the whole state. It counts batches when they are delivered, since the sampler runs ahead of the
-training loop by everything the workers prefetch.
+`NanosetDataLoader` is torch's DataLoader plus one integer: the global count of samples delivered.
+That integer and the dataset's plan are the whole state. It counts batches when they are delivered,
+since the sampler runs ahead of the training loop by everything the workers prefetch.
 """
 
 from __future__ import annotations
@@ -42,8 +42,16 @@ if TYPE_CHECKING:
     from nanoset_ref.orders.plans import Plan
 
 
+# options of torch's DataLoader that `build_nanoset_dataloader` sets, and the names to set them by
+SET_BY_US = {
+    "num_workers": "num_loading_workers",
+    "batch_size": "micro_batch_size",
+    "batch_sampler": "NanosetDataLoader, which takes one",
+}
+
+
 class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
-    """Stands in for the dataset on pipeline ranks that need no data: `length` empty samples.
+    """The dataset of pipeline ranks that need no data: `length` empty samples.
 
     Source: Nanotron's dataset of the same name.
     """
@@ -62,9 +70,9 @@ class EmptyInfiniteDataset(Dataset[dict[str, Any]]):
 
 
 class OneIterationLoader(DataLoader[Any], ABC):
-    """A DataLoader that counts, and so has one iteration at a time: two would draw from one count.
+    """A DataLoader that counts its batches, and therefore has one iteration at a time.
 
-    A new iteration ends the one before, though it is still held; so does `end_iteration`.
+    A new iteration ends the one before, even if that is still held; so does `end_iteration`.
     """
 
     _iteration: weakref.ref[Generator[Any, None, None]] | None = None
@@ -90,23 +98,23 @@ class NanosetDataLoader(OneIterationLoader):
     """A DataLoader that knows how many samples it has delivered and can continue from there.
 
     Args:
-        dataset: of len(batch_sampler.num_samples).
-        batch_sampler: says which positions this rank reads.
-        plan: the dataset's plan, kept in the state; a state of another plan is refused. None: nothing is compared. A
-            function is called each time the plan or a state is requested.
-        read_ahead: items that a thread makes ahead of time, without any worker process; 0: none. With workers, it
-            keeps as many ready in this process.
-        **options: of torch's DataLoader (num_workers, collate_fn, pin_memory, prefetch_factor, ...).
+        dataset: its length is `batch_sampler.num_samples`.
+        batch_sampler: the positions that this rank reads.
+        plan: the dataset's plan, kept in the state; a state with another plan is refused. None:
+            nothing is compared. A function is called each time the plan or a state is requested.
+        read_ahead: items that a thread of this process makes ahead of time; 0: none.
+        **options: options of torch's DataLoader (num_workers, collate_fn, pin_memory, ...).
 
-    Each iteration reads the rest of the current epoch, the next one a whole epoch. Only one iteration is live: a new
-    one closes the old one and resumes after the last delivered batch.
+    Each iteration reads the rest of the current epoch, the next one a whole epoch. Only one
+    iteration is live: a new one closes the old one and resumes after the last delivered batch.
 
-    Where `dataset` is Rows and `collate_fn` a Collator, the item that `read_ahead` and torch's `prefetch_factor` count
-    is a block of many batches (see `nanoset_ref.load.blocks`). Any other function is called with a `SampleBlock` of one
-    batch, in the worker if there is one, and any other dataset is read as torch's DataLoader does.
+    If `dataset` is Rows and `collate_fn` a Collator, the item that `read_ahead` and torch's
+    `prefetch_factor` count is a block of many batches (see `nanoset_ref.load.blocks`). Any other
+    function is called with a `SampleBlock` of one batch, in the worker if there is one, and any
+    other dataset is read as torch's DataLoader does.
 
-    accelerate's `prepare` (and so the HF Trainer) leaves this loader as it is, on any number of ranks: give it dp_rank
-    and dp_size yourself.
+    accelerate's `prepare` (and so the HF Trainer) leaves this loader as it is, on any number of
+    ranks: pass dp_rank and dp_size yourself.
 
     Attributes:
         consumed_train_samples: global count of samples in the batches that this loader has handed out, over all epochs
@@ -126,47 +134,37 @@ class NanosetDataLoader(OneIterationLoader):
         read_ahead: int = 0,
         **options: Any,
     ) -> None:
-        if read_ahead < 0:
-            raise ValueError(f"read_ahead must be at least 0, got {read_ahead}")
-        taken = [name for name in ("shuffle", "sampler", "drop_last") if options.get(name)]
-        if taken or options.get("batch_size", 1) != 1:
-            rule = "the order of the dataset and the batch sampler say what is in a batch"
-            given = f"{(taken or ['batch_size'])[0]} was given"
-            raise ValueError(
-                f"{rule}, {given}: choose the dataset's order, micro_batch_size and tail"
-            )
+        read_ahead = whole_number(read_ahead, "read_ahead", 0)
         known = inspect.signature(DataLoader).parameters
         for name in options:
             if name not in known:
                 raise TypeError(f"NanosetDataLoader: {name}: {unknown_key(name, known)}")
-        if not options.get("in_order", True):
-            raise ValueError(
-                "in_order must be True: what comes out of order cannot be counted for a resume"
-            )
+        _refuse_options_that_change_batches(options)
         super().__init__(dataset, batch_sampler=batch_sampler, **options)  # type: ignore[arg-type]
         if self.num_workers and isinstance(dataset, Rows):
             start_method = (self.multiprocessing_context or multiprocessing).get_start_method()
             remote = [file.path for file in dataset.files if in_bucket(file.path)]
             if remote:
-                from nanoset_ref.io.urls import refuse_forks  # only where a URL is met
+                from nanoset_ref.io.urls import refuse_forks  # imported lazily
 
                 refuse_forks(remote, start_method)
         self._plan = plan
         self.read_ahead = read_ahead
         self.consumed_train_samples = batch_sampler.consumed_train_samples
         self._options = options
-        self._workers: Any = None  # processes that stay read for the next iteration, too
+        self._workers: Any = None  # persistent workers, reused by the next iteration
 
     def batches(self) -> Generator[Any, None, None]:
         sampler = self.batch_sampler
         start = self.consumed_train_samples
         sampler.consumed_train_samples = start  # forgets what an abandoned iteration prefetched
         end = sampler.rest_of_epoch(start).end
-        size = sampler.global_batch_size
+        size = sampler.samples_per_micro_batch
         counts = itertools.chain(range(start + size, end, size), itertools.repeat(end))
         batches = itertools.chain.from_iterable(self._several_batches())
-        attributes = vars(self)  # set there, as torch's __setattr__ takes a microsecond
-        for batch, attributes["consumed_train_samples"] in zip(batches, counts):  # noqa: B905
+        attributes = vars(self)  # torch's __setattr__ would take a microsecond
+        for batch, consumed in zip(batches, counts):  # noqa: B905 (counts have no end)
+            attributes["consumed_train_samples"] = consumed
             yield batch
         self.consumed_train_samples = end
 
@@ -182,15 +180,15 @@ class NanosetDataLoader(OneIterationLoader):
         """The items, read ahead by a thread if the loader has one."""
         if not self.read_ahead:
             return items
-        from nanoset_ref.load.prefetch import ahead  # only where it is asked for
+        from nanoset_ref.load.prefetch import read_ahead  # imported lazily
 
-        return ahead(items, self.read_ahead)
+        return read_ahead(items, self.read_ahead)
 
     def _blocks(self) -> Iterable[RowBlock]:
         """The rows of the sampler's batches, read in blocks by this process or by workers."""
         dataset: Any = self.dataset
         collator: Any = self.collate_fn
-        collator.check(dataset.row_length)
+        collator.check_row_lengths({dataset.row_length})
         if not self.num_workers:
             return self._blocks_read_here()
         if self._workers is None or not self.persistent_workers:
@@ -206,7 +204,7 @@ class NanosetDataLoader(OneIterationLoader):
         for positions in self.batch_sampler.blocks(batches):
             rows = next(own)[: len(positions)]
             starts = dataset.starts(positions) if collator.needs_starts else None
-            # of a buffer with lazy copies, numpy() is new memory
+            # numpy() gives a buffer new memory if a batch still holds a lazy copy of it
             dataset.fill(positions, rows.numpy())
             yield RowBlock(rows, self.batch_sampler.micro_batch_size, starts, copy)
 
@@ -216,8 +214,8 @@ class NanosetDataLoader(OneIterationLoader):
         return own_copy
 
     def _block_memory(self, worker_buffers: int = 0) -> tuple[int, tuple[int, int], int]:
-        """Batches per block, the shape of a buffer, and the number of buffers that only this process needs."""
-        # one that is being cut, and one whose last batch may still be held; a thread fills others
+        """Batches per block, the shape of a buffer, and the number of this process's own buffers."""
+        # the block being split, and the one whose last batch the caller may still hold
         own_buffers = 2 + (self.read_ahead + 1 if self.read_ahead else 0)
         dataset: Any = self.dataset
         micro_batch_size = self.batch_sampler.micro_batch_size
@@ -231,7 +229,8 @@ class NanosetDataLoader(OneIterationLoader):
 
     def _start_workers(self) -> Any:
         """Worker processes that read blocks into shared memory."""
-        from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks  # as above
+        # imported lazily
+        from nanoset_ref.load.prefetch import BufferReader, ReadRequests, WorkerBlocks
 
         dataset: Any = self.dataset
         collator: Any = self.collate_fn
@@ -272,7 +271,7 @@ class NanosetDataLoader(OneIterationLoader):
 
     @property
     def plan(self) -> Plan | None:
-        """The dataset's plan, a copy of its own."""
+        """The dataset's plan, a fresh copy."""
         return self._plan() if callable(self._plan) else copy.deepcopy(self._plan)
 
     def state_dict(self) -> dict[str, Any]:
@@ -280,19 +279,19 @@ class NanosetDataLoader(OneIterationLoader):
         return {"consumed_train_samples": self.consumed_train_samples, "plan": self.plan}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the samples that `state` counts, with any dp_size, micro_batch_size or number of workers. An
-        iteration under way ends.
+        """Continue after the samples that `state` counts, and end an iteration under way.
 
-        The dataset may have another length by now, which is no part of its plan; epochs are counted by the length it
-        has, so a state from beyond the first epoch belongs to a dataset of the same one.
+        dp_size, micro_batch_size and the number of workers may be others than before. So may the
+        length of the dataset, which its plan does not contain; but epochs are counted by it, so a
+        state from beyond the first epoch needs a dataset of the same length.
 
         Raises:
             PlanMismatch: the state belongs to another plan; the message lists what differs.
-            ValueError: what is given is no state.
+            ValueError: `state` is not a state.
         """
         consumed = consumed_in(state)
         if state.get("plan") is not None:
-            from nanoset_ref.orders.plans import check_plan  # only when a run is resumed
+            from nanoset_ref.orders.plans import check_plan  # imported lazily
 
             check_plan(state["plan"], self.plan)
         self.end_iteration()
@@ -325,32 +324,36 @@ def build_nanoset_dataloader(
         micro_batch_size: samples per batch of one rank.
         dp_rank: this data-parallel rank; its tensor-parallel ranks pass the same number.
         dp_size: number of data-parallel ranks.
-        input_pp_rank, output_pp_rank, current_pp_rank: as in DataCollatorForCLM. A rank that is
+        input_pp_rank, output_pp_rank, current_pp_rank: see DataCollatorForCLM. A rank that is
             neither input nor output gets placeholders and no workers.
         consumed_train_samples: global count to continue from.
         num_loading_workers: worker processes; 0 reads in this process.
         seed: the run's seed; seeds of workers derive from it.
-        layout, tail: as in ResumableBatchSampler.
-        read_ahead: blocks that a thread prefetches, as in NanosetDataLoader; 2 hides the reads behind
-            the training step as well as workers do. A bucket needs it: forked workers are refused.
-        documents: position ids and masks of the documents in a row, as in DataCollatorForCLM.
+        layout, tail: see ResumableBatchSampler.
+        read_ahead: blocks that a thread prefetches; 2 hides the reads behind the training step as
+            well as workers do. A bucket needs it, because forked workers are refused there.
+        documents: position ids and masks of the documents in a row, see DataCollatorForCLM.
             Padded rows always come with eod_mask_loss, and need no eod_id.
         collate_fn: instead of DataCollatorForCLM: another Collator, which reads in blocks, or any
             function from samples to a batch.
-        **options: of torch's DataLoader (pin_memory, prefetch_factor, persistent_workers, ...).
+        **options: options of torch's DataLoader (pin_memory, prefetch_factor, ...).
 
     Returns:
-        A NanosetDataLoader of dicts as DataCollatorForCLM, or `collate_fn`, describes them.
+        A NanosetDataLoader; its batches are described by DataCollatorForCLM, or `collate_fn`.
 
     Raises:
-        ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in padding; what
-            ResumableBatchSampler refuses.
-        IndexError: a `tail` that fills the last batch from the beginning of the epoch, of an order whose ledger begins
-            after it.
+        ValueError: `documents` beside `collate_fn`; DataCollatorWithLabels for rows that end in
+            padding; see also ResumableBatchSampler.
+        IndexError: the `tail` fills the last batch from the beginning of the epoch, and the order
+            starts from a ledger beyond position 0.
+        TypeError: an unknown option.
     """
     seed = whole_number(seed, "seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, got {seed}")
+    for name, ours in SET_BY_US.items():
+        if name in options:
+            raise TypeError(f"build_nanoset_dataloader: {name}: use {ours}")
     documents = _document_options(documents, dataset, collate_fn)
     sampler = ResumableBatchSampler(
         len(dataset),
@@ -362,25 +365,39 @@ def build_nanoset_dataloader(
         tail=tail,
     )
     if tail != "drop":
-        # the last batch is filled from position 0 on: refuse a plan that begins later now
-        dataset.origin(0)
+        dataset.origin(0)  # raises now if position 0, which fills the last batch, cannot be read
     pp_ranks = input_pp_rank, output_pp_rank, current_pp_rank
     collator = DataCollatorForCLM(dataset.sequence_length, *pp_ranks, documents=documents)
     # workers that are started draw a number, from here and not from the global state that a model draws from as well
     options.setdefault("generator", torch.Generator().manual_seed(seed))
+    options.setdefault("worker_init_fn", functools.partial(seed_worker, seed, dp_rank))
     has_data = current_pp_rank in (input_pp_rank, output_pp_rank)
+    chosen = collate_fn or collator
+    plan = functools.partial(_plan_of, dataset, getattr(chosen, "needs_starts", False))
     return NanosetDataLoader(
         dataset if has_data else EmptyInfiniteDataset(len(dataset)),
         sampler,
-        functools.partial(
-            _plan_of, dataset, getattr(collate_fn or collator, "needs_starts", False)
-        ),
-        collate_fn=collate_fn if collate_fn and has_data else collator,
+        plan,
+        collate_fn=chosen if has_data else collator,
         num_workers=num_loading_workers,
-        worker_init_fn=functools.partial(seed_worker, seed, dp_rank),
         read_ahead=read_ahead,
         **options,
     )
+
+
+def _refuse_options_that_change_batches(options: dict[str, Any]) -> None:
+    given = [name for name in ("shuffle", "sampler", "drop_last") if options.get(name)]
+    if options.get("batch_size", 1) != 1:
+        given.append("batch_size")
+    if given:
+        raise ValueError(
+            f"{given[0]} cannot be set: the dataset's order and the batch sampler decide what is "
+            "in a batch; choose the order, micro_batch_size and tail"
+        )
+    if not options.get("in_order", True):
+        raise ValueError(
+            "in_order must be True: batches delivered out of order cannot be counted for a resume"
+        )
 
 
 def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
@@ -395,7 +412,7 @@ def _plan_of(rows: Rows, reads_documents: bool) -> Plan:
 def _document_options(
     documents: DocumentOptions | None, rows: Rows, collate_fn: Any
 ) -> DocumentOptions | None:
-    """What batches of these rows say about documents."""
+    """The options for these rows, with the ones that padding requires."""
     if documents is not None and collate_fn is not None:
         raise ValueError(
             "documents is an option of DataCollatorForCLM: give it to your collate_fn instead"
@@ -405,13 +422,13 @@ def _document_options(
             "DataCollatorWithLabels has no loss mask, and these rows end in padding: leave collate_fn out"
         )
     if rows.padded and collate_fn is None:
-        from nanoset_ref.load.documents import DocumentOptions  # as far as documents are asked for
+        from nanoset_ref.load.documents import DocumentOptions  # imported lazily
 
         documents = dataclasses.replace(
             documents or DocumentOptions(), eod_id=None, eod_mask_loss=True
         )
     if documents is not None and documents.needs_starts:
-        rows.starts(np.empty(0, dtype=np.int64))  # refuses now what it would refuse later
+        rows.starts(np.empty(0, dtype=np.int64))  # raises now if boundaries are unknown
     return documents
 
 

@@ -1,8 +1,8 @@
 """Nanoset: samples of sequence_length + 1 token ids, from memory-mapped files, in a global order.
 
-It holds a few mappings and an order; to read a sample is to compute an address and copy once
-(`gather`). A batch is read at once (`__getitems__`) into a single array. Only the order may need
-memory that grows with the corpus.
+A Nanoset holds its files and an order. Reading a sample means computing its place and copying once
+(`gather`); a batch is read by one call into a single array. Only the order may need memory that
+grows with the corpus.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nanoset_ref.load.rows import (
     SourceUse,
     Span,
     Starts,
-    described,
+    describe_file,
     document_spans,
 )
 from nanoset_ref.orders import Order, Weights, build_order
@@ -41,13 +41,13 @@ class Nanoset(Rows):
     Args:
         dataset_paths: the token files (or one path): .npy, .bin/.idx or .ds (see `open_tokens`),
             URLs of .npy files in a bucket (see `nanoset_ref.io.buckets`), or open `Tokens`.
-        dataset_weights: share of each file, on any positive scale; None: in proportion to their
+        dataset_weights: the share of each file, on any positive scale; None: in proportion to their
             lengths, so that an epoch reads every sample once.
         sequence_length: S, in tokens. A sample is S + 1 ids: inputs and, shifted by one, labels.
         train_split_num_samples: N = len(self), in samples: training steps x global batch size.
             Beyond an epoch the data repeat. None: one epoch.
-        random_seed: seed of the order.
-        token_dtype: dtype of files without a manifest (default uint16).
+        random_seed: the order's seed.
+        token_dtype: the dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
             nothing; "identity"; the path of an .npy file of instance numbers; or an `Order`.
         disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do.
@@ -64,7 +64,7 @@ class Nanoset(Rows):
     t = 10. This class, like Nanotron's, gives the documented index for weights [10, 50, 30, 10].
 
     Raises:
-        TokenFileError: a file that holds no token ids, or fewer than one sample.
+        TokenFileError: a file has no token ids, or not enough for one sample.
         ValueError: weights that do not match the files or cannot be normalized; a length or count
             out of range; an order over other files or another number of samples.
 
@@ -86,7 +86,7 @@ class Nanoset(Rows):
         self.sequence_length = whole_number(sequence_length, "sequence_length")
         if self.sequence_length < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
-        self._files = _opened(listed(dataset_paths, Tokens), token_dtype)
+        self._files = _open_all(listed(dataset_paths, Tokens), token_dtype)
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
         self.dataset_lengths, strides = self._cut(disjoint)
@@ -102,7 +102,7 @@ class Nanoset(Rows):
             self.shuffled_over = self.order.samples_per_epoch
         self._gather = _gatherer(self._files)
         self.block_factor = self._gather.block_factor
-        if logger.isEnabledFor(logging.INFO):  # some orders count by reading all positions
+        if logger.isEnabledFor(logging.INFO):  # some orders count by looking up all positions
             logger.info("%s\n%s", self, self.summary())
 
     def _order(self, order: str | Order, weights: Weights | None) -> Order:
@@ -155,7 +155,7 @@ class Nanoset(Rows):
         return self.train_split_num_samples
 
     def _cut(self, disjoint: bool) -> tuple[list[int], list[int]]:
-        """(samples, stride in tokens) of each file, as two lists; also sets `padded`."""
+        """The samples and the stride in tokens of each file, two lists; also sets `padded`."""
         length = self.sequence_length
         self.padded = any(file.windows == "padded" for file in self.files)
         samples = [file.num_samples(length, disjoint) for file in self.files]
@@ -169,7 +169,7 @@ class Nanoset(Rows):
         self._gather(datasets, samples * self.strides[datasets], out)
 
     def _starts(self, positions: NDArray[np.int64]) -> Starts:
-        from nanoset_ref.load.documents import starts_at_boundaries  # only where masks are used
+        from nanoset_ref.load.documents import starts_at_boundaries  # imported lazily
 
         boundaries = [file.known_documents() for file in self.files]
         datasets, samples = self.order.lookup(positions)
@@ -198,14 +198,13 @@ class Nanoset(Rows):
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
     ) -> NDArray[np.int64]:
-        """As `Rows.positions_of`: the samples with the tokens, and the positions of each."""
+        """See `Rows.positions_of`. Finds the samples with the tokens, then their positions."""
         begin, end = self.token_range(source, document, tokens)
-        found = [np.empty(0, dtype=np.int64)]
+        positions = [np.empty(0, dtype=np.int64)]
         if begin < end:
             for sample in self._samples_with(source, begin, end):
-                positions = self.order.positions(source, sample, until)
-                found.append(positions)
-        return np.sort(np.concatenate(found))
+                positions.append(self.order.positions(source, sample, until))
+        return np.sort(np.concatenate(positions))
 
     def _samples_with(self, source: int, begin: int, end: int) -> Sequence[int]:
         """The samples that hold one of the tokens [begin, end) of a file, where begin < end."""
@@ -276,7 +275,7 @@ class Nanoset(Rows):
         return labels
 
     def plot(self) -> Any:
-        """A picture of the order, as `Order.plot`, with the names of the files."""
+        """A picture of the order with the names of the files; see `Order.plot`."""
         return self.order.plot(self._labels())
 
     def _repr_html_(self) -> str:
@@ -305,7 +304,7 @@ class Nanoset(Rows):
         files = []
         for file, stride in zip(self.files, self.strides, strict=True):
             windows = "disjoint" if stride > self.sequence_length else "overlapping"
-            files.append(described(file) | {"windows": windows})
+            files.append(describe_file(file) | {"windows": windows})
         return {
             "order": self.order.identity,
             "rows": {"sequence_length": self.sequence_length, "row_length": self.row_length},
@@ -317,8 +316,8 @@ class Nanoset(Rows):
     def _first_position(self) -> int:
         return self.order.first_position
 
-    def _witnesses(self) -> list[int]:
-        return self.order.witnesses
+    def _fingerprint_positions(self) -> list[int]:
+        return self.order.fingerprint_positions
 
     def __repr__(self) -> str:
         names = ", ".join(file.path.name for file in self.files[:3])
@@ -332,17 +331,17 @@ class Nanoset(Rows):
         )
 
 
-def _opened(given: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
-    if not given:
+def _open_all(files: Sequence[PathLike | Tokens], token_dtype: DTypeLike | None) -> list[Tokens]:
+    if not files:
         raise ValueError("dataset_paths must name at least one token file, got none")
 
-    def opened(file: PathLike | Tokens) -> Tokens:
+    def open_one(file: PathLike | Tokens) -> Tokens:
         if isinstance(file, Tokens):
             return file
         return open_tokens(file, token_dtype)
 
     with ThreadPoolExecutor(16) as threads:  # a bucket has a high latency
-        return list(threads.map(opened, given))
+        return list(threads.map(open_one, files))
 
 
 def _gatherer(files: Sequence[Tokens]) -> Any:
@@ -366,7 +365,7 @@ def _gatherer(files: Sequence[Tokens]) -> Any:
     fits = size <= physical_memory()
     if asked == "0" or (not asked and fits):
         return Gatherer(files)
-    from nanoset_ref.load.direct import DirectGatherer  # only for such files
+    from nanoset_ref.load.direct import DirectGatherer  # imported lazily
 
     try:
         return DirectGatherer(files)

@@ -1,4 +1,4 @@
-"""Reading ahead of the training loop: by a thread of this process, or by worker processes."""
+"""Reads ahead of the training loop, in a thread of this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from nanoset_ref.load.samplers import ResumableBatchSampler
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T], depth: int) -> Iterator[T]:
-    """The same items in the same order, up to `depth` of them, at least 1, made before they are asked for.
+def read_ahead(items: Iterable[T], depth: int) -> Iterator[T]:
+    """The same items in the same order, made by a thread up to `depth` items in advance.
 
-    A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the training loop. An
-    exception is raised in place of the item that failed. A generator that is closed or collected waits for the item
-    under way and starts no other.
+    A reader that releases the interpreter's lock (`gather`, file access, copies) runs beside the
+    training loop. An exception is raised in place of the item that failed. When the generator is
+    closed or collected, it waits for the item in progress and starts no other.
+
+    Args:
+        items: read by the thread alone.
+        depth: at least 1.
     """
     end = object()
     iterator = iter(items)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-ahead")
+    thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
     coming = deque(thread.submit(next, iterator, end) for _ in range(depth))
     try:
         while True:
@@ -52,7 +56,7 @@ class ReadRequest(NamedTuple):
 
 
 class FilledBuffer(NamedTuple):
-    """A worker's answer: the buffer holds `num_rows` rows. `starts` as in `RowBlock`, if the collator needs them."""
+    """A worker's answer: the buffer holds `num_rows` rows. For `starts` see `RowBlock`."""
 
     buffer: int
     num_rows: int
@@ -60,7 +64,7 @@ class FilledBuffer(NamedTuple):
 
 
 class ReadRequests:
-    """The blocks of a sampler, each with the next buffer in turn. Every iteration goes on where the sampler stands."""
+    """The blocks of a sampler, each with the next buffer. An iteration continues at its position."""
 
     def __init__(self, sampler: ResumableBatchSampler, batches: int, num_buffers: int) -> None:
         self.sampler = sampler
@@ -73,7 +77,7 @@ class ReadRequests:
 
 
 class BufferReader(Dataset[FilledBuffer]):
-    """The dataset as torch's workers see it: the index is a `ReadRequest`, the item a `FilledBuffer`."""
+    """The dataset for torch's workers: the index is a `ReadRequest`, the item a `FilledBuffer`."""
 
     def __init__(self, dataset: Rows, buffers: Sequence[torch.Tensor], needs_starts: bool) -> None:
         self.dataset = dataset
@@ -90,15 +94,15 @@ class BufferReader(Dataset[FilledBuffer]):
 class WorkerBlocks:
     """Blocks of rows that worker processes read into shared memory.
 
-    Each is copied into private memory when it arrives: the next block in its buffer, and a child that is forked later,
-    must not change a batch that somebody holds.
+    Each block is copied into private memory when it arrives. Neither the next block in its buffer
+    nor a child that is forked later may change a batch that the caller holds.
 
     Args:
         reader: runs in the workers, which fill its buffers.
         requests: the positions to read.
         private: memory for the copies, used in turn.
-        like: has the batch size and the copy of every block.
-        options: of torch's DataLoader.
+        template: a block with the `batch_size` and `copy` of every block.
+        options: options of torch's DataLoader.
     """
 
     def __init__(
@@ -106,22 +110,22 @@ class WorkerBlocks:
         reader: BufferReader,
         requests: ReadRequests,
         private: Sequence[torch.Tensor],
-        like: RowBlock,
+        template: RowBlock,
         options: dict[str, Any],
     ) -> None:
         self.buffers = reader.buffers
         self.private = itertools.cycle(private)
-        self.like = like
-        # the buffers' numbers travel as they are; collating and pinning come after the copy
-        as_it_is = {"batch_size": None, "collate_fn": None, "pin_memory": False}
-        self.loader = DataLoader(reader, **{**options, **as_it_is, "sampler": requests})
+        self.template = template
+        # only the buffers' numbers travel; collating and pinning follow the copy
+        unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
+        self.loader = DataLoader(reader, **{**options, **unchanged, "sampler": requests})
 
     def __iter__(self) -> Iterator[RowBlock]:
-        # workers are forked here, by the caller's thread, not by that of `ahead`, which their exit would wait for
+        # workers are forked here, by the caller's thread: their exit would wait for that of `read_ahead`
         return map(self._arrived, self.loader)
 
     def _arrived(self, filled: FilledBuffer) -> RowBlock:
         rows = next(self.private)[: filled.num_rows]
         np.copyto(rows.numpy(), self.buffers[filled.buffer][: filled.num_rows].numpy())
         starts = None if filled.starts is None else filled.starts.numpy()
-        return self.like._replace(rows=rows, starts=starts)
+        return self.template._replace(rows=rows, starts=starts)

@@ -1,8 +1,8 @@
-"""Rows: what every dataset of this package is to its readers. Position k -> a row of token ids, and where it came from.
+"""Rows: the interface of every dataset. Position k -> a row of token ids, and where it came from.
 
-A dataset says how a batch of rows is filled (`fill`) and where their tokens lie (`origin`, `spans`, `positions_of`);
-checking positions, single samples, blocks and the fingerprint are written once, here. Loaders, collators, document
-masks and provenance work on any Rows.
+A dataset implements how rows are filled (`fill`) and where their tokens lie (`origin`, `spans`,
+`positions_of`). Checking positions, single samples, blocks and the fingerprint are written once,
+here. Loaders, collators, document masks and provenance work with any Rows.
 """
 
 from __future__ import annotations
@@ -25,18 +25,24 @@ from nanoset_ref.tokens import Tokens
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    class MapDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
+    class _TorchDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
 
 else:
     # torch's DataLoader reads anything with a length and items; only its annotations ask for its
     # own class. So a question about rows is answered without torch, which takes seconds to import.
-    MapDataset = ABC
+    _TorchDataset = ABC
 
 Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
 
 
 class Origin(NamedTuple):
-    """The sample at a position: the number of its file in `Rows.files`, its number in there, and the epoch, from 0."""
+    """The sample at a position.
+
+    Attributes:
+        source: the number of its file in `Rows.files`.
+        sample: its number within the file.
+        epoch: from 0.
+    """
 
     source: int
     sample: int
@@ -58,16 +64,19 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceUse:
-    """How a stretch of positions uses one file.
+    """How a range of positions uses one file.
 
     Attributes:
-        path: the file. weight: its share in the plan, of a sum of 1.
-        num_samples: samples in one epoch of it. read: samples read in the stretch.
-        epochs: `read` in passes over the file.
-        distinct, repetitions: different samples read up to the end of the stretch, and how often the most-read one was
-            (Megatron cuts new samples in every epoch; there, how many epochs).
-        tokens: in the file (Megatron: in the stream of all epochs). tail_tokens: of these, in no sample; negative where
-            padding fills the last one.
+        path: the file.
+        weight: its share in the plan; all shares sum to 1.
+        num_samples: samples in one epoch of the file.
+        read: samples read in the range.
+        epochs: `read` / `num_samples`.
+        distinct: different samples read up to the end of the range.
+        repetitions: how often the most-read of these was read. (Megatron cuts new samples in every
+            epoch; there, the number of epochs.)
+        tokens: tokens in the file (Megatron: in the stream of all epochs).
+        tail_tokens: tokens that belong to no sample; negative if padding fills the last one.
     """
 
     path: str
@@ -86,7 +95,7 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
 
     Args:
         rows: integers [number of samples, row_length].
-        find_starts: gives `starts`; it is called when they are asked for, as most collators never do.
+        find_starts: returns `starts`. It is called when a collator asks for them; most never do.
     """
 
     def __init__(self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None) -> None:
@@ -97,12 +106,12 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
 
     @property
     def intact(self) -> bool:
-        """Whether the list still holds the arrays that it was made of, in their order."""
+        """Whether the list still holds its original arrays, in their order."""
         return list(map(_array_id, self)) == self._array_ids
 
     @property
     def starts(self) -> Starts | None:
-        """bool, of the shape of `rows`, True where a document (or the row) begins; None: nobody knows."""
+        """bool, shaped as `rows`, True where a document (or the row) begins; None if unknown."""
         return self._find_starts() if self._find_starts else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,11 +119,11 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
 
 
 def _array_id(sample: dict[str, NDArray[Any]]) -> int:
-    """Which array is the only one of a sample; 0 if it has others."""
+    """The identity of a sample's only array; 0 if it has others."""
     return id(sample.get("input_ids")) if len(sample) == 1 else 0
 
 
-class Rows(MapDataset):
+class Rows(_TorchDataset):
     """Rows of equal length, read many at a time: a dataset for torch's DataLoader.
 
     Attributes:
@@ -122,10 +131,12 @@ class Rows(MapDataset):
         row_length: tokens in a row, S + 1 unless a dataset says otherwise.
         row_dtype: dtype of the rows read, int32 or int64.
         files: the token files behind the rows, by source number.
-        shuffled_over: positions over which sources are shuffled among each other: shares are exact, to a sample, after
-            each such stretch; 0: they always are; None: the order promises no shares.
-        padded: whether rows may end in padding, whose every token `starts` marks, so that no loss counts it.
-        block_factor: how many times larger a block of rows is than usual (see `blocks`), for sources that answer late.
+        shuffled_over: the number of positions after which each source has its exact share, to a
+            sample. 0: it has it at every position. None: the order promises no shares.
+        padded: whether rows may end in padding. `starts` marks every padding token, so that no loss
+            counts it.
+        block_factor: how many times larger than usual a block of rows is (see `blocks`); above 1
+            for storage with a high latency.
     """
 
     sequence_length: int
@@ -141,17 +152,17 @@ class Rows(MapDataset):
 
     @abstractmethod
     def _describe(self) -> dict[str, Any]:
-        """The plan (see `plans`) without version and probes: what is known without reading tokens."""
+        """The plan (see `plans`) without version and probes: its part that needs no tokens."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def fill(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write the rows at positions into `out`, without checking either: `read` is for positions of unknown origin.
+        """Write the rows at `positions` into `out`. Neither is checked here, but in `read`.
 
         Args:
-            positions: int64 [n] of [0, len).
+            positions: int64 [n], in [0, len).
             out: `row_dtype` [n, row_length] in C order.
         """
 
@@ -165,7 +176,7 @@ class Rows(MapDataset):
 
     @abstractmethod
     def spans(self, position: int) -> list[Span]:
-        """The document spans behind a position of [0, len), in order; padding is in none."""
+        """The document spans behind a position of [0, len), in order; padding belongs to no span."""
 
     @abstractmethod
     def positions_of(
@@ -180,7 +191,7 @@ class Rows(MapDataset):
         Args:
             source: number of the file.
             document: number of the document within it.
-            tokens: (start, stop) within the document: only rows that hold one of these; None: any.
+            tokens: (start, stop) within the document: only rows with one of these; None: all rows.
 
         Raises:
             IndexError: no such file, document or tokens.
@@ -190,13 +201,19 @@ class Rows(MapDataset):
     def token_range(
         self, source: int, document: int, tokens: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """Begin and end in its file of the tokens that `positions_of` is asked for; it says what is raised."""
-        offsets = self.files[checked_number(source, len(self.files), "file")].known_documents()
-        first, end = offsets[checked_number(document, len(offsets) - 1, "document") :][:2].tolist()
-        start, stop = tokens or (0, end - first)
-        if not 0 <= start <= stop <= end - first:
+        """(start, stop) in the file, in tokens, for the arguments of `positions_of`.
+
+        Raises: see `positions_of`.
+        """
+        file = self.files[checked_number(source, len(self.files), "file")]
+        offsets = file.known_documents()
+        document = checked_number(document, len(offsets) - 1, "document")
+        first = int(offsets[document])
+        length = int(offsets[document + 1]) - first
+        start, stop = tokens or (0, length)
+        if not 0 <= start <= stop <= length:
             raise IndexError(
-                f"there are no tokens {start}:{stop} in document {document}, which has {end - first}"
+                f"there are no tokens {start}:{stop} in document {document}, which has {length}"
             )
         return first + start, first + stop
 
@@ -209,7 +226,7 @@ class Rows(MapDataset):
 
         Args:
             positions: negative ones count from the end.
-            out: an array of that shape and dtype in C order to fill, for buffers that are used again.
+            out: an array of that shape and dtype in C order, to fill instead of a new one.
 
         Raises:
             IndexError: a position outside [-len, len).
@@ -251,19 +268,16 @@ class Rows(MapDataset):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What decides the tokens at every position, as JSON (see `nanoset_ref.orders.plans`): a copy of its own.
+        """What decides the tokens at every position, as JSON (see `nanoset_ref.orders.plans`).
 
-        The first access reads the rows at the probes, in one call of `read`.
+        Each access returns a fresh copy. The first one reads the rows at the probes.
         """
         plan: dict[str, Any] = json.loads(self._plan)
         return plan
 
     @functools.cached_property
     def _plan(self) -> str:
-        from nanoset_ref.orders.plans import (  # only when a plan is asked for
-            VERSION,
-            probe_positions,
-        )
+        from nanoset_ref.orders.plans import VERSION, probe_positions  # imported lazily
 
         positions = probe_positions(self._first_position, len(self))
         origins = [self.origin(position) for position in positions]
@@ -279,27 +293,28 @@ class Rows(MapDataset):
         """The first position that can be read."""
         return 0
 
-    def _witnesses(self) -> list[int]:
-        """Positions that `fill` can read, the same ones for all rows of one plan, however long they are."""
-        from nanoset_ref.orders.plans import probe_positions  # as above
+    def _fingerprint_positions(self) -> list[int]:
+        """Positions that `fill` can read, the same for all datasets of a plan, whatever their length."""
+        from nanoset_ref.orders.plans import probe_positions  # imported lazily
 
         return probe_positions(0, len(self))
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: equal for rows whose plans agree and whose files have the same
-        checksums beside them, whatever the number of rows.
+        """32 hexadecimal digits: equal for datasets with the same plan and the same checksums of
+        files, whatever the number of rows.
         """
-        from nanoset_ref.orders.plans import VERSION, compared, fingerprint_of  # as above
+        # imported lazily
+        from nanoset_ref.orders.plans import VERSION, comparable_part, fingerprint_of
 
-        positions = np.array(self._witnesses(), dtype=np.int64)
+        positions = np.array(self._fingerprint_positions(), dtype=np.int64)
         rows = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, rows)
-        return fingerprint_of([VERSION, compared(self._describe()), _hashes(rows)])
+        return fingerprint_of([VERSION, comparable_part(self._describe()), _hashes(rows)])
 
 
-def described(file: Tokens) -> dict[str, Any]:
-    """A file, as a plan has it (see `plans`)."""
+def describe_file(file: Tokens) -> dict[str, Any]:
+    """The entry of a file in a plan (see `plans`)."""
     return {
         "name": file.path.name,
         "num_tokens": file.num_tokens,
@@ -314,29 +329,29 @@ def _hashes(rows: NDArray[Any]) -> list[str]:
     return [xxhash.xxh3_64_hexdigest(row.data) for row in np.ascontiguousarray(rows, dtype="<i8")]
 
 
-def document_spans(file: Tokens, first: int, last: int) -> list[Span]:
-    """The spans of documents that tokens [first, last) of a file consist of."""
+def document_spans(file: Tokens, start: int, stop: int) -> list[Span]:
+    """The document spans in tokens [start, stop) of a file."""
     offsets = file.document_offsets
-    itemsize = file.dtype.itemsize
-    byte = file.first_byte
+
+    def byte(token: int) -> int:
+        return file.first_byte + token * file.dtype.itemsize
+
     if offsets is None:
-        return [Span(None, first, last, byte + first * itemsize, byte + last * itemsize)]
+        return [Span(None, start, stop, byte(start), byte(stop))]
     spans = []
-    documents = range(
-        int(np.searchsorted(offsets, first, side="right")) - 1, int(np.searchsorted(offsets, last))
-    )
-    for document in documents:
-        begin, end = offsets[document : document + 2].tolist()
-        low = max(begin, first)
-        high = min(end, last)
+    first_document = int(np.searchsorted(offsets, start, side="right")) - 1
+    for document in range(first_document, int(np.searchsorted(offsets, stop))):
+        document_start = int(offsets[document])
+        low = max(document_start, start)
+        high = min(int(offsets[document + 1]), stop)
         if low < high:
-            bytes_read = byte + low * itemsize, byte + high * itemsize
-            spans.append(Span(document, low - begin, high - begin, *bytes_read))
+            tokens = low - document_start, high - document_start
+            spans.append(Span(document, *tokens, byte(low), byte(high)))
     return spans
 
 
 def checked_number(number: int, count: int, what: str) -> int:
-    """`number`, if it is one of `count` things; IndexError if not."""
+    """`number`, if it is in [0, count); otherwise an IndexError."""
     if not 0 <= operator.index(number) < count:
         raise IndexError(f"there is no {what} {number}: there are {count}, counted from 0")
     return number

@@ -32,10 +32,10 @@ class RestOfEpoch(NamedTuple):
 
 
 class ResumableBatchSampler(Iterable[Sequence[int]]):
-    """Micro-batches of positions for one data-parallel rank, from any global count on.
+    """Micro-batches of positions for one data-parallel rank, starting at any global count.
 
     Args:
-        num_samples: N, positions in one epoch (len of the dataset).
+        num_samples: N, positions in one epoch (the length of the dataset).
         micro_batch_size: B, samples per batch of one rank.
         dp_rank: r, this rank, 0 <= r < dp_size.
         dp_size: D, number of data-parallel ranks.
@@ -43,18 +43,20 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             whole epochs and c % N positions of the next. It need not be a multiple of anything;
             iteration begins at exactly that position.
         layout: "strided" or "contiguous", see `nanoset_ref.load.schedule`.
-        tail: how an epoch ends if its last positions do not fill a batch on every rank. "drop":
-            they are left out. "pad": a last, shorter batch, filled to a multiple of D with the
-            first positions of the epoch, as by DistributedSampler(drop_last=False). "loop": the
-            last batch is filled to B on every rank with the first positions, as by
-            DistributedSamplerWithLoop. All ranks always have equally many positions, and
-            `rest_of_epoch` counts the dropped and padded ones.
+        tail: how an epoch ends if its last positions do not fill a batch on every rank.
+            "drop": these positions are not read.
+            "pad": they make a last, shorter batch. Positions from the beginning of the epoch fill
+            it to a multiple of D, as in torch's DistributedSampler(drop_last=False).
+            "loop": positions from the beginning of the epoch fill the last batch to B on every
+            rank, as in transformers' DistributedSamplerWithLoop.
+            All ranks always read equally many positions; `rest_of_epoch` counts the dropped and
+            the padded ones.
 
     Iterating yields the batches of the rest of the current epoch; the next iteration begins a new
     one.
 
     Attributes:
-        global_batch_size: D x B, samples of a batch over all ranks.
+        samples_per_micro_batch: D x B, the samples in a batch of all ranks together.
         consumed_train_samples: the global count after the batches yielded so far. A DataLoader with
             workers asks for batches in advance, so count delivered ones instead
             (`NanosetDataLoader` and StatefulDataLoader do).
@@ -87,29 +89,30 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         self.num_samples = num_samples
         self.micro_batch_size = self.schedule.micro_batch_size
         self.dp_rank = dp_rank
-        self.global_batch_size = self.schedule.micro_step_size
-        if tail == "drop" and num_samples < self.global_batch_size:
+        self.samples_per_micro_batch = self.schedule.samples_per_micro_batch
+        if tail == "drop" and num_samples < self.samples_per_micro_batch:
             raise ValueError(
-                f"{num_samples:,} samples do not fill one batch on every rank: dp_size={dp_size} "
-                f"ranks times micro_batch_size={micro_batch_size} are {self.global_batch_size:,}, "
-                "so every epoch would be empty; take fewer ranks, a smaller micro-batch, more "
-                "samples, or tail='pad' or 'loop'"
+                f"{num_samples:,} samples do not fill one batch of {self.samples_per_micro_batch:,} "
+                f"(dp_size={dp_size} x micro_batch_size={micro_batch_size}), so every epoch would "
+                "be empty; use fewer ranks, a smaller micro-batch, more samples, or tail='pad' or "
+                "'loop'"
             )
         self.tail: Tail = tail
-        self.consumed_train_samples: int = 0
-        self.load_state_dict({"consumed_train_samples": consumed_train_samples})
+        self.consumed_train_samples = whole_number(
+            consumed_train_samples, "consumed_train_samples", 0
+        )
 
     def rest_of_epoch(self, consumed_train_samples: int) -> RestOfEpoch:
         """The rest of the epoch at a global count, the same on every rank."""
         left = self.num_samples - consumed_train_samples % self.num_samples
-        full, rest = divmod(left, self.global_batch_size)
+        full, rest = divmod(left, self.samples_per_micro_batch)
         end = consumed_train_samples + left
         if self.tail == "drop":
             return RestOfEpoch(full, rest, 0, end)
         batches = full
         if rest:
             batches += 1
-        multiple = self.schedule.dp_size if self.tail == "pad" else self.global_batch_size
+        multiple = self.schedule.dp_size if self.tail == "pad" else self.samples_per_micro_batch
         padded = -rest % multiple
         return RestOfEpoch(batches, 0, padded, end)
 
@@ -137,9 +140,9 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             )
         for _ in range(batches):
             start = self.consumed_train_samples % self.num_samples
-            size = min(self.global_batch_size, self.num_samples - start + padded)
+            size = min(self.samples_per_micro_batch, self.num_samples - start + padded)
             self.consumed_train_samples = min(self.consumed_train_samples + size, end)
-            positions = self.schedule.share(start, size, self.dp_rank)
+            positions = self.schedule.rank_positions(start, size, self.dp_rank)
             if start + size > self.num_samples:  # padding begins the epoch again
                 yield [position % self.num_samples for position in positions]
             else:
@@ -147,22 +150,24 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         self.consumed_train_samples = end
 
     def blocks(self, most_batches: int) -> Iterator[NDArray[np.int64]]:
-        """As iterating, but many batches at a time, int64 [n * B]: first 1, then 2, 4, ... up to
-        `most_batches` batches.
+        """The positions that iterating yields, many batches at a time.
 
-        The last batch, if `tail` makes one, is a block of its own. A block is counted when it is
-        yielded.
+        Args:
+            most_batches: of a block. The first blocks have 1, 2, 4, ... batches.
+
+        Yields int64 [batches * B]. A last batch made by `tail` is a block by itself. A block is
+        counted when it is yielded.
         """
         end = self.rest_of_epoch(self.consumed_train_samples).end
-        full = (end - self.consumed_train_samples) // self.global_batch_size
+        full = (end - self.consumed_train_samples) // self.samples_per_micro_batch
         most = 1
         while full:
             count = min(most, most_batches, full)
             start = self.consumed_train_samples % self.num_samples
-            self.consumed_train_samples += count * self.global_batch_size
+            self.consumed_train_samples += count * self.samples_per_micro_batch
             full -= count
             most *= 2
-            yield self.schedule.rows(start, self.dp_rank, count).ravel()
+            yield self.schedule.many_rank_positions(start, self.dp_rank, count).ravel()
         if self.consumed_train_samples < end:
             for positions in self:
                 yield np.array(positions)
@@ -186,7 +191,7 @@ def consumed_in(state: Any) -> int:
     """The global count in a state.
 
     Raises:
-        ValueError: the state is no dict with a count of at least 0.
+        ValueError: the state is not a dict with a count of at least 0.
     """
     consumed = None
     if isinstance(state, dict):
@@ -194,21 +199,23 @@ def consumed_in(state: Any) -> int:
     try:
         return whole_number(consumed, "consumed_train_samples", 0)
     except ValueError as error:
-        what = "a state holds consumed_train_samples, an integer of at least 0"
-        raise ValueError(f"{what}; got {str(state)[:200]}") from error
+        raise ValueError(
+            "a state holds consumed_train_samples, an integer of at least 0; "
+            f"got {str(state)[:200]}"
+        ) from error
 
 
 def worker_seed(seed: int, dp_rank: int, worker_id: int) -> int:
     """A 32-bit seed for a DataLoader worker.
 
     The pair (dp_rank, worker_id), both below 2**16, is added to a hash of the run's seed. So no two
-    workers of a run share a seed, and other run seeds give other families of them.
+    workers of a run share a seed, and different run seeds give different worker seeds.
     """
     if not (0 <= dp_rank < 2**16 and 0 <= worker_id < 2**16):
         raise ValueError(
             f"dp_rank and worker_id must be in [0, 65536), got {dp_rank} and {worker_id}"
         )
-    from nanoset_ref.orders.permutation import derive  # only where there are workers
+    from nanoset_ref.orders.permutation import derive  # imported lazily
 
     family = int(derive(np.uint64(seed % 2**64), 0))
     return (family + (dp_rank << 16) + worker_id) % 2**32

@@ -1,4 +1,4 @@
-"""Who reads which position, and when: the only place that knows how ranks share the global order.
+"""Which rank reads which position, and in which step.
 
 From the global count c at which a layout begins, D data-parallel ranks share positions c, c + 1,
 c + 2, ... in micro-batches of B samples per rank. One step is A micro-batches (gradient
@@ -31,11 +31,11 @@ Layout = Literal["strided", "contiguous"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """One place in a run. Steps count from 1; micro-steps, ranks and rows from 0."""
+    """One place in a run. Steps count from 1; micro-batches, ranks and rows from 0."""
 
     position: int
     step: int
-    micro_step: int
+    micro_batch: int
     dp_rank: int
     row: int
 
@@ -54,7 +54,7 @@ class Schedule:
         first_step: number of the step that began there; steps count from 1.
 
     Raises:
-        ValueError: an argument that is no integer or below its least value; an unknown layout.
+        ValueError: an argument is not an integer or too small; an unknown layout.
     """
 
     dp_size: int = 1
@@ -73,19 +73,19 @@ class Schedule:
             object.__setattr__(self, name, whole_number(value, name, least))
 
     @property
-    def micro_step_size(self) -> int:
+    def samples_per_micro_batch(self) -> int:
         """Samples in one micro-batch of all ranks together: D * B."""
         return self.dp_size * self.micro_batch_size
 
     @property
-    def rank_step_size(self) -> int:
+    def samples_per_rank_and_step(self) -> int:
         """Samples of one rank per optimizer step: B * A."""
         return self.micro_batch_size * self.batch_accumulation_per_replica
 
     @property
     def global_batch_size(self) -> int:
         """Samples per optimizer step, over all ranks and micro-batches: D * B * A."""
-        return self.micro_step_size * self.batch_accumulation_per_replica
+        return self.samples_per_micro_batch * self.batch_accumulation_per_replica
 
     def positions(self, step: int) -> range:
         """The positions that all ranks together read in a step.
@@ -101,7 +101,7 @@ class Schedule:
         return range(first, first + self.global_batch_size)
 
     def slot(self, position: int) -> Slot:
-        """Who reads a position, and when.
+        """Which rank reads a position, and in which step, micro-batch and row.
 
         Raises:
             IndexError: the position was read before this layout began.
@@ -113,7 +113,7 @@ class Schedule:
                 f"{position} came before it"
             )
         steps, offset = divmod(offset, self.global_batch_size)
-        micro_step, offset = divmod(offset, self.micro_step_size)
+        micro_batch, offset = divmod(offset, self.samples_per_micro_batch)
         if self.layout == "strided":
             row, dp_rank = divmod(offset, self.dp_size)
         else:
@@ -121,12 +121,12 @@ class Schedule:
         return Slot(
             position=position,
             step=self.first_step + steps,
-            micro_step=micro_step,
+            micro_batch=micro_batch,
             dp_rank=dp_rank,
             row=row,
         )
 
-    def share(self, start: int, size: int, dp_rank: int) -> range:
+    def rank_positions(self, start: int, size: int, dp_rank: int) -> range:
         """The positions of one rank in a micro-batch of all ranks, [start, start + size).
 
         The last micro-batch of an epoch may be shorter than the others.
@@ -137,8 +137,8 @@ class Schedule:
         first = start + dp_rank * rows
         return range(first, first + rows)
 
-    def rows(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
-        """The positions of one rank from global count `start` on: int64 [batches, B]."""
+    def many_rank_positions(self, start: int, dp_rank: int, batches: int) -> NDArray[np.int64]:
+        """The positions of one rank in several micro-batches from `start` on: int64 [batches, B]."""
         rows = np.arange(self.micro_batch_size)
         offsets = dp_rank * self.micro_batch_size + rows
         if self.layout == "strided":
@@ -149,8 +149,8 @@ class Schedule:
     def position_at(self, start: int, dp_rank: int, item: int) -> int:
         """The position of a rank's `item`-th sample, from 0, after global count `start`."""
         batch, row = divmod(item, self.micro_batch_size)
-        first = start + batch * self.micro_step_size
-        return self.share(first, self.micro_step_size, dp_rank)[row]
+        first = start + batch * self.samples_per_micro_batch
+        return self.rank_positions(first, self.samples_per_micro_batch, dp_rank)[row]
 
 
 def worker_item(item: int, worker: int, num_workers: int, batch_size: int) -> int:

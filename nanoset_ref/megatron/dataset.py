@@ -27,7 +27,7 @@ from nanoset_ref.io.index_cache import Arrays, cached
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.load.documents import Starts
 from nanoset_ref.load.gather import copy_pieces
-from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
+from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, describe_file, document_spans
 from nanoset_ref.megatron.indexes import blend_samples, build_mappings, plan_epochs
 from nanoset_ref.megatron.nanoset_config import NanosetConfig, normalize, refuse_too_many
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
@@ -324,7 +324,7 @@ class MegatronNanoset(PartRows):
 
     def _describe(self) -> dict[str, Any]:
         corpus = self.corpus
-        file = described(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
+        file = describe_file(corpus) | {"idx": corpus.idx_checksum, "pieces": corpus.fingerprint}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._order},
             "rows": {"row_length": self.row_length, "pad_id": self.config.pad_id},

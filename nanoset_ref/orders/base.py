@@ -1,15 +1,15 @@
-"""What every order is: a pure function from a position to (dataset, sample), and its inverse.
+"""The base class of orders: a pure function from a position to (dataset, sample), and its inverse.
 
 An order behaves as a Python sequence of `num_samples` pairs, but need not store them. A subclass
-writes two methods, for arguments that are known to be valid:
+implements two methods, for arguments that have been checked:
 
     lookup            positions -> datasets and samples
     reverse_lookup    dataset and sample -> positions
 
 Checks, negative indices, slices, counts and the fingerprint are written once, here.
 
-Samples are also numbered through all datasets, one dataset after another. Such a number is an
-instance:
+Samples also have numbers that run through all datasets, one dataset after another. Such a number
+is called an instance:
 
     lengths 2, 0, 3      sample    (0,0) (0,1) (2,0) (2,1) (2,2)         (dataset, sample)
                          instance    0     1     2     3     4
@@ -29,7 +29,7 @@ from nanoset_ref.io.options import whole_number as whole_number
 Int64Array = NDArray[np.int64]
 Pairs = tuple[Int64Array, Int64Array]  # datasets and samples, [n] each
 Weights = Sequence[float] | NDArray[np.float64]
-BLOCK = 1 << 20  # positions looked up at once
+POSITIONS_AT_ONCE = 1 << 20
 
 
 class Order(ABC):
@@ -49,15 +49,15 @@ class Order(ABC):
         samples_per_epoch: sum of the lengths.
         firsts: int64, the first instance of each dataset.
 
-    A subclass sets `name`, writes `lookup` and `reverse_lookup`, writes `build` if it stores
-    anything, and declares its properties:
+    A subclass sets `name`, implements `lookup` and `reverse_lookup`, implements `build` if it
+    stores anything, and overrides the class attributes that apply:
 
-        algorithm: version of the algorithm, from 1. It is raised, and named in CHANGELOG, whenever
+        algorithm: the algorithm's version, from 1. It increases, and CHANGELOG names it, whenever
             the same arguments give other pairs; plans of different versions do not agree.
         endless: whether `lookup` also answers beyond num_samples, as a longer order would.
         options: further keyword arguments of `build_order` that made this order, as JSON.
-        keeps_shares: whether every stretch reads the datasets in proportion to their weights, up
-            to chance. An order that does not takes no weights.
+        keeps_shares: whether every range of positions reads the datasets in proportion to their
+            weights, up to chance. An order that does not takes no weights.
         repeats: whether all epochs are the same.
         first_position: the first valid position; above 0 only if the order continues from a ledger.
 
@@ -111,7 +111,7 @@ class Order(ABC):
         self.build()
 
     def build(self) -> None:  # noqa: B027 (most orders store nothing)
-        """Make what the order stores; called once, when all other attributes are set."""
+        """Compute what the order stores. Called once, when all other attributes are set."""
 
     @abstractmethod
     def lookup(self, positions: Int64Array) -> Pairs:
@@ -126,14 +126,15 @@ class Order(ABC):
 
     def _counts(self, until: int) -> Int64Array:
         """How often positions [0, until) read each dataset."""
-        counts = [reads.sum() for reads in self.readings(0, until)]
+        counts = [reads.sum() for reads in self.read_counts(0, until)]
         return np.array(counts, dtype=np.int64)
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the pairs, as JSON, and nothing else.
 
-        Equal for two orders that agree wherever both are defined; so without the number of samples.
+        Two orders that agree wherever both are defined have the same identity, so the number of
+        samples is not part of it.
         """
         weights = None
         if self.weighted:
@@ -152,7 +153,7 @@ class Order(ABC):
 
         None if `build_order` does not make orders of this class.
         """
-        from nanoset_ref.orders import find_order  # here: it imports this module
+        from nanoset_ref.orders import find_order  # here, as it imports this module
 
         if find_order(self.name) is not type(self):
             return None
@@ -165,22 +166,22 @@ class Order(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits, of the identity and the pairs at the witnesses.
+        """32 hexadecimal digits: a hash of the identity and of the pairs at some positions.
 
         Equal for two orders that agree wherever both are defined, such as runs of different length.
         """
-        from nanoset_ref.orders.plans import fingerprint_of  # only runs that are compared need it
+        from nanoset_ref.orders.plans import fingerprint_of  # imported lazily
 
-        positions = np.array(self.witnesses, dtype=np.int64)
+        positions = np.array(self.fingerprint_positions, dtype=np.int64)
         datasets, samples = self.lookup(positions)
         return fingerprint_of([self.identity, datasets.tolist(), samples.tolist()])
 
     @property
-    def witnesses(self) -> list[int]:
+    def fingerprint_positions(self) -> list[int]:
         """Positions that every order of the same identity can look up, whatever its number of
-        samples; an order that is not endless has none.
+        samples. Empty for an order that is not endless.
         """
-        from nanoset_ref.orders.plans import OCTAVES, probe_positions  # as above
+        from nanoset_ref.orders.plans import OCTAVES, probe_positions  # imported lazily
 
         if not self.endless:
             return []
@@ -212,8 +213,8 @@ class Order(ABC):
         """
         dataset = operator.index(dataset)
         sample = operator.index(sample)
-        exists = 0 <= dataset < len(self.dataset_lengths)
-        if not exists or not 0 <= sample < self.dataset_lengths[dataset]:
+        dataset_exists = 0 <= dataset < len(self.dataset_lengths)
+        if not dataset_exists or not 0 <= sample < self.dataset_lengths[dataset]:
             raise IndexError(f"there is no sample {sample} of dataset {dataset} in {self}")
         return self.reverse_lookup(dataset, sample, self._end(until))
 
@@ -236,30 +237,31 @@ class Order(ABC):
 
         Counted from `first_position` to `until`; reads of an earlier plan are not included.
         """
-        begin = min(self.first_position, until)
-        found = []
-        for reads in self.readings(begin, until):
+        start = min(self.first_position, until)
+        coverage = []
+        for reads in self.read_counts(start, until):
             distinct = int(np.count_nonzero(reads))
             most = int(reads.max(initial=0))
-            found.append((distinct, most))
-        return found
+            coverage.append((distinct, most))
+        return coverage
 
-    def readings(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
-        """For each dataset [length], how often positions [start, stop) read each of its samples."""
+    def read_counts(self, start: int, stop: int) -> list[NDArray[np.uint32]]:
+        """How often positions [start, stop) read each sample: for each dataset, uint32 [length]."""
         begin = start
-        period = stop
-        if self.repeats:  # look up one epoch, and count how often each place of it comes
+        period = stop  # no position comes twice
+        if self.repeats:  # look up one epoch, and count how often each of its positions comes
             begin = 0
             period = self.samples_per_epoch
-        readings = np.zeros(self.samples_per_epoch, dtype=np.uint32)
-        for first in range(begin, min(stop, period), BLOCK):
-            positions = np.arange(first, min(first + BLOCK, stop, period))
+        counts = np.zeros(self.samples_per_epoch, dtype=np.uint32)
+        for first in range(begin, min(stop, period), POSITIONS_AT_ONCE):
+            positions = np.arange(first, min(first + POSITIONS_AT_ONCE, stop, period))
             datasets, samples = self.lookup(positions)
-            before_stop = (stop - 1 - positions) // period
-            before_start = (start - 1 - positions) // period
-            times = (before_stop - before_start).astype(np.uint32)
-            np.add.at(readings, self.firsts[datasets] + samples, times)
-        return np.split(readings, self.firsts[1:])
+            # position p comes at p, p + period, ...; the last epoch before a bound, -1 if none
+            last_before_stop = (stop - 1 - positions) // period
+            last_before_start = (start - 1 - positions) // period
+            times = (last_before_stop - last_before_start).astype(np.uint32)
+            np.add.at(counts, self.firsts[datasets] + samples, times)
+        return np.split(counts, self.firsts[1:])
 
     def pairs(self, instances: NDArray[Any]) -> Pairs:
         """Datasets and samples, int64 [n] each, of instances: integers [n]."""
@@ -320,7 +322,7 @@ class Order(ABC):
 class NumberedOrder(Order):
     """Position k reads the instance ``numbers[k mod len(numbers)]``.
 
-    A subclass writes `build`, which sets `numbers`: integers [n].
+    A subclass implements `build`, which sets `numbers`: integers [n].
     """
 
     numbers: NDArray[Any]
@@ -388,11 +390,10 @@ def normalize_weights(weights: Weights, num_datasets: int) -> NDArray[np.float64
     """
     values = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_datasets,):
-        raise ValueError(
-            f"give one weight per dataset: {num_datasets} datasets, weights of shape {values.shape}"
-        )
-    is_valid = np.isfinite(values) & (values >= 0)
-    for dataset in np.flatnonzero(~is_valid):
+        raise ValueError(f"give one weight per dataset: expected {num_datasets}, got {values.size}")
+    invalid = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if invalid.size:
+        dataset = invalid[0]
         raise ValueError(
             f"weights must be finite and not negative; dataset {dataset} has {values[dataset]}"
         )

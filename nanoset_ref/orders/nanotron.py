@@ -1,15 +1,20 @@
-"""``order="nanotron"``: Nanotron's order bit for bit, one epoch stored once.
+"""``order="nanotron"``: the order of Nanotron's Nanosets (2024) bit for bit, one epoch stored once.
 
-What it does. One epoch of ``sum(dataset_lengths)`` samples is blended greedily, shuffled by ``RandomState(seed)``, and
-read again and again: every epoch is the same sequence.
+One epoch of ``sum(dataset_lengths)`` samples is blended greedily, shuffled by
+``RandomState(seed)``, and read again and again: every epoch is the same sequence.
 
-What it costs. Upstream keeps 16 bytes for each of the ``num_samples`` positions and 40 at the peak. Here both indexes
-are one number, the sample's place when all datasets are laid end to end, in uint32 while an epoch has at most 2**32
-samples: 4 bytes per sample of ONE epoch, no temporaries, one shuffle instead of two; later epochs are a remainder.
+Nanotron keeps 16 bytes for each of the ``num_samples`` positions, and 40 at the peak. Here both
+indexes are one number (the sample's instance), in uint32 while an epoch has at most 2**32 samples:
+4 bytes per sample of one epoch, and one shuffle instead of two. Later epochs are a remainder.
 
-Defects of the order itself, kept for parity and told in the second notebook: the same shuffle every epoch; with
-weights, a dataset that is read less than once per epoch always shows the same first samples and never the others; a
-dataset of weight zero listed first is read once per epoch. ``order="stateless"`` has none of them.
+The order has three defects, which are kept for parity and explained in notebook 02:
+
+    - every epoch has the same shuffle
+    - with weights, a dataset that is read less than once per epoch shows the same first samples in
+      every epoch, and never the others
+    - a dataset of weight zero that is listed first is read once per epoch
+
+``order="stateless"`` has none of them.
 """
 
 from typing import Any
@@ -26,20 +31,21 @@ class NanotronOrder(NumberedOrder):
     """The documented dataset index and dataset sample index of Nanotron's Nanoset.
 
     1. weights (None: the lengths) are divided by their sum in float64
-    2. for t = 0 .. epoch - 1 the dataset furthest behind, ``argmax(weight * max(t, 1.0) - taken)``, gives its next
-       sample, ``taken mod length`` (`blend`)
+    2. for t = 0 .. epoch - 1, the dataset that is furthest behind,
+       ``argmax(weight * max(t, 1.0) - taken)``, gives its next sample, ``taken mod length``
     3. the epoch is shuffled by ``np.random.RandomState(random_seed).shuffle``
     4. position k reads place ``k mod epoch``
 
     Example (the documentation's): lengths [8, 2, 5, 5], weights 0.1, 0.5, 0.3, 0.1, an epoch of 20::
 
         dataset  1 2 0 1 3 1 2 1 2 1 0 1 2 1 3 1 2 1 2 1     before the shuffle
-        sample   0 0 0 1 0 0 1 1 2 0 1 1 3 0 1 1 4 0 0 1     dataset 0 gives 2 of its 8 samples, in every epoch
+        sample   0 0 0 1 0 0 1 1 2 0 1 1 3 0 1 1 4 0 0 1
 
-    To get it, give the weights as [10, 50, 30, 10]: in float64 0.1 + 0.5 + 0.3 + 0.1 is 0.9999999999999999, and
+    Dataset 0 gives 2 of its 8 samples, the same ones in every epoch. To get this example, pass the
+    weights as [10, 50, 30, 10]: in float64, 0.1 + 0.5 + 0.3 + 0.1 is 0.9999999999999999, and
     dividing by that changes a tie at t = 10.
 
-    Args and Raises: see `Order`; also
+    Args: see `Order`.
 
     Raises:
         ValueError: a dataset without samples would have to be read.
@@ -52,7 +58,7 @@ class NanotronOrder(NumberedOrder):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As `Order.identity`: no weights are the lengths as weights."""
+        """See `Order.identity`. Without weights, the lengths are the weights."""
         return super().identity | {"dataset_weights": self.dataset_weights.tolist()}
 
     def build(self) -> None:

@@ -36,8 +36,8 @@ OCTAVES = 48
 NOT_COMPARED = {"name", "known_by", "recipe"}
 WHERE_BOTH_HAVE_ONE = {"checksum", "documents"}
 CONSEQUENCES = ("probes", "order.dataset_lengths")  # parts that differ if another part does
-MOST_LINES = 8
-MOST_CHARACTERS = 90
+MAX_LINES = 8
+MAX_CHARACTERS = 90
 
 
 class PlanMismatch(ValueError):
@@ -96,9 +96,6 @@ def comparable_part(value: Any) -> Any:
     return {name: comparable_part(part) for name, part in value.items() if name not in ignored}
 
 
-compared = comparable_part  # an earlier name, which load.rows uses
-
-
 # ---- two plans
 
 
@@ -108,7 +105,7 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
     Raises:
         PlanMismatch: they do not agree; the message lists the parts that differ, with the values of
             both plans. Or the state is from a version of this package with another form of plans.
-        ValueError: what was saved is no plan.
+        ValueError: `saved` is not a plan.
     """
     if saved is None or current is None:
         return
@@ -133,8 +130,8 @@ def check_plan(saved: Plan | None, current: Plan | None) -> None:
 def describe_differences(saved: Plan, current: Plan) -> list[str]:
     """A line for each of the `differences`; if there are many, for the first ones."""
     found = differences(saved, current)
-    lines = [str(difference) for difference in found[:MOST_LINES]]
-    more = len(found) - MOST_LINES
+    lines = [str(difference) for difference in found[:MAX_LINES]]
+    more = len(found) - MAX_LINES
     if more > 0:
         lines.append(f"and {more:,} more")
     return lines
@@ -202,6 +199,6 @@ def _pair(probe: Any) -> Any:
 
 def _short(value: Any) -> str:
     text = repr(value)
-    if len(text) <= MOST_CHARACTERS:
+    if len(text) <= MAX_CHARACTERS:
         return text
-    return f"{text[: MOST_CHARACTERS - 4]} ..."
+    return f"{text[: MAX_CHARACTERS - 4]} ..."

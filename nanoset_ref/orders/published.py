@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike, require_regular
-from nanoset_ref.orders.base import BLOCK, Int64Array, NumberedOrder, Order, Pairs
+from nanoset_ref.orders.base import POSITIONS_AT_ONCE, Int64Array, NumberedOrder, Order, Pairs
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +118,8 @@ class PublishedOrder(NumberedOrder):
     def checksum(self) -> str | None:
         digest = xxhash.xxh3_128()
         is_identity = True
-        for first in range(0, len(self.numbers), BLOCK):
-            numbers = self.numbers[first : first + BLOCK].astype("<i8")
+        for first in range(0, len(self.numbers), POSITIONS_AT_ONCE):
+            numbers = self.numbers[first : first + POSITIONS_AT_ONCE].astype("<i8")
             digest.update(numbers.data)
             in_line = np.arange(first, first + len(numbers)) % self.samples_per_epoch
             is_identity &= np.array_equal(numbers, in_line)

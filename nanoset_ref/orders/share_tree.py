@@ -73,8 +73,10 @@ def build_tree(parts: Sequence[int]) -> ShareTree:
 
 
 @njit(cache=True)
-def to_left(tree, node, items):
-    """The number (int64) of a node's first `items` (int64, 0 .. 2**48) that go left: round(items * l / d).
+def items_going_left(tree, node, items):
+    """How many of a node's first `items` go left: round(items * l / d), int64.
+
+    items: int64, 0 .. 2**48.
 
     A product in float64 is off by one at most. The exact fraction may need 96 bits, but the
     remainder of this guess needs only 64, and corrects it.
@@ -92,12 +94,12 @@ def to_left(tree, node, items):
 
 @njit(cache=True, work=lambda tree, node, items: 100)
 def share_of(tree, node, items):
-    """The number (int64) of the root's first `items` (int64, 0 .. 2**48) that a node gets."""
+    """How many of the root's first `items` (int64, 0 .. 2**48) a node gets, int64."""
     if node == tree.root:
         return items
     parent = tree.parents[node]
     items = share_of(tree, parent, items)
-    left = to_left(tree, parent, items)
+    left = items_going_left(tree, parent, items)
     if node == tree.children[parent, 0]:
         return left
     return items - left

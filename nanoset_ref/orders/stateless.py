@@ -1,14 +1,15 @@
 """``order="stateless"``: computes the pair at every position from keys; builds and stores nothing.
 
-An epoch without weights reads every sample once. With weights no sample of a source repeats before
-all of them were read, and every source has its share to 1.7 samples after every 64 positions (see
-below). Every pass over a source is shuffled anew, and a longer run begins like a shorter one. This
-costs some 150 bytes per source, and 35 ns a position for one source, 100 for a few, 200 for
-hundreds, the same for 10**12 samples as for ten. A run can start anywhere for free. The inverse
-computes one window of 64 positions for each time that a sample is read.
+An epoch without weights reads every sample once. With weights, no sample of a source repeats before
+all of them have been read, and each source stays within 1.7 samples of its share after every 64
+positions. Every pass over a source has its own shuffle, and a longer run begins like a shorter one.
 
-How far 1.7 holds: without weights to the end, 2**48. Weights are rounded to whole parts of 2**-46,
-one at least, and the rounded shares are kept to 1.68 samples to the end. A share w of S sources is
+The order takes some 150 bytes per source. A lookup takes 35 ns with one source, 100 ns with a few
+and 200 ns with hundreds, regardless of the run's length. A run can start at any position at no
+cost. The inverse computes one window of 64 positions for each time that a sample is read.
+
+Without weights, the bound of 1.7 samples holds up to the last position, 2**48. Weights are rounded
+to whole parts of 2**-46, and the rounded shares are kept to 1.68 samples. A share w of S sources is
 rounded by at most (1 + S * w) / 2**46. After k positions, a multiple of 64, a source is therefore
 off by at most 1.68 + k * (1 + S * w) / 2**46 samples: by 1.7 up to k = 1.4e12 / (1 + S * w). That
 is 7e11 positions for equal weights, and 7e9 for a tenth of the weight among 2,000 sources.
@@ -27,7 +28,7 @@ from nanoset_ref.orders.windows import SIZE, locate
 
 MAX_SAMPLES = 2**48
 WEIGHT_PARTS = 2**46  # weights are rounded to this many parts of the whole
-CHUNK = 512  # items that are looked up at once: their arrays stay in the processor's cache
+CHUNK = 512  # items looked up at once, so that their arrays stay in the processor's cache
 
 
 class Ledger(NamedTuple):
@@ -91,8 +92,9 @@ class StatelessOrder(Order):
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
         counts = self.counts()  # by the end of the run
         times = counts / np.maximum(self.dataset_lengths, 1)
-        too_often = ~(times <= allowed) & (counts > self._reads)
-        for source in np.flatnonzero(too_often):
+        too_often = np.flatnonzero(~(times <= allowed) & (counts > self._reads))
+        if too_often.size:
+            source = too_often[0]
             raise ValueError(
                 f"dataset {source} would be read {times[source]:.2f} times, "
                 f"max_repetitions allows {allowed}: lower its weight or shorten the run"
@@ -112,8 +114,11 @@ class StatelessOrder(Order):
                 "an order has at most 2**48 positions and samples; "
                 f"got {self.num_samples}, {self.samples_per_epoch}"
             )
-        for source in np.flatnonzero((lengths == 0) & (self.dataset_weights > 0)):
-            raise ValueError(f"dataset {source} has no samples but a positive weight; leave it out")
+        empty = np.flatnonzero((lengths == 0) & (self.dataset_weights > 0))
+        if empty.size:
+            raise ValueError(
+                f"dataset {empty[0]} has no samples but a positive weight; leave it out"
+            )
         self._reads = np.array(start.reads, dtype=np.int64)
         if start.position or self._reads.any():
             ledger = Ledger(int(start.position), self._reads.tolist())
@@ -121,14 +126,14 @@ class StatelessOrder(Order):
         key = derive(self.random_seed, 0)
         if start.position:
             key = derive(np.uint64(key), start.position)
-        self._key = np.uint64(key)
-        family = np.uint64(derive(self.random_seed, 1))
+        self._window_key = np.uint64(key)
+        parent_key = np.uint64(derive(self.random_seed, 1))
         with np.errstate(over="ignore"):  # words wrap around
-            self._keys = derive.plain(family, np.arange(len(lengths)))
-        self._share_out()
+            self._source_keys = derive.plain(parent_key, np.arange(len(lengths)))
+        self._build_tree()
 
-    def _share_out(self) -> None:
-        """Make the tree of shares, and set the number of items after which windows begin again."""
+    def _build_tree(self) -> None:
+        """Build the tree of shares, and set the number of items after which windows begin again."""
         # without weights a source has as many parts as samples, and so an epoch is exact
         parts = self.dataset_lengths
         self._epoch = self.samples_per_epoch
@@ -148,9 +153,9 @@ class StatelessOrder(Order):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As `Order.identity`, with the parts of the whole that the weights are rounded to, and the
-        number of items after which windows begin again. With only one source the latter is None,
-        as it changes nothing.
+        """See `Order.identity`. It contains the parts that the weights are rounded to, and the
+        number of items after which windows begin again: None if there is only one source, since it
+        changes nothing then.
         """
         parts = self._tree.parts[: self._tree.sources]
         is_alone = np.count_nonzero(parts) == 1
@@ -165,11 +170,11 @@ class StatelessOrder(Order):
         return _lookup(
             self._tree,
             self._epoch,
-            self._key,
+            self._window_key,
             positions - self.start.position,
             self._reads,
             self.dataset_lengths,
-            self._keys,
+            self._source_keys,
         )
 
     def reverse_lookup(self, dataset: int, sample: int, until: int) -> Int64Array:
@@ -181,39 +186,43 @@ class StatelessOrder(Order):
             dataset,
             sample,
             self.dataset_lengths[dataset],
-            self._keys[dataset],
+            self._source_keys[dataset],
             self._reads[dataset],
             until - start,
         )
-        windows = items - items % self._epoch % SIZE
+        windows = self._window_start(items)
         near = start + np.unique(windows[:, None] + np.arange(SIZE))
         near = near[near < until]
         datasets, samples = self.lookup(near)
         return near[(datasets == dataset) & (samples == sample)]
 
     def _counts(self, until: int) -> Int64Array:
-        """As `Order._counts`, the reads of the ledger included."""
+        """See `Order._counts`. The reads of the ledger are included."""
         self._check_start(until)
         stop = until - self.start.position
-        window = stop - stop % self._epoch % SIZE
-        sources, _ = locate(self._tree, self._epoch, self._key, np.arange(window, stop))
+        window = self._window_start(stop)
+        sources, _ = locate(self._tree, self._epoch, self._window_key, np.arange(window, stop))
         counts = self._reads + np.bincount(sources, minlength=len(self._reads))
         for source in np.flatnonzero(self._tree.parts[: len(counts)]):
             counts[source] += share_of(self._tree, source, window)
         return counts
 
     def coverage(self, until: int) -> list[tuple[int, int]]:
-        """As `Order.coverage`, without counting: a source is read through before a sample repeats."""
+        """See `Order.coverage`. A source is read through before a sample repeats, so no counting."""
         counts = self.counts(until)
         distinct = np.minimum(counts, self.dataset_lengths)
         most = -(-counts // np.maximum(self.dataset_lengths, 1))
         return list(zip(distinct.tolist(), most.tolist(), strict=True))
 
+    def _window_start(self, item: Any) -> Any:
+        """The first item of the window of an item; a last window of an epoch may be short."""
+        return item - item % self._epoch % SIZE
+
     def _check_start(self, position: int) -> None:
         start = self.start.position
         if position < start:
             raise IndexError(
-                f"position {position} was read by the plan before; this one begins at {start}"
+                f"position {position} belongs to the previous plan; this one starts at {start}"
             )
 
 

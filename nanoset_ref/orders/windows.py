@@ -11,9 +11,11 @@ and Telephone Traffic, 1965).
     so the first source has positions 1 2 4 5 7; position 5 is its number 3 of this window
 
 The network also maps a set of places back to positions, all in the bits of one word: that counts
-the earlier positions of a source without visiting them. Every place is equally likely for a
-position, and every pair of places is for two positions, to 1.6 %; neighbors read one source less
-often than by chance, by 1 in 64, because quotas are exact.
+the earlier positions of a source without visiting them.
+
+Each position is equally likely to land on any place. For two positions, every pair of places is
+equally likely to within 1.6 %. Because quotas are exact, neighbors read the same source 1/64 less
+often than by chance.
 """
 
 import numpy as np
@@ -21,7 +23,7 @@ from numpy import uint64
 
 from nanoset_ref.io.kernels import njit
 from nanoset_ref.orders.permutation import ONE, derive
-from nanoset_ref.orders.share_tree import to_left
+from nanoset_ref.orders.share_tree import items_going_left
 
 SIZE = 64
 STAGES = 12
@@ -43,8 +45,8 @@ def locate(tree, epoch, key, items):
     2. the source whose quota contains the place
     3. the source's items in the window that come before
 
-    Steps 1 and 3 do one stage for all items, which the compiler does several at a time: item by
-    item takes half as long again.
+    Steps 1 and 3 do one stage for all items, so that the compiler can vectorize it; item by item
+    would take half as long again.
 
     Args:
         tree: the `ShareTree` of the sources.
@@ -68,19 +70,19 @@ def locate(tree, epoch, key, items):
     coins = flip_coins(key, firsts)
     for p in range(len(items)):
         if sizes[p] < SIZE:  # offsets that would be sent beyond the end do not exist
-            inside = fetch(coins[:, p : p + 1], np.array([below(sizes[p])]))
-            offsets[p] = select(inside[0], offsets[p])
-    places = send(coins, offsets)
+            inside = offsets_of(coins[:, p : p + 1], np.array([below(sizes[p])]))
+            offsets[p] = nth_set_bit(inside[0], offsets[p])
+    places = places_of(coins, offsets)
     # 2.
     for p in range(len(items)):
-        source, before, start, stop = descend(tree, places[p], firsts[p], sizes[p])
+        source, before, start, stop = find_source(tree, places[p], firsts[p], sizes[p])
         sources[p] = source
         numbers[p] = before
         places[p] = below(stop) ^ below(start)  # all places of the source
     # 3.
-    mine = fetch(coins, places)
+    mine = offsets_of(coins, places)
     for p in range(len(items)):
-        numbers[p] += ones(mine[p] & below(offsets[p]))
+        numbers[p] += count_bits(mine[p] & below(offsets[p]))
     return sources, numbers
 
 
@@ -101,7 +103,7 @@ def flip_coins(key, firsts):
 
 
 @njit(cache=True)
-def send(coins, offsets):
+def places_of(coins, offsets):
     """The places that networks send offsets to: uint64 [n], in 0 .. 63.
 
     coins: uint64 [STAGES, n]; offsets: int64 [n], in 0 .. 63.
@@ -117,7 +119,7 @@ def send(coins, offsets):
 
 
 @njit(cache=True)
-def fetch(coins, places):
+def offsets_of(coins, places):
     """The offsets that networks send to sets of places; both sets are the bits of a word.
 
     coins: uint64 [STAGES, n]; places: uint64 [n], overwritten with the offsets and returned.
@@ -132,7 +134,7 @@ def fetch(coins, places):
 
 
 @njit(cache=True)
-def descend(tree, place, first, size):
+def find_source(tree, place, first, size):
     """Go down the `ShareTree` to the source of a place (uint64) in a window.
 
     The window has `size` items, from item `first` on (int64 both).
@@ -143,8 +145,8 @@ def descend(tree, place, first, size):
     node = tree.root
     start = np.int64(0)
     while node >= tree.sources:
-        left = to_left(tree, node, first)
-        quota = to_left(tree, node, first + size) - left
+        left = items_going_left(tree, node, first)
+        quota = items_going_left(tree, node, first + size) - left
         is_right = np.int64(place) >= start + quota  # one value at a time: no branch to mispredict
         node = tree.children[node, np.int64(is_right)]
         start = start + quota if is_right else start
@@ -162,7 +164,7 @@ def below(place):
 
 
 @njit(cache=True)
-def ones(mask):
+def count_bits(mask):
     """The number of bits set in a word, uint64 (the compiler makes one instruction of it)."""
     count = 0
     while mask:
@@ -172,9 +174,9 @@ def ones(mask):
 
 
 @njit(cache=True)
-def select(mask, number):
+def nth_set_bit(mask, number):
     """The place of the bit of a word (uint64) that has `number` set bits below it."""
     for _ in range(number):
         mask &= mask - ONE
     lowest = mask & (~mask + ONE)
-    return ones(lowest - ONE)
+    return count_bits(lowest - ONE)

@@ -229,7 +229,7 @@ def _delivered(stretch: Stretch, rank: int, first: int, num_steps: int) -> NDArr
     )
     batches = itertools.islice(sampler, num_steps * schedule.batch_accumulation_per_replica)
     flat = np.fromiter(itertools.chain.from_iterable(batches), np.int64)
-    per_step = schedule.rank_step_size
+    per_step = schedule.samples_per_rank_and_step
     whole_steps = len(flat) // per_step
     return flat[: whole_steps * per_step].reshape(-1, per_step)
 

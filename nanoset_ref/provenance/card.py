@@ -42,7 +42,7 @@ class CardRow:
 
     Attributes:
         step: optimizer step, from 1. position: in its order, from 0. epoch: from 0.
-        micro_step, dp_rank, row: the place in the step, from 0; None where the card does not know them.
+        micro_batch, dp_rank, row: the place in the step, from 0; None where the card does not know them.
         source: number of the file in the card. path: its name.
         sample: number of the row in its file. first_byte, last_byte: its bytes [first_byte, last_byte).
     """
@@ -50,7 +50,7 @@ class CardRow:
     step: int
     position: int
     epoch: int
-    micro_step: int | None
+    micro_batch: int | None
     dp_rank: int | None
     row: int | None
     source: int
@@ -224,9 +224,9 @@ class Card:
         if stage["layout"] is None:
             rows = {"micro_batch_size": stage["batch_size"]}
         else:
-            micro_step = stage["dp_size"] * stage["micro_batch_size"]
+            micro_batch = stage["dp_size"] * stage["micro_batch_size"]
             rows = {name: stage[name] for name in ("layout", "dp_size", "micro_batch_size")}
-            rows["batch_accumulation_per_replica"] = stage["batch_size"] // micro_step
+            rows["batch_accumulation_per_replica"] = stage["batch_size"] // micro_batch
         return Schedule(
             consumed_train_samples=stage["first_position"], first_step=stage["first_step"], **rows
         )
@@ -417,7 +417,7 @@ class Card:
             step=slot.step,
             position=position,
             epoch=self.order(stage["order"]).epoch_of(position),
-            micro_step=slot.micro_step if knows_ranks else None,
+            micro_batch=slot.micro_batch if knows_ranks else None,
             dp_rank=slot.dp_rank if knows_ranks else None,
             row=slot.row if knows_ranks else None,
             source=number,

@@ -133,9 +133,9 @@ def compare(state: Mapping[str, Any], dataset: Nanoset) -> Continuation:
         raise ValueError(
             f"the new plan begins at position {first}, the saved run had read up to {consumed}"
         )
-    reads_before = old_order.readings(old_order.first_position, consumed)
-    reads_saved = old_order.readings(consumed, until)
-    reads_new = new_order.readings(consumed, until)
+    reads_before = old_order.read_counts(old_order.first_position, consumed)
+    reads_saved = old_order.read_counts(consumed, until)
+    reads_new = new_order.read_counts(consumed, until)
     unit = math.gcd(*saved.strides, *new.strides)
     files = []
     for key, name in (saved.names | new.names).items():

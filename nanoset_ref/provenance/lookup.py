@@ -53,7 +53,7 @@ def where(dataset: Rows, schedule: Schedule, step: int) -> list[RowOrigin]:
         reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(f"step {step} reads positions {reads}, the dataset has {len(dataset)}")
     slots = [schedule.slot(position) for position in positions]
-    slots.sort(key=lambda slot: (slot.micro_step, slot.dp_rank, slot.row))
+    slots.sort(key=lambda slot: (slot.micro_batch, slot.dp_rank, slot.row))
     return [_origin(dataset, slot) for slot in slots]
 
 

@@ -136,7 +136,7 @@ class IterableDataset(Resumable):
         """
         _, workers = worker_and_workers()
         rounds = dataclasses.replace(self.schedule, micro_batch_size=workers)
-        size = rounds.micro_step_size
+        size = rounds.samples_per_micro_batch
         own = rounds.position_at(0, self.dp_rank, place["part"])
         last = rounds.position_at(0, self.dp_size - 1, place["part"])
         adapter: Any = self.adapter

@@ -239,7 +239,7 @@ class TokenStreamDataLoader(OneIterationLoader):
     def batches(self) -> Generator[Any, None, None]:
         self.stream.seek(**self._start)
         for batch, cursors in DataLoader.__iter__(self):
-            self._start["consumed_train_samples"] += self.stream.schedule.micro_step_size
+            self._start["consumed_train_samples"] += self.stream.schedule.samples_per_micro_batch
             self._start["cursors"] = self._start["cursors"] | cursors
             yield batch
         self._start = next_epoch(self._start)

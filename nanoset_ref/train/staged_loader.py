@@ -199,7 +199,7 @@ class StagedLoader:
         record = self.records[-1]
         schedule = self.config.schedule()
         accumulation = schedule.batch_accumulation_per_replica
-        positions = schedule.rows(record.position, self.layout.dp_rank, accumulation)
+        positions = schedule.many_rank_positions(record.position, self.layout.dp_rank, accumulation)
         batches = [next(self._batches) for _ in range(accumulation)]
         record.consumed_train_samples += schedule.global_batch_size
         record.cursors = getattr(self._loader, "cursors", {})

@@ -90,8 +90,8 @@ def test_other_ranks_read_the_same_rows_at_the_same_steps(ask, run):
     rows = ask(*words)
     others = ask(*words, "--dp-size", 16, "--micro-batch-size", 32, "--batch-accumulation", 2)
     assert [row["position"] for row in others] == [row["position"] for row in rows]
-    assert (rows[600]["dp_rank"], rows[600]["micro_step"]) == (37, 0)
-    assert (others[600]["dp_rank"], others[600]["micro_step"]) == (2, 1)
+    assert (rows[600]["dp_rank"], rows[600]["micro_batch"]) == (37, 0)
+    assert (others[600]["dp_rank"], others[600]["micro_batch"]) == (2, 1)
     error = run(*words, "--dp-size", 3)[2]
     assert "a step of pythia-1.4b has 1024 rows" in error and "gives 3" in error
 

@@ -153,7 +153,7 @@ REFUSALS = [
             draw["ledger"] is not None and draw["ledger"][0] > 0 and draw["tail"] != "drop"
         ),
         (IndexError, ValueError),
-        "was read by the plan before",
+        "belongs to the previous plan",
     ),
     Refusal(
         "a published order is as long as the run",

@@ -79,7 +79,7 @@ def write_gradients(folder: str, tree: dict, rows: list[list[int]], mask: list[l
     world = start_world(**config.parallelism.model_dump())
     model = DistributedModel(config, world)
     ids, counted = torch.tensor(rows), torch.tensor(mask)
-    positions = config.schedule().rows(
+    positions = config.schedule().many_rank_positions(
         0, world.layout.dp_rank, config.tokens.batch_accumulation_per_replica
     )
     loss = model.forward_backward(
