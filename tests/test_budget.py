@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "nanoset_ref"
-# Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`) stands before
-# all of them; each room's __main__ is where a command begins, and imports what it likes.
+# Each room imports only rooms that stand before it. How commands are made (`cli.command`, `cli.launcher`) and the ranks
+# of torchrun stand before all of them; each room's __main__ is where a command begins, and imports what it likes.
 ROOMS = """
 foundations io tokens preprocess orders load megatron streaming chunks train provenance laws cli
 """.split()
-FOUNDATIONS = ("cli/command.py", "cli/launcher.py")
+FOUNDATIONS = ("cli/command.py", "cli/launcher.py", "io/torchrun.py")
 OFFERING = "tokens load preprocess megatron streaming chunks train provenance laws".split()
 # words of ours where the field has its own; "room" is free space in a row, and "mix" is a command
 METAPHORS = re.compile(r"\b(dress\w*|roads?|house|dialects?|whoever|who waits)\b", re.IGNORECASE)
@@ -355,9 +355,9 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         },
     ),
     "homes of locks": (
-        uses("flock"),
+        uses("flock", "lockf"),
         0,
-        {"io/files.py": 1},  # home: io/files.py
+        {"io/files.py": 2},  # home: one that forked children inherit, and one that they do not
     ),
     "homes of RandomState": (
         uses("RandomState"),

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
-from nanoset_ref.io.problems import problems_of
+from nanoset_ref.io.pydantic_errors import problems_of
 
 with extra("text", "preparing a corpus"):
     from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from nanoset_ref.chunks.chunk_manifest import RowFacts, common_facts, find_problems, manifests_above
 from nanoset_ref.chunks.packing import batches
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.files import atomic_write, lock, written_together
-from nanoset_ref.io.kernels import njit
-from nanoset_ref.io.paths import PathLike, checksum, listed, read_json, require_regular
+from nanoset_ref.io.files import atomic_write, lock, write_together
+from nanoset_ref.io.njit import njit
+from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json, require_regular
 from nanoset_ref.tokens import TokenFile, token_dtype_for
 from nanoset_ref.tokens.conversion import WRITERS
 
@@ -115,11 +115,11 @@ def validate(
     expected = next((manifest.facts for manifest in manifests.values()), RowFacts())
     num_tokens = num_tokens or expected.concat_tokens or 2049
     vocab_size = vocab_size or expected.vocab_size
-    labels = None if sources is None else listed(sources)
+    labels = None if sources is None else as_list(sources)
     reports = {path.resolve(): FileReport(path=path) for path in files}
     for report in tqdm(reports.values(), "files", disable=None if verbose else True):
         _validate_file(report, num_tokens, vocab_size, labels)
-    for path, problem in find_problems(manifests, listed(paths)):
+    for path, problem in find_problems(manifests, as_list(paths)):
         reports.setdefault(path, FileReport(path=path)).errors[problem] = []
     return list(reports.values())
 
@@ -164,7 +164,7 @@ def chunks_to_tokens(
     """
     files = row_files(paths)
     target = Path(output)
-    facts = common_facts(manifests_above(files), listed(paths)).model_dump()
+    facts = common_facts(manifests_above(files), as_list(paths)).model_dump()
     vocab_size = facts["vocab_size"] or vocab_size
     if vocab_size is None:
         raise ValueError(f"no manifest above {files[0]} has a vocab_size: give vocab_size")
@@ -179,7 +179,7 @@ def chunks_to_tokens(
     facts["row_length"] = row_length or len(ids)
     shown = tqdm(files, "files", disable=None)
     rows = _rows(shown, facts["row_length"], vocab_size, bool(packed))
-    with written_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
+    with write_together(), WRITERS[target.suffix](target, overwrite=overwrite, **facts) as writer:
         return _write_rows(writer, rows, labeled=target.suffix == ".npy")
 
 
@@ -304,7 +304,7 @@ def row_files(paths: Iterable[PathLike] | PathLike) -> list[Path]:
         ValueError: a folder holds no such file.
     """
     files = []
-    for path in map(Path, listed(paths)):
+    for path in map(Path, as_list(paths)):
         below = sorted(path.rglob("*.jsonl"), key=_natural) if path.is_dir() else [path]
         if not below:
             raise ValueError(f"{path} holds no .jsonl file of rows")

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 
 with extra("text", "downloading a corpus"):
     from huggingface_hub import HfApi, snapshot_download
@@ -97,7 +97,7 @@ def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
 
 def _patterns(names: Sequence[str] | str) -> list[str]:
     """Patterns of paths; a name without a wildcard is a folder, and stands for everything in it."""
-    return [name if set("*?[") & set(name) else f"{name}/*" for name in listed(names)]
+    return [name if set("*?[") & set(name) else f"{name}/*" for name in as_list(names)]
 
 
 def _targets(source: str) -> dict[str, str]:

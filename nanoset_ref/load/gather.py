@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.tokens import Tokens
 
 VISITED = 1 << 20  # windows with a byte of their own: 64 GiB

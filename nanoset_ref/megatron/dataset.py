@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.index_cache import Arrays, cached
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.njit import njit
 from nanoset_ref.load.documents import Starts
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, described, document_spans
@@ -251,7 +251,7 @@ class MegatronNanoset(PartRows):
         self.row_length = config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self._plan_epochs()
-        self.document_index, self.sample_index, self.shuffle_index = cached(
+        self.document_index, self.sample_index, self.shuffle_index = load_or_build(
             config.path_to_cache,
             {
                 "index": "mappings",
@@ -380,7 +380,7 @@ class BlendedNanoset(PartRows):
                 "split a larger part, or leave the corpus out of it with data_path_per_split",
             )
         self.shares = self.weights if self.size is None else normalize(self.weights)
-        self.dataset_index, self.dataset_sample_index = cached(
+        self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
             {"index": "blend", "weights": self.shares, "size": self.size},
             ("dataset_index", "dataset_sample_index"),

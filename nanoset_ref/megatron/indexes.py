@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.orders.nanotron import furthest_behind
 

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from nanoset_ref.io.options import refuses_unknown, whole_number
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
@@ -225,7 +225,7 @@ def read_blend(data_path: DataPath) -> Blend:
     if isinstance(data_path, Mapping):
         entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
     try:
-        entries = listed(entries)
+        entries = as_list(entries)
     except TypeError:  # a number is no list
         entries = [data_path]
     if not entries:

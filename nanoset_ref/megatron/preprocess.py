@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import refuse_existing
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess import (
     Backend,
     Counts,
@@ -119,7 +119,7 @@ def preprocess_corpus(
         FileExistsError, and what `tokenize_documents` raises.
     """
     counts = {}
-    for key in listed(json_keys):
+    for key in as_list(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)

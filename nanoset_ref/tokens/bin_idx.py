@@ -31,9 +31,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.cli.launcher import is_main_rank
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, checksum, read_json, seal
+from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 

@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.io.files import atomic_write_set
-from nanoset_ref.io.paths import PathLike, listed, seal
+from nanoset_ref.io.paths import PathLike, as_list, seal
 from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
 
 
@@ -196,7 +196,7 @@ def merge_corpora(
         TokenFileError: nothing to merge, different dtypes, damaged parts.
         FileExistsError: the output exists and `overwrite` is False.
     """
-    prefixes = listed(input)
+    prefixes = as_list(input)
     require(prefixes, "there is nothing to merge: give at least one prefix")
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.files import written_together
-from nanoset_ref.io.paths import PathLike, located
+from nanoset_ref.io.files import write_together
+from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.ds import DatatroveWriter
@@ -63,12 +63,12 @@ def convert_parts(
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    targets = [located(target) for target in parts]
+    targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
     options = description | {"dtype": width, "overwrite": overwrite}
     hashes = []
-    with written_together(), contextlib.ExitStack() as stack:
+    with write_together(), contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
         sinks = [stack.enter_context(writer) for writer in writers]
         for sink, chosen in zip(sinks, parts.values(), strict=True):

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    as_path,
     checksum,
     file_version,
     in_bucket,
-    located,
     read_json,
     version_of,
 )
@@ -58,8 +58,8 @@ class Tokens(ABC):
     first_byte = 0
 
     def __init__(self, path: PathLike, *beside: PathLike) -> None:
-        self.path = located(path)
-        self.opened = {part: file_version(part) for part in (self.path, *map(located, beside))}
+        self.path = as_path(path)
+        self.opened = {part: file_version(part) for part in (self.path, *map(as_path, beside))}
 
     def check_unchanged(self) -> None:
         """TokenFileError if a file of the set was replaced or has changed since it was opened."""
@@ -90,7 +90,7 @@ class Tokens(ABC):
     @property
     def seal_path(self) -> Path:
         """The file in which `keep_seal` keeps the checksum of a file of another tool."""
-        return located(f"{self.path}.seal")
+        return as_path(f"{self.path}.seal")
 
     @property
     def checksum(self) -> str | None:

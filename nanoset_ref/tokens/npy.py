@@ -9,12 +9,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    as_path,
     checksum,
-    copied,
     file_version,
     in_bucket,
-    located,
-    readable,
+    local_copy,
+    may_read,
     require_regular,
 )
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
@@ -56,11 +56,11 @@ class TokenFile(Tokens):
     def __init__(
         self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
     ) -> None:
-        path = located(path)
+        path = as_path(path)
         beside = path.with_suffix(MANIFEST)
         companions = [beside, path.with_suffix(DOCUMENTS)]
         if token_dtype is not None:  # then a signed URL that opens only the token file is enough
-            companions = [part for part in companions if readable(part)]
+            companions = [part for part in companions if may_read(part)]
         super().__init__(path, *companions[:1])
         if self.opened.get(path.with_suffix(MANIFEST)):  # without it, boundaries mean nothing
             self.opened.update({part: file_version(part) for part in companions[1:]})
@@ -138,7 +138,7 @@ class TokenFile(Tokens):
         path = self.path.with_suffix(DOCUMENTS)
         try:
             require_regular(path)
-            with copied(path) as found:
+            with local_copy(path) as found:
                 offsets = np.load(found, mmap_mode="r", allow_pickle=False)
         except Exception as error:  # a damaged header gives errors of many types
             raise TokenFileError(

@@ -10,7 +10,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.io.files import atomic_write, atomic_write_set
-from nanoset_ref.io.paths import PathLike, checksum, located
+from nanoset_ref.io.paths import PathLike, as_path, checksum
 from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
 
 
@@ -37,7 +37,7 @@ class TokenFileWriter:
     def __init__(
         self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any
     ) -> None:
-        self.path = located(path)
+        self.path = as_path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.num_tokens = 0
         self.num_documents = 0
@@ -142,7 +142,7 @@ class TokenFileWriter:
 
     def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
         """Write labels beside the file, and for each document the number of its label. Call it
-        after the last document, inside `files.written_together`, which makes them part of the set.
+        after the last document, inside `files.write_together`, which makes them part of the set.
         """
         content = np.array(self._manifest().checksum)
         with atomic_write(self.path.with_suffix(SOURCES)) as file:

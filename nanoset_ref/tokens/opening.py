@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import PathLike, in_bucket, located
+from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
@@ -33,7 +33,7 @@ def open_tokens(
         FileNotFoundError, TokenFileError: as the format's reader.
         StorageError: a URL that cannot be read (see `nanoset_ref.io.buckets`).
     """
-    path = located(path, allow_unversioned)
+    path = as_path(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     remote = in_bucket(path)
     if remote and path.suffix in (".bin", ".idx", ".ds"):

@@ -7,7 +7,7 @@ import os
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.io.problems import problems_of
+from nanoset_ref.io.pydantic_errors import problems_of
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import Section
 from nanoset_ref.train.stages import stages_of

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from nanoset_ref import load, megatron, tokens
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import listed
+from nanoset_ref.io.paths import as_list
 from nanoset_ref.io.urls import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError
@@ -45,7 +45,7 @@ def _weight_by_path(given: Any) -> dict[str, Any]:
     """Normalize the three forms of dataset_path to {absolute path: weight or None}."""
     weights = given if isinstance(given, dict) else {}
     try:
-        paths = listed(given)
+        paths = as_list(given)
         by_path = {absolute(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}

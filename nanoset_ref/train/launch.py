@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoset_ref.cli import command
-from nanoset_ref.cli.launcher import under_torchrun
+from nanoset_ref.io.torchrun import under_torchrun
 
 EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
 
