@@ -204,7 +204,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     ("dataset", "message"),
     [
         ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
-        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
+        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is not a corpus"),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
         (

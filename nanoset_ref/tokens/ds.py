@@ -39,7 +39,7 @@ class DatatroveFile(Tokens):
         token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: the file does not exist.
         TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
     """
 
@@ -104,7 +104,7 @@ class DatatroveFile(Tokens):
 
     @property
     def checksum(self) -> str | None:
-        """As `Tokens.checksum`; the seal in .metadata covers all three files."""
+        """See `Tokens.checksum`; the seal in .metadata covers all three files."""
         if self._is_sealed:
             return self._metadata_text.rpartition("\n")[2]
         return super().checksum
@@ -117,14 +117,14 @@ class DatatroveFile(Tokens):
 
 
 class DatatroveWriter(TokenFileWriter):
-    """As TokenFileWriter, for a .ds file with its index and metadata; ids of 2 or 4 bytes."""
+    """Like TokenFileWriter, but for a .ds file with its index and metadata."""
 
     def __init__(self, path: PathLike, *, dtype: DTypeLike, **options: Any) -> None:
         if np.dtype(dtype) == np.uint32:
             dtype = "int32"  # the same bytes: ids lie below 2**31
         super().__init__(path, dtype=dtype, **options)
 
-    def _beside(self) -> Sequence[Path]:
+    def _companions(self) -> Sequence[Path]:
         return index_and_metadata(self.path)
 
     def _begin(self) -> None:
