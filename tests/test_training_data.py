@@ -239,7 +239,7 @@ def test_what_is_wrong_with_the_data_is_named_beside_all_else(example, dataset, 
 
 
 def test_data_that_cannot_fill_its_steps_is_refused(example):
-    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
+    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, but the stage has 600"):
         example("chunks", {"tokens.train_steps": 600})
     with pytest.raises(
         ConfigError,
