@@ -143,7 +143,8 @@ def known_version(path: BucketPath) -> Version:
     if not found.is_known and not path.allow_unversioned:
         raise StorageError(
             f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
-            f"would go undetected; open_tokens(..., allow_unversioned=True) or {UNVERSIONED}=1 reads it"
+            f"would go undetected; open_tokens(..., allow_unversioned=True) or "
+            f"{UNVERSIONED}=1 reads it"
         )
     return found
 

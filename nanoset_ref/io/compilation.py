@@ -12,7 +12,7 @@ from nanoset_ref.io.njit import sources_checksum
 
 
 class _StampedImpl(CompileResultCacheImpl):
-    """numba's cache at numba's place, but an entry is valid while `sources_checksum` is the same."""
+    """numba's cache, but its entries are valid while `sources_checksum` stays the same."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)

@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The sets of a `write_together`, and the stack that keeps their temporaries open and locked."""
+    """The sets of a `write_together`, and the stack that keeps their temporaries open."""
 
     sets: list[list[_Part]]
     temporaries: contextlib.ExitStack
@@ -182,7 +182,7 @@ def _hidden_beside(part: _Part, remaining: Path) -> Path:
 
 
 def uninterrupted(act: Callable[[], None]) -> None:
-    """Run `act` in a thread: Ctrl-C interrupts only the main thread, and so after `act` has ended."""
+    """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(int).result()  # Ctrl-C while the thread starts would not wait for it
         thread.submit(act).result()

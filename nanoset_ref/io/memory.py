@@ -24,7 +24,7 @@ def physical_memory(root: str | os.PathLike[str] = "/") -> int:
 
 
 def _memory_groups(path: Path) -> list[Path]:
-    """The control groups (v1 and v2) that limit this process's memory, relative to sys/fs/cgroup."""
+    """The control groups (v1, v2) that limit this process's memory, below sys/fs/cgroup."""
     try:
         lines = path.read_text().splitlines()
     except OSError:  # not Linux

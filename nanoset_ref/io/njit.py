@@ -135,7 +135,7 @@ def njit(
     work: Callable[..., int] | None = None,
     **options: Any,
 ) -> Any:
-    """A decorator like `numba.njit`, with or without options; see `Kernel` for `cache` and `work`."""
+    """Decorate like `numba.njit`, with or without options; for `cache` and `work` see `Kernel`."""
 
     def decorate(function: Callable[..., Any]) -> Kernel:
         return Kernel(function, cache, work, options)

@@ -71,7 +71,8 @@ class BucketPath:
             )
         if encoded_slash or {"", ".", ".."} & set(self.key.split("/")):
             raise StorageError(
-                f"{self}: keys with '//', '/./', '/../' or %2F cannot be read; copy it to another key"
+                f"{self}: keys with '//', '/./', '/../' or %2F cannot be read; "
+                "copy it to another key"
             )
 
     def __fspath__(self) -> str:

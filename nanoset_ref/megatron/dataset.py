@@ -174,7 +174,7 @@ class PartRows(Rows):
         return list(zip(self.parts, normalize(self.shares), strict=True))
 
     def plot(self) -> Any:
-        """Plot each part's share along the positions, and how often it is read; see `Order.plot`."""
+        """Plot each part's share along the positions and how often it is read; see `Order.plot`."""
         from nanoset_ref.orders.pictures import draw_sources
 
         return draw_sources(

@@ -96,8 +96,7 @@ class IterableDataset(Resumable):
         return int(self._dropped)
 
     def first_place(self, epoch: int) -> State:
-        """{"part", "line", "within"}: a part, its next line, and the elements done since that line.
-        """
+        """{"part", "line", "within"}: a part, its next line, the elements done from there on."""
         worker, workers = worker_and_workers()
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers
@@ -124,8 +123,8 @@ class IterableDataset(Resumable):
         # true if the last of the skipped batches does not exist
         if place["within"] >= self.micro_batch_size:
             logger.warning(
-                "start_from_step is beyond the end of part %d: rows may be repeated or lost; resume "
-                "by state_dict, or pass start_from_epoch and the steps done within that epoch",
+                "start_from_step is beyond the end of part %d: rows may be repeated or lost; "
+                "resume by state_dict, or pass start_from_epoch and the steps done in that epoch",
                 place["part"],
             )
 

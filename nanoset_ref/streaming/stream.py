@@ -155,8 +155,7 @@ class TokenStream(Resumable):
         self.restart(epoch)
 
     def first_place(self, epoch: int) -> State:
-        """The start of an epoch, and "taken", the number of rows that this worker has made since.
-        """
+        """The start of an epoch, and "taken", the number of rows that this worker has made."""
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 

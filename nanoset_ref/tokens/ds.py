@@ -110,7 +110,7 @@ class DatatroveFile(Tokens):
         return super().checksum
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Samples of sequence_length + 1 tokens; 0 in a file that is shorter, as a folder may have."""
+        """Samples of sequence_length + 1 tokens; 0 in a shorter file, which a folder may have."""
         if self.num_tokens <= sequence_length:
             return 0
         return super().num_samples(sequence_length, disjoint)

@@ -106,7 +106,7 @@ class Tokens(ABC):
         return checksum(self.path)
 
     def keep_seal(self) -> bool:
-        """Write the checksum beside the file unless one is recorded; return whether it was written."""
+        """Write the checksum beside the file unless one is recorded; return whether it did."""
         if self.checksum is not None:
             return False
         from nanoset_ref.io.files import atomic_write  # most readers write nothing
@@ -117,7 +117,7 @@ class Tokens(ABC):
 
     @functools.cached_property
     def documents_checksum(self) -> str | None:
-        """A checksum of `document_offsets`, equal in all formats; None if the offsets are unknown."""
+        """A checksum of `document_offsets`, equal in all formats; None if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:
             return None
@@ -267,7 +267,7 @@ class Tokens(ABC):
         return content_hash(self.blocks())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the mappings, which pickling would copy; another process maps the files again."""
+        """Leave out mappings, which pickling would copy; another process maps the files again."""
         state = self.__dict__.copy()
         state.pop("tokens", None)
         state.pop("document_offsets", None)

@@ -69,7 +69,7 @@ class LlmCFile(Tokens):
 
     @functools.cached_property
     def begins(self) -> NDArray[np.int64]:
-        """The offsets in tokens at which documents begin, int64; searched for at the first access."""
+        """The token offsets at which documents begin, int64; searched for at the first access."""
         return np.flatnonzero(self.tokens == self.begins_with)
 
     @functools.cached_property

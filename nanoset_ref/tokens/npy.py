@@ -186,7 +186,7 @@ class TokenFile(Tokens):
 
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The labels, and each document's label number, that `TokenFileWriter.keep_sources` wrote."""
+        """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
         kept = self.path.with_suffix(SOURCES_SUFFIX)
         if file_version(kept) is None:
             return None

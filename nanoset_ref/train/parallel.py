@@ -130,8 +130,7 @@ class World:
         return int(agreed)
 
     def over_stages(self, value: torch.Tensor) -> float:
-        """The sum over pipeline stages of the value's mean over each stage's data-parallel ranks.
-        """
+        """The sum over pipeline stages of a value's mean over the stage's data-parallel ranks."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size

@@ -209,8 +209,7 @@ class StagedLoader:
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for all ranks: {"step", "consumed_train_samples", "stages": [records]}.
-        """
+        """Return the state of all ranks: {"step", "consumed_train_samples", "stages"}."""
         self._record_plan()
         return {
             "step": self.step,
