@@ -310,7 +310,7 @@ def test_torchrun_killed_takes_its_ranks_along_and_the_run_goes_on(runs, whole, 
 
 
 INTERRUPTED = (
-    "error: interrupted; the same command goes on from the newest checkpoint, if there is one"
+    "error: interrupted; the same command continues after the newest checkpoint, if there is one"
 )
 
 

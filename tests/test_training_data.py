@@ -219,7 +219,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
             {"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]},
             "dataset.dataset_path: no token file at",
         ),
-        ({"dataset_path": "raw"}, "/raw holds no file '*.ds'"),
+        ({"dataset_path": "raw"}, "/raw has no file '*.ds'"),
         (
             {"dataset_path": "datasets/stories", "order": "stateless"},
             "folders of .ds files have Nanotron's order",

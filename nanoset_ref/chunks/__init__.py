@@ -1,5 +1,4 @@
-r"""From raw subsets to training chunks: download, tokenize and concatenate, mix and split,
-validate, convert.
+r"""From raw subsets to training chunks: download, tokenize, mix, validate, convert.
 
 Each step is a function and a command:
 

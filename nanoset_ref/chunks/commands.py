@@ -28,8 +28,7 @@ def download(
     exclude: Sequence[str] = (),
     num_workers: int = 8,
 ) -> None:
-    """Fetch a list of URLs, or a dataset of the Hub, into folders by subset; continue an earlier
-    call.
+    """Download a list of URLs, or a dataset of the Hub, into folders by subset; can be resumed.
 
     Args:
         out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.
@@ -97,8 +96,7 @@ def mix(
     keep_leftover: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and
-    out_root/valid/<subset>.jsonl.
+    """Merge input_root/<subset>/train.jsonl into chunks in out_root/train, and out_root/valid.
 
     Args:
         input_root: the output of `tokenize`, or any folder of that form.

@@ -1,5 +1,4 @@
-"""The embedded corpus: 1,500,000 characters of text in three domains, and a tokenizer trained on
-them.
+"""The embedded corpus: 1,500,000 characters of text in three domains, and its tokenizer.
 
 The package contains the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every
 sum in the text is correct, and every program runs.

@@ -44,8 +44,7 @@ def download(
     exclude: Sequence[str] | str = (),
     num_workers: int = 8,
 ) -> list[Path]:
-    """Download a list of URLs, or a dataset of the Hub, into folders by subset; resume an earlier
-    call.
+    """Download a list of URLs, or a dataset of the Hub, into folders by subset; can be resumed.
 
     Args:
         out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.

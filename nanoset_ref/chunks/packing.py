@@ -77,9 +77,7 @@ class Packer:
 
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
-    """Pack the documents of a file by best fit into rows of `row_length` tokens that end in
-    `pad_id`.
-    """
+    """Pack the documents of a file by best fit; fill up rows of `row_length` with `pad_id`."""
     from nanoset_ref.load.best_fit import pack_documents  # imported lazily: it imports numba
 
     first, starts, sizes = pack_documents(file.known_documents(), row_length)

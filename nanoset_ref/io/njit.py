@@ -99,8 +99,9 @@ _compiling = threading.Lock()
 
 
 def _prepare_reachable(first: Kernel, prepare: Callable[[Kernel, Any], Any]) -> dict[Kernel, Any]:
-    """Prepare a kernel and every kernel reachable from it, with globals rebound to the prepared
-    versions.
+    """Prepare a kernel and every kernel reachable from it.
+
+    Their globals are rebound to the prepared versions.
 
     Args:
         first: the kernel.

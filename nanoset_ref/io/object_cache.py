@@ -14,7 +14,7 @@ versions are never read again, and are evicted in time.
                then the content
 
 Every block that is read is compared with its checksum. A truncated, damaged or misnamed piece is
-fetched again and replaced. Readers need no lock. Any number of processes and users can share a
+fetched again and replaced. Readers do not lock. Any number of processes and users can share a
 folder: umask and folder decide who may read a piece, and eight concurrent writers keep to a limit
 of 4 GB or more. A piece that may not be read is fetched. A piece that may not be written or removed
 is left alone, with one warning in the log and no error.

@@ -29,8 +29,8 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
             if len(parts) == 1:
                 parts = []
         else:
-            rule = found["msg"].replace("Input should", "should")
-            message = f"{rule}, got {reprlib.repr(found['input'])}"
+            expected = found["msg"].replace("Input should", "should")
+            message = f"{expected}, got {reprlib.repr(found['input'])}"
         place = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{place}: {line}" if place else line)

@@ -31,8 +31,9 @@ class DeniedError(StorageError):
 
 
 class BucketPath:
-    """The URL of an object: s3://bucket/key, gs://bucket/key, az://container/key,
-    http(s)://host/key[?query].
+    """The URL of an object.
+
+    It is s3://bucket/key, gs://bucket/key, az://container/key or http(s)://host/key[?query].
 
     `str` hides its password and query; `os.fspath` returns the URL as given.
 
@@ -156,9 +157,7 @@ def absolute(path: PathLike) -> str:
 
 
 def refuse_forks(paths: Iterable[Path], start_method: str) -> None:
-    """Raise StorageError if forked workers would read from a bucket; connections do not survive a
-    fork.
-    """
+    """Raise StorageError if forked workers would read from a bucket: a fork breaks connections."""
     objects = [path for path in paths if isinstance(path, BucketPath)]
     if start_method == "fork" and objects:
         raise StorageError(

@@ -1,6 +1,4 @@
-"""A pytest plugin: `def test_loader(laws): laws.hold(make)`, or with `loading_law` a test for each
-law.
-"""
+"""A pytest plugin: `def test_loader(laws): laws.hold(make)`; `loading_law` gives a test per law."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The laws of loading, one function each: a `Trial` runs the loader, and the function reports a
-fault.
+"""The laws of loading, one function each; a `Trial` runs the loader.
 
 A law that a loader does not claim is not checked. `docs/laws_of_loading.md` explains each law, with
 a famous bug.
@@ -140,9 +139,7 @@ def law_ranks(trial: Trial) -> Finding | None:
 
 
 def law_order(trial: Trial) -> Finding | None:
-    """All ranks together read the same rows at the same step, for any number that divides the
-    global batch.
-    """
+    """All ranks together read the same rows at the same step, however many ranks there are."""
     case = trial.case
     world_size = _another_size(case)
     batch_size = case.global_batch_size // world_size
@@ -187,9 +184,7 @@ def law_epochs(trial: Trial) -> Finding | None:
 
 
 def law_resume(trial: Trial) -> Finding | None:
-    """A run that stops and resumes, once or several times, reads the same rows as an uninterrupted
-    one.
-    """
+    """A run that stops and resumes, once or more, reads the same rows as an uninterrupted one."""
     return _stop_and_resume(trial, kill=False)
 
 

@@ -143,7 +143,7 @@ class NanosetConfig(DocumentOptions):
                 yield f"{field.name}: should be True or False, got {reprlib.repr(value)}"
         surplus = given["mid_level_dataset_surplus"]
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
-            yield f"mid_level_dataset_surplus: should be a number from 0 on, got {surplus!r}"
+            yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
         if not isinstance(given["split"], (str, NoneType)):
             yield f"split: should be a string, got {reprlib.repr(given['split'])}"
 

@@ -60,7 +60,7 @@ UPSTREAM_FLAGS = {  # flags of nanoset_ref.preprocess -> flags of Megatron-LM
 @contextlib.contextmanager
 def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
     """Write the ids of `encoder` to a pair, which appears when it is complete."""
-    # imported here: --help needs no numba
+    # imported here: --help does not need numba
     from nanoset_ref.tokens.bin_idx import require
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 

@@ -1,6 +1,4 @@
-"""Datasets that read and preprocess during training: map, compressed, stacked, iterable, and
-tokenized text.
-"""
+"""Datasets that read and preprocess during training: map, compressed, iterable, tokenized."""
 
 from nanoset_ref.streaming.adapters import (
     Adapter,

@@ -215,8 +215,7 @@ class CSVAdapter(LinesAdapter):
 
 
 class HuggingFaceAdapter(Adapter):
-    """The rows of a `datasets.Dataset`, which can seek, or of a `datasets.IterableDataset`, which
-    cannot.
+    """The rows of a `datasets.Dataset` or `datasets.IterableDataset`; only the first can seek.
 
     Args:
         hparams: see Adapter.
@@ -252,9 +251,7 @@ class HuggingFaceAdapter(Adapter):
 
 
 def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
-    """The offsets of an ASCII character, found in pieces, because a mask has a byte per byte of the
-    file.
-    """
+    """The offsets of an ASCII character, found in pieces: a mask is as large as the data."""
     found = [np.empty(0, np.int64)]
     for start in range(0, len(data), PIECE_BYTES):
         piece = data[start : start + PIECE_BYTES]

@@ -53,9 +53,7 @@ CODECS: dict[str, tuple[Any, Any]] = {
 
 
 class CompressedFormatError(ValueError):
-    """A file or value is truncated, damaged or too large, or has an unknown compression or a
-    repeated key.
-    """
+    """A file or value is damaged or too large, or has an unknown compression or a repeated key."""
 
 
 class CompressedDictionary(UserDict[int, Any]):

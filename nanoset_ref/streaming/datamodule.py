@@ -78,9 +78,7 @@ class SuperDataModule(LightningDataModule):
         return self._loader("predict")
 
     def state_dict(self) -> State:
-        """Return {"epoch", "batches"}, the progress in batches of one rank, for Lightning's
-        checkpoint.
-        """
+        """Return {"epoch", "batches"}, the progress of one rank, for Lightning's checkpoint."""
         if self.trainer is None:
             return dict(self._start)
         done: Any = self.trainer.fit_loop.epoch_loop.batch_progress

@@ -100,10 +100,10 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume the next `for` from a `state_dict` with the same numbers of ranks and workers, and
-        the same micro-batch size.
+        """Resume the next `for` from a `state_dict`.
 
-        With other numbers a TokenStream resumes from a count (see `TokenStream.seek`).
+        The numbers of ranks and workers and the micro-batch size must be the same. With other
+        numbers a TokenStream resumes from a count (see `TokenStream.seek`).
 
         Raises:
             PlanMismatch: the state belongs to another plan or layout.

@@ -26,7 +26,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     Returns:
         A dict of
 
-        path: the file. dtype: of its ids. num_tokens, num_documents: counts.
+        path: the file. dtype: the ids' dtype. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
         shortest, median, mean, longest: tokens per document.
         length_histogram: [(first length, last length, documents), ...]; every range is twice as

@@ -36,11 +36,11 @@ class DatatroveFile(Tokens):
         path: the file; its .index is needed for `document_offsets` only, its .metadata for the size
             of an id.
         windows: "disjoint" (datatrove's) or "overlapping".
-        token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
+        token_size: bytes per id, 2 or 4, for a file without .metadata; both must agree.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
+        TokenFileError: the size of an id is not 2 or 4, or the index belongs to another file.
     """
 
     def __init__(
@@ -166,7 +166,9 @@ def datatrove_files(
     """
     paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
-        raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
+        raise FileNotFoundError(
+            f"{folder} has no file '*.ds'; datatrove's DocumentTokenizer writes them"
+        )
     if shuffle:
         paths = [paths[i] for i in np.random.default_rng(seed).permutation(len(paths))]
     return [DatatroveFile(path, windows) for path in paths]

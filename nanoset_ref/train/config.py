@@ -169,8 +169,9 @@ class GeneralConfig(Section):
 
 
 class Config(Section):
-    """A whole run. The stages may be listed in any order; they run in the order of their first
-    steps.
+    """A whole run.
+
+    The stages may be listed in any order; they run in the order of their first steps.
 
     Each section is validated against the earlier sections that are valid.
     """

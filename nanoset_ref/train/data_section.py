@@ -200,7 +200,7 @@ class ChunksSection(Section):
 
     @property
     def paths(self) -> list[Path]:
-        """The files of the chunks, from `first_chunk` on."""
+        """The files of the chunks, starting with `first_chunk`."""
         # imported here: only a config with chunks needs this module
         from nanoset_ref.chunks.chunk_rows import chunk_files
 

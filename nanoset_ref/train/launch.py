@@ -22,8 +22,7 @@ EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("example
 def train(
     *, config: str | None = None, example: str | None = None, log_samples: bool = False
 ) -> None:
-    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue
-    exactly.
+    """Train a causal LM on token files or text; stop anywhere, continue exactly.
 
     1. Read and check the config, before the processes connect.
     2. Lay out the processes, initialize the model, and shard it over them.
@@ -66,7 +65,7 @@ def train(
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
     """Run the command, with `arguments` or those of this process; return the exit code."""
-    message = "the same command goes on from the newest checkpoint, if there is one"
+    message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"
     return command.run(train, arguments, prog, says=logging.INFO, interrupted=message)

@@ -120,8 +120,7 @@ class DistributedModel:
             )
 
     def forward_backward(self, batches: list[Batch]) -> float | None:
-        """Compute the gradients, and the loss of the global batch: the mean over its counted
-        labels.
+        """Compute the gradients, and the mean loss over the counted labels of the global batch.
 
         1. Agree on the number of counted labels: its mean over the data-parallel ranks.
         2. Compute the loss of each micro-batch: the sum over its labels, divided by that mean.
@@ -163,9 +162,7 @@ class DistributedModel:
         return loss if per_rank else None
 
     def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
-        """Sum the gradients of the micro-batches, synchronize them after the last; return the
-        losses.
-        """
+        """Sum the gradients of the micro-batches and synchronize them; return the losses."""
         losses = []
         for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
             self.module.set_requires_gradient_sync(number == self.micro_batches)

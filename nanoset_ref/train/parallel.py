@@ -146,8 +146,9 @@ class World:
 
 
 def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
-    """Join the processes that torchrun started, laid out as pp x dp x tp; without torchrun, run
-    alone.
+    """Join the processes that torchrun started, laid out as pp x dp x tp.
+
+    Without torchrun, this process is the only one.
 
     1. Take the GPU of the local rank; without GPUs all processes compute on the CPU.
     2. Connect the process group: NCCL between GPUs, gloo between CPUs.

@@ -36,7 +36,7 @@ MOMENTS = "exp_avg", "exp_avg_sq"  # names of AdamW's moments
 
 
 class Run:
-    """A training run in one process, from the newest checkpoint on.
+    """A training run in one process; it continues after the newest checkpoint.
 
     Args:
         config: the run's configuration, the same in every process.
