@@ -81,7 +81,7 @@ class BucketIds:
             if step == 1:
                 return self._run(first * size, last * size)
             index = np.arange(first, last, step)
-        places = _checked_places(index, len(self))
+        places = _check_places(index, len(self))
         starts = (places.ravel() * size).tolist()
         content = fetch([(self, start, start + size) for start in starts])
         return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
@@ -131,7 +131,7 @@ def bytes_of(path: BucketPath) -> BucketIds:
     return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
 
 
-def _checked_places(index: Any, count: int) -> NDArray[np.int64]:
+def _check_places(index: Any, count: int) -> NDArray[np.int64]:
     """The places that an index selects (other than a slice), int64, in the index's shape.
 
     Raises:

@@ -156,7 +156,7 @@ def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
         options = {"range": (start, stop), **opened.condition}
         found = obstore_function("get")(store, path.key, options=options)
         if Version.of(found.meta) != opened or found.range != (start, stop):
-            raise _replaced(path)
+            raise _replaced_error(path)
         content = found.bytes()
         if len(content) != stop - start:
             raise TryAgainError(f"{path}: the server sends less than its Content-Range")
@@ -241,7 +241,7 @@ def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
     found = re.search(r"status code: (\d+)", line)
     status = found[1] if found else ""
     if kind == "PreconditionError" or status == "416":
-        return _replaced(path)
+        return _replaced_error(path)
     if kind == "NotSupportedError":
         return StorageError(
             f"{path}: the server does not support ranges, it sends whole objects; "
@@ -266,7 +266,7 @@ def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
     return TryAgainError(message)
 
 
-def _replaced(path: BucketPath) -> ReplacedError:
+def _replaced_error(path: BucketPath) -> ReplacedError:
     return ReplacedError(f"{path} was replaced after it was opened; build the dataset again")
 
 

@@ -112,7 +112,7 @@ def atomic_write_set(
         if group:
             group.sets.append(parts)
         else:
-            uninterrupted(lambda: _publish([parts]))
+            run_uninterrupted(lambda: _publish([parts]))
 
 
 @contextlib.contextmanager
@@ -142,7 +142,7 @@ def write_together() -> Iterator[None]:
             yield
         finally:
             _group.reset(token)
-        uninterrupted(lambda: _publish(group.sets))
+        run_uninterrupted(lambda: _publish(group.sets))
 
 
 def _publish(sets: list[list[_Part]]) -> None:
@@ -181,7 +181,7 @@ def _hidden_beside(part: _Part, remaining: Path) -> Path:
         return remaining
 
 
-def uninterrupted(act: Callable[[], None]) -> None:
+def run_uninterrupted(act: Callable[[], None]) -> None:
     """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(int).result()  # Ctrl-C while the thread starts would not wait for it

@@ -60,7 +60,7 @@ def by_step(batches: Batches) -> Batches:
     return [together]
 
 
-def miscounted(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
+def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
     """Find a row that was read twice or never.
 
     Args:

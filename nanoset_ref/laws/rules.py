@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.laws.corpora import Corpus, write_corpus
-from nanoset_ref.laws.findings import Finding, by_step, difference, miscounted, places, rows_of
+from nanoset_ref.laws.findings import Finding, by_step, difference, find_miscount, places, rows_of
 from nanoset_ref.laws.runner import Batches, Run, Runner, Trace
 
 DISTINCT = 20  # with this many rows, two shuffles do not agree by chance: 1 / 20!
@@ -105,17 +105,17 @@ class Trial:
         """Steps of an epoch that are full on every rank."""
         return self.case.rows // self.case.global_batch_size
 
-    def miscounted(self, batches: Batches) -> Finding | None:
+    def find_miscount(self, batches: Batches) -> Finding | None:
         """Find rows lost or doubled, beyond those that the declared tail may drop or repeat."""
         left = self.case.rows - self.full_steps * self.case.global_batch_size
         spare = left if self.adapter.tail == "drop" else 0
         again = -left % self.case.global_batch_size if self.adapter.tail == "pad" else 0
-        return miscounted(batches, self.case.rows, spare=spare, again=again)
+        return find_miscount(batches, self.case.rows, spare=spare, again=again)
 
 
 def law_once(trial: Trial) -> Finding | None:
     """Every row is read exactly once per epoch, by all ranks together."""
-    return trial.miscounted(trial.run().batches)
+    return trial.find_miscount(trial.run().batches)
 
 
 def law_ranks(trial: Trial) -> Finding | None:
@@ -135,7 +135,7 @@ def law_ranks(trial: Trial) -> Finding | None:
             return Finding("lost", words, batches)
     owners = {(row, rank) for rank, _, row in places(batches)}
     shared = len(owners) > len({*rows_of(batches)})
-    return trial.miscounted(batches) if shared else None
+    return trial.find_miscount(batches) if shared else None
 
 
 def law_order(trial: Trial) -> Finding | None:
@@ -206,7 +206,7 @@ def law_elastic(trial: Trial) -> Finding | None:
     )
     read = by_step(before.batches)[0] + by_step(after.batches)[0]
     if "order" not in trial.adapter.claims.split():
-        return trial.miscounted([read])
+        return trial.find_miscount([read])
     wanted = by_step(trial.run().batches)[0]
     when = f"stopped after {stop} steps and resumed with {size} ranks"
     return difference([wanted[: trial.full_steps]], [read[: trial.full_steps]], when)
@@ -331,7 +331,7 @@ def _check_reordered(trial: Trial, here: Batches, there: Batches, pair: str) -> 
     if len({*rows_of(here)}) >= DISTINCT and rows_of(here) == rows_of(there):
         return Finding("out of order", f"{pair} have the same order", there)
     claimed = "once" in trial.adapter.claims.split()
-    return trial.miscounted(there) if claimed else None
+    return trial.find_miscount(there) if claimed else None
 
 
 def _stop_and_resume(trial: Trial, *, kill: bool) -> Finding | None:

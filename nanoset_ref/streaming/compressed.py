@@ -81,7 +81,7 @@ class CompressedDictionary(UserDict[int, Any]):
 
     def __init__(self, compression: str = "bz2") -> None:
         super().__init__()
-        self.compression = _known(compression)
+        self.compression = _check_compression(compression)
         self.data: Any  # {key: compressed value}, a dict or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
@@ -166,7 +166,7 @@ class CompressedDictionary(UserDict[int, Any]):
         Raises:
             ValueError: keys are kept, and a key occurs in both dictionaries.
         """
-        return self._with(dict(_joined([self, other], self.compression, reset_keys)))
+        return self._with(dict(_join([self, other], self.compression, reset_keys)))
 
     def merge_(self, other: CompressedDictionary, reset_keys: bool = True) -> None:
         """Add the values of `other` to this dictionary, whose own keys stay.
@@ -204,8 +204,8 @@ class CompressedDictionary(UserDict[int, Any]):
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
         files = [CompressedDictionary.open(path) for path in dictionaries_files]
-        compression = _known(compression or files[0].compression)
-        _write(destination, compression, _joined(files, compression, reset_keys))
+        compression = _check_compression(compression or files[0].compression)
+        _write(destination, compression, _join(files, compression, reset_keys))
 
     def _with(self, payloads: Any) -> CompressedDictionary:
         """A new dictionary with this one's settings and other values."""
@@ -262,7 +262,7 @@ class CompressedFile(Mapping[int, bytes]):
         length = int.from_bytes(data[:4], "little")
         try:
             header = json.loads(data[4 : 4 + min(length, MAX_HEADER_BYTES)])
-            self.compression = _known(header["compression"])
+            self.compression = _check_compression(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
         keys = array("i")
@@ -304,13 +304,13 @@ def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, b
             file.write(RECORD.pack(4 + len(payload), key) + payload)
 
 
-def _known(compression: str) -> str:
+def _check_compression(compression: str) -> str:
     if compression not in CODECS:
         raise ValueError(f"compression must be one of {list(CODECS)}, got {compression!r}")
     return compression
 
 
-def _joined(
+def _join(
     dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (key, compressed value) of all dictionaries, with their keys or numbered from 0."""

@@ -65,12 +65,12 @@ class Tokens(ABC):
         """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         for part, before in self.opened.items():
             if file_version(part) != before:
-                raise _changed(part)
+                raise _changed_error(part)
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
         if version_of(os.fstat(descriptor)) != self.opened[self.path]:
-            raise _changed(self.path)
+            raise _changed_error(self.path)
 
     def check_length(self) -> None:
         """Raise TokenFileError if the file is shorter than when it was opened.
@@ -278,7 +278,7 @@ class Tokens(ABC):
         self.check_unchanged()
 
 
-def _changed(path: Path) -> TokenFileError:
+def _changed_error(path: Path) -> TokenFileError:
     return TokenFileError(
         f"{path} was replaced or changed after it was opened; build the dataset again"
     )

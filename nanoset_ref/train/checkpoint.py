@@ -108,7 +108,7 @@ class Checkpoints:
                 bytes needed and the bytes free. The unfinished folder is removed.
         """
         target = self._path(step)
-        temporary = _hidden(target)
+        temporary = _hidden_path(target)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         needs = f"the checkpoint needs {size:,} bytes"
         with (
@@ -149,7 +149,7 @@ class Checkpoints:
             if path >= kept[-1] or not _is_ours(path) or state_problem(path) is not None:
                 continue
             if _model(path) == _model(kept[0]):
-                hidden = _hidden(path)
+                hidden = _hidden_path(path)
                 os.replace(path, hidden)  # a killed run leaves nothing that looks like a checkpoint
                 shutil.rmtree(hidden)
 
@@ -267,7 +267,7 @@ def _write_state(folder: Path, step: int, state: Content) -> None:
         json.dump(content | {"checksum": state_checksum(content)}, file, indent=1)
 
 
-def _hidden(path: Path) -> Path:
+def _hidden_path(path: Path) -> Path:
     """The hidden name of a checkpoint while it is written or deleted."""
     return path.with_name(f".{path.name}.tmp")
 
