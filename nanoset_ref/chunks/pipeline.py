@@ -5,10 +5,11 @@ tasks, on this machine or as a Slurm job array, and records which tasks are done
 writes a folder of .ds files, which a Nanoset reads unchanged (`nanoset_ref.tokens`). On this
 machine:
 
-    from datatrove.executor import LocalPipelineExecutor steps =
-    datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b",
-    eos_text="</s>") LocalPipelineExecutor(steps, tasks=64, workers=16,
-    logging_dir="logs/arxiv").run()
+    from datatrove.executor import LocalPipelineExecutor
+    steps = datatrove_pipeline(
+        "redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>"
+    )
+    LocalPipelineExecutor(steps, tasks=64, workers=16, logging_dir="logs/arxiv").run()
 
 On a cluster, run the same steps as an array of 1,000 jobs of 4 cores; a second call starts the
 missing jobs:

@@ -1,8 +1,7 @@
 """Adapters: one function that makes a loader, and the laws that the loader claims.
 
-@adapter(claims="once ranks workers repeat owned resume", state_of=lambda loader:
-loader.state_dict()) def make(data, *, rank, world_size, workers, seed, epoch, batch_size,
-state=None):
+@adapter(claims="once ranks workers repeat owned resume", state_of=MyLoader.state_dict)
+def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):
     loader = MyLoader(range(data), rank, world_size, workers, seed, epoch, batch_size)
     if state is not None:
         loader.load_state_dict(state)

@@ -7,8 +7,7 @@
                    int64 [D] running sequence counts at the document ends, the first 0 (if that is
                              the only one, as in Pythia's index, each sequence is a document),
                    int8 [S] modes, if multimodal
-    <prefix>.seal  in pairs of this package: a checksum of both as a JSON string; upstream ignores
-    it
+    <prefix>.seal  in pairs of this package: a checksum of both, JSON; upstream ignores it
 
 A reader maps the index and needs no memory. The ids are mapped too, or read with pread where a
 mapping is unwanted (network filesystems). Opening reads the index once: the sequences must lie end
