@@ -34,7 +34,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.record import command, save
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.permutation import derive, permute_each
 
 SIZES = (2, 3, 4, 5, 6, 8, 13, 20, 31, 48, 64, 65, 100, 128, 256, 500, 1000, 1024, 2047, 4096)

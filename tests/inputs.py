@@ -12,7 +12,7 @@ import torch
 import zstandard
 
 from nanoset_ref.chunks import mix
-from nanoset_ref.io.index_cache import cached
+from nanoset_ref.io.index_cache import load_or_build
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.streaming import CompressedDictionary
@@ -44,7 +44,7 @@ def staged_loader_of(folder):
 
 def indexes_of(folder):
     arrays = np.arange(99, dtype=np.int64), np.arange(9, dtype=np.uint32)
-    return cached(folder / "cache", {"seed": 1}, ("sample", "shuffle"), lambda: arrays)
+    return load_or_build(folder / "cache", {"seed": 1}, ("sample", "shuffle"), lambda: arrays)
 
 
 def write_inputs(folder, version, checkpoints="unused"):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from bucket_server import BucketServer
 
-from nanoset_ref.io import pieces as cache
+from nanoset_ref.io import object_cache as cache
 from nanoset_ref.io.bucket_ids import BucketIds
-from nanoset_ref.io.paths import contents, file_version
+from nanoset_ref.io.paths import file_version, read_in_blocks
 from nanoset_ref.io.urls import BucketPath, StorageError
 
 SIZE = 10_000
@@ -45,7 +45,9 @@ ROOM = 1000 + 10 * 8  # bytes of a whole piece: its content and its checksums
 
 
 def read(folder, source, extents, limit=1e6):
-    found = cache.read_kept(folder, limit, [(source, *extent) for extent in extents], source.fetch)
+    found = cache.read_cached(
+        folder, limit, [(source, *extent) for extent in extents], source.fetch
+    )
     assert [bytes(content) for content in found] == [
         source.content[begin:end] for begin, end in extents
     ]
@@ -178,7 +180,7 @@ def test_a_folder_that_cannot_be_used_costs_a_warning_and_no_row(tmp_path, caplo
     source = Memory()
     for _ in range(2):
         read(tmp_path, source, [(0, 2500)])
-    assert caplog.text.count("pieces are read, but not all are kept or removed in") == 1
+    assert caplog.text.count("pieces are read, but not all can be cached or removed in") == 1
     assert [path.name for path in tmp_path.iterdir()] == [cache.FOLDER]
 
 
@@ -289,4 +291,4 @@ def test_a_bucket_is_read_through_the_folder_that_is_named_and_another_version_i
             with pytest.raises(
                 StorageError, match=f"{variable} must be a positive number.* got '{given}'"
             ):
-                b"".join(contents(path))
+                b"".join(read_in_blocks(path))

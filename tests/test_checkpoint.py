@@ -13,7 +13,7 @@ from ranks import Ranks
 from ranks.tasks import hold_lock, save_or_load_sharded
 
 from nanoset_ref.train import CheckpointError, Checkpoints, find_problem, read_state, start_world
-from nanoset_ref.train.checkpoint import STATE, digest
+from nanoset_ref.train.checkpoint import STATE, state_checksum
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +109,14 @@ def drop_from_state(path, *keys):
     content = {
         key: value for key, value in read_state(path).items() if key not in (*keys, "checksum")
     }
-    (path / STATE).write_text(json.dumps(content | {"checksum": digest(content)}))
+    (path / STATE).write_text(json.dumps(content | {"checksum": state_checksum(content)}))
 
 
 def change_state(path, **changes):
     """Changes with a right checksum."""
     content = read_state(path) | changes
     del content["checksum"]
-    (path / STATE).write_text(json.dumps(content | {"checksum": digest(content)}))
+    (path / STATE).write_text(json.dumps(content | {"checksum": state_checksum(content)}))
 
 
 def name_file(path, name):
@@ -199,7 +199,7 @@ def test_another_model_is_refused(checkpoints):
     checkpoints.save(5, tensors(), {})
     for wrong in ({"model.bias": torch.zeros(3)}, {"model.weight": torch.zeros(4, 4)}):
         with pytest.raises(
-            CheckpointError, match=rf"is of another model .*{next(iter(wrong))}.*take another"
+            CheckpointError, match=rf"belongs to another model .*{next(iter(wrong))}.*take another"
         ):
             checkpoints.load(5, wrong)
 

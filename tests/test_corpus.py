@@ -130,7 +130,9 @@ def test_the_tokenizer_loads_gives_texts_back_and_lengths_are_heavy_tailed(
 
 def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "programs.jsonl").write_text("mine")
-    with pytest.raises(FileExistsError, match="programs.jsonl exists and is not of the corpus"):
+    with pytest.raises(
+        FileExistsError, match="programs.jsonl exists and is not part of the corpus"
+    ):
         prepare_corpus(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["programs.jsonl"]
     assert (tmp_path / "programs.jsonl").read_text() == "mine"

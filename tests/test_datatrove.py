@@ -207,7 +207,7 @@ def test_columns_that_reach_no_context_parallel_rank_as_in_nanotron_are_warned_o
 
 
 def test_broken_folders_are_named(golden, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no file"):
+    with pytest.raises(FileNotFoundError, match="has no file"):
         datatrove_files(tmp_path)
     shutil.copytree(golden / "datatrove/plain", tmp_path / "plain")
     path = tmp_path / "plain/00000_unshuffled.ds"

@@ -58,5 +58,5 @@ def test_ranges_double_and_the_eos_may_be_given():
 
 @pytest.mark.parametrize("ids", [[3, -1], [2**45]])
 def test_what_is_no_token_id_is_refused(ids):
-    with pytest.raises(ValueError, match="which are no token ids"):
+    with pytest.raises(ValueError, match="which are not token ids"):
         describe(of([ids], np.int64))

@@ -9,7 +9,7 @@ import pytest
 
 from nanoset_ref.chunks import TokenizeConfig
 from nanoset_ref.io import files
-from nanoset_ref.io.files import atomic_write, atomic_write_set, remove_leftovers, written_together
+from nanoset_ref.io.files import atomic_write, atomic_write_set, remove_leftovers, write_together
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.paths import checksum, require_regular
 from nanoset_ref.load.documents import DocumentOptions
@@ -60,7 +60,7 @@ def test_two_sets_that_are_written_together_appear_together(tmp_path, monkeypatc
         }
 
     def write(content, overwrite=False):
-        with written_together():
+        with write_together():
             for parts in zip(*[iter(targets.values())] * 2, strict=True):
                 with atomic_write_set(parts, overwrite=overwrite, mode="w") as files:
                     for file in files:

@@ -100,7 +100,8 @@ def test_a_pair_is_no_raw_file(source, tmp_path):
     """Its .idx knows the dtype, so its ids are not taken for uint16."""
     path = convert([source], tmp_path / "b.bin", dtype="int32").path
     with pytest.raises(
-        TokenFileError, match=r"b\.bin has an \.idx.*open it by nanoset_ref\.open_tokens"
+        TokenFileError,
+        match=r"b\.bin is the \.bin of a Megatron pair.*open it with nanoset_ref\.open_tokens",
     ):
         TokenFile(path)
     with pytest.raises(
@@ -184,7 +185,7 @@ def test_raw_ids_are_cut_behind_the_end_of_document_id(tmp_path, closed):
         (
             "a_input_ids.documents.npy",
             b"",
-            "a_input_ids.documents.npy is missing or holds no document boundaries",
+            "a_input_ids.documents.npy is missing, or is not a file of document boundaries",
         ),
         ("b.ds.metadata", b"", "must begin with <tokenizer>"),
         ("b.ds.metadata", b"gpt2|many\n", "got 'many'"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nanoset_ref
-from nanoset_ref.io.kernels import Kernel
+from nanoset_ref.io.njit import Kernel
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 
@@ -25,7 +25,7 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 4 * BATCH * (LENGTH + 1) * 4)  # four batches
     np.arange(10_001, dtype=np.uint16).tofile(tmp_path / "a.npy")
     monkeypatch.setattr("nanoset_ref.load.gather.MAX_PLAIN_ROWS", 0)
-    monkeypatch.setattr("nanoset_ref.io.kernels.MOST_PLAIN", 0)
+    monkeypatch.setattr("nanoset_ref.io.njit.PLAIN_WORK", 0)
     nanoset = Nanoset(tmp_path / "a.npy", None, LENGTH, 80 * BATCH)
     modules = [module for name, module in sys.modules.items() if name.startswith("nanoset_ref")]
     kernels = {

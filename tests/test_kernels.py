@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import IdentityOrder, NanotronOrder, StatelessOrder, derive, permute
-from nanoset_ref.io import kernels
+from nanoset_ref.io import njit as kernels
 
-INLINED = "from nanoset_ref.io.kernels import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
+INLINED = (
+    "from nanoset_ref.io.njit import njit\n\n\n@njit(cache=True)\ndef inner(x):\n    return x + 1\n"
+)
 KERNEL = """
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.inlined import inner
 
 
@@ -41,7 +43,7 @@ def test_a_kernel_is_compiled_again_when_a_function_of_another_file_changes(tmp_
     package.mkdir()
     (package / "io").mkdir()
     (package / "__init__.py").touch()
-    for name in ("kernels.py", "compilation.py"):
+    for name in ("njit.py", "compilation.py"):
         shutil.copy(Path(kernels.__file__).with_name(name), package / "io")
     inlined = package / "inlined.py"
     inlined.write_text(INLINED)
@@ -140,20 +142,20 @@ def plain_up_to(most):
         it for module in modules for it in vars(module).values() if isinstance(it, kernels.Kernel)
     }
     compiled = {kernel: kernel._compiled for kernel in every}
-    before = kernels.MOST_PLAIN
-    kernels.MOST_PLAIN = most
+    before = kernels.PLAIN_WORK
+    kernels.PLAIN_WORK = most
     for kernel in every if most else ():
         kernel._compiled = None
     try:
         yield
     finally:
-        kernels.MOST_PLAIN = before
+        kernels.PLAIN_WORK = before
         for kernel in every if most else ():
             kernel._compiled = compiled[kernel]
 
 
 def test_a_kernel_is_compiled_once_it_was_given_enough_to_do(monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_PLAIN", 10)
+    monkeypatch.setattr(kernels, "PLAIN_WORK", 10)
     double = kernels.njit(work=lambda x: 4)(lambda x: x * 2)
     assert [double(3), double(3)] == [6, 6]
     assert double._compiled is None

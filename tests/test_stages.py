@@ -301,5 +301,5 @@ def test_the_loader_holds_the_resume_contract(make):
     [{}, None, [], 1.5, {"step": 1, "stages": [{"name": "one"}]}, {"step": "x", "stages": []}],
 )
 def test_what_is_no_state_is_named(make, state):
-    with pytest.raises(ConfigError, match="this is no state of a StagedLoader"):
+    with pytest.raises(ConfigError, match="this is not the state of a StagedLoader"):
         loaders_of(make([ONE]))[0].load_state_dict(state)

@@ -22,7 +22,7 @@ from run_config import run_tree
 
 from nanoset_ref.cli import main
 from nanoset_ref.io import bucket_ids, buckets
-from nanoset_ref.io.paths import located
+from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath, StorageError
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
@@ -139,9 +139,9 @@ def test_a_server_with_faults_is_asked_again_and_given_up(bucket, folder, server
     assert not server.faults
     server.faults += [fault] * 100_000
     why = (
-        "the server cuts its answers short"
+        "the server truncates its answers"
         if fault in ("cut", "half")
-        else "the server is not there, fails or falls"
+        else "the server cannot be reached, fails or"
     )
     with pytest.raises(OSError, match=f"^http.*a.npy: {why}") as error:
         rows.read(positions[:1])
@@ -157,7 +157,7 @@ def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):
     server.faults += ["short"] * 3
     assert np.array_equal(rows.read(np.arange(9)), expected)
     server.faults += ["short"] * 100_000
-    with pytest.raises(StorageError, match="a.npy: the server cuts its answers short"):
+    with pytest.raises(StorageError, match="a.npy: the server sends less than its"):
         rows.read(np.arange(1))
 
 
@@ -172,13 +172,13 @@ def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_l
     with pytest.raises(StorageError):
         rows.read(np.arange(1))
     assert 1 < now[0] <= 3
-    assert caplog.text.count("it is asked again for up to 3 s") == 1
+    assert caplog.text.count("retrying for up to 3 s") == 1
 
 
 def test_a_server_without_ranges_is_called_so(bucket, server):
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
     server.faults += ["whole"] * 100
-    with pytest.raises(StorageError, match="a.npy: the server knows no ranges"):
+    with pytest.raises(StorageError, match="a.npy: the server does not support ranges"):
         rows.read(np.arange(1))
 
 
@@ -237,7 +237,7 @@ def test_a_server_that_tells_no_versions_is_read_only_if_that_is_allowed_and_the
     url, positions = f"http://127.0.0.1:{server.port}/tokens/a.npy", np.arange(9)
     with pytest.raises(
         StorageError,
-        match=r"a.npy: its server tells neither .*allow_unversioned=True.* or NANO",
+        match=r"a.npy: its server reports neither .*allow_unversioned=True.* or NANO",
     ):
         open_tokens(url)
     monkeypatch.setenv("NANOSET_REF_CACHE", str(tmp_path))
@@ -284,7 +284,7 @@ def test_no_password_and_no_signed_query_is_shown(bucket, server, monkeypatch, c
         server.faults.clear()
         says_nothing(error.value)
         assert error.value.__cause__ is None and error.value.__context__ is None
-    with pytest.raises(OSError, match="the server is not there") as error:
+    with pytest.raises(OSError, match="the server cannot be reached") as error:
         open_tokens(f"http://somebody:password@127.0.0.1:9/a.npy{query}")
     says_nothing(error.value), says_nothing(caplog.text)
 
@@ -313,7 +313,7 @@ def test_a_signed_url_is_read_with_its_companions_or_says_why_not(bucket, folder
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("s3://tokens", "s3://tokens names no object"),
+        ("s3://tokens", "s3://tokens does not name an object"),
         ("s3://tokens//a.npy", "keys with '//'.* cannot be read"),
         ("s3://tokens/./a.npy", "keys with .*'/./'.* cannot be read"),
         ("s3://tokens/b/../a.npy", "keys with .*'/../'.* cannot be read"),
@@ -428,8 +428,8 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(bucket, fold
             "s3://tokens/denied.npy",
             "URL: access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and",
         ),
-        ("http://127.0.0.1:9/a.npy", "URL: the server is not there, fails or falls silent"),
-        ("https://nowhere.invalid/a.npy", "URL: the server is not there"),
+        ("http://127.0.0.1:9/a.npy", "URL: the server cannot be reached, fails or stalls"),
+        ("https://nowhere.invalid/a.npy", "URL: the server cannot be reached"),
         ("az://container/a.npy", "URL: "),
         (
             "s3://tokens/a.bin",
@@ -482,7 +482,7 @@ def test_preprocess_writes_a_set_that_the_tool_reads_and_the_last_part_makes_it_
     url, path = f"{bucket}/deep/new_input_ids.npy", tmp_path / "new_input_ids.npy"
     for suffix in (".npy", ".json", ".documents.npy"):
         assert (
-            located(url).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
+            as_path(url).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
         )
     assert (
         main(["verify", url]) == 0
@@ -536,7 +536,7 @@ def test_large_objects_are_written_in_parts(bucket, server, monkeypatch):
     ):
         writer.write_document([1])
         writer.write_document([1 / 0])
-    assert not located(f"{bucket}/half.npy").exists()
+    assert not as_path(f"{bucket}/half.npy").exists()
 
 
 def test_training_from_a_bucket_has_the_losses_of_training_from_the_disk(

@@ -204,7 +204,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
     ("dataset", "message"),
     [
         ({"dataset": 3}, f"dataset: must be a mapping with one of {', '.join(KINDS)}"),
-        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is no corpus"),
+        ({"data_path": "nowhere", "split": "1,0,0"}, "dataset.data_path: nowhere is not a corpus"),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         ({"data_path": {"nowhere": 0}, "split": "1"}, "dataset: weights must be positive numbers"),
         (
@@ -219,7 +219,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
             {"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]},
             "dataset.dataset_path: no token file at",
         ),
-        ({"dataset_path": "raw"}, "/raw holds no file '*.ds'"),
+        ({"dataset_path": "raw"}, "/raw has no file '*.ds'"),
         (
             {"dataset_path": "datasets/stories", "order": "stateless"},
             "folders of .ds files have Nanotron's order",
@@ -239,7 +239,7 @@ def test_what_is_wrong_with_the_data_is_named_beside_all_else(example, dataset, 
 
 
 def test_data_that_cannot_fill_its_steps_is_refused(example):
-    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, 600 are asked for"):
+    with pytest.raises(ConfigError, match="fill 540 steps of 4 samples, but the stage has 600"):
         example("chunks", {"tokens.train_steps": 600})
     with pytest.raises(
         ConfigError,

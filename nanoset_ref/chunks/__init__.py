@@ -1,12 +1,14 @@
-r"""From raw subsets to training chunks: download, tokenize and concatenate, mix and split, validate, convert.
+r"""From raw subsets to training chunks: download, tokenize, mix, validate, convert.
 
 Each step is a function and a command:
 
-    python -m nanoset_ref.chunks download --urls urls.txt --out_root redpajama_v1 --exclude common_crawl
-    python -m nanoset_ref.chunks tokenize --input_root ./ --out_root tokens --tokenizer huggyllama/llama-7b \
-        --concat_tokens 2049 --eos_text '</s>' --num_workers 64
+    python -m nanoset_ref.chunks download --urls urls.txt --out_root redpajama_v1 \
+        --exclude common_crawl
+    python -m nanoset_ref.chunks tokenize --input_root ./ --out_root tokens \
+        --tokenizer huggyllama/llama-7b --concat_tokens 2049 --eos_text '</s>' --num_workers 64
     python -m nanoset_ref.chunks mix --input_root tokens --out_root mixed_360 --shuffle \
-        --subfolders 'redpajama_v1/arxiv,redpajama_v1/c4' --num_chunks 360 --num_valid_samples_per_subfolder 102400
+        --subfolders 'redpajama_v1/arxiv,redpajama_v1/c4' --num_chunks 360 \
+        --num_valid_samples_per_subfolder 102400
     python -m nanoset_ref.chunks validate mixed_360
     python -m nanoset_ref.chunks convert mixed_360/train --output_prefix datasets/mixed
 

@@ -1,10 +1,10 @@
-"""The manifest of a prepared folder, and its accounts, in which no token is missing.
+"""The manifest of a prepared folder and its token accounting, which must balance.
 
-`manifest.json` records the `settings` of the run that fills a folder and, once `complete`, its
-content: lines and checksum of every file, and an account of the tokens of every subset. It is
-written before the first file and again after the last. A run that finds it incomplete resumes; a
-run with other settings refuses to mix two corpora in one folder. The files themselves are complete
-or absent, so there is no other state.
+`manifest.json` records the `settings` of the run that fills a folder. Once `complete`, it also
+records the content: lines and checksum of every file, and an account of every subset's tokens. It
+is written before the first file and again after the last. A run resumes if the manifest is
+incomplete, and refuses a folder with other settings. The files themselves are complete or absent,
+so there is no other state.
 """
 
 import re
@@ -15,13 +15,13 @@ from typing import Any, Literal, Self
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
-from nanoset_ref.io.problems import problems_of
+from nanoset_ref.io.pydantic_errors import problems_of
 
 with extra("text", "preparing a corpus"):
     from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 NAME = "manifest.json"
-ROWS = "train.jsonl"  # the rows of a subset
+ROWS = "train.jsonl"  # a subset's rows
 OUR_NAMES = re.compile(  # names of the files that commands write into a folder
     r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
     r"|train/train_\d+\.jsonl|(valid|leftover)/.+\.jsonl"  # a mix
@@ -36,7 +36,7 @@ class ManifestError(ValueError):
 
 
 class _Entry(BaseModel):
-    """Checked fields; a wrong one is a ValidationError, which is a ValueError."""
+    """Validated fields; an invalid one raises ValidationError, which is a ValueError."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -45,7 +45,7 @@ class FileEntry(_Entry):
     """One file.
 
     Attributes:
-        lines: their number; the number of documents of a token file.
+        lines: the number of lines; in a token file, the number of documents.
         checksum: "xxh3_128:<hex>".
     """
 
@@ -58,24 +58,24 @@ class FileEntry(_Entry):
 
 
 class Account(_Entry, extra="allow"):
-    """The account of the tokens, or of the samples, of one subset. All fields but its name are counts.
+    """The account of one subset's tokens or samples; all fields but the name are counts.
 
-    From documents to rows, `tokenize`:
-        documents: encoded.
-        skipped_documents: left out.
-        special_documents: that hold special tokens as text.
-        special_tokens: in these documents, which keep them.
-        document_tokens: of the documents themselves.
-        separator_tokens: the BOS and EOS put around documents.
+    `tokenize`, from documents to rows:
+        documents: encoded documents.
+        skipped_documents: documents left out.
+        special_documents: documents that contain special tokens as text.
+        special_tokens: the special tokens in these documents, which keep them.
+        document_tokens: tokens of the documents themselves.
+        separator_tokens: BOS and EOS added to documents.
         carried_in_tokens: the tail of the previous subset.
-        padding_tokens: in rows.
+        padding_tokens: padding in rows.
         samples: rows written.
-        written_tokens: in these rows.
-        cut_tokens: cut off without wrap.
-        tail_tokens: dropped at the end.
-        carried_out_tokens: passed to the next subset.
+        written_tokens: tokens in the rows written.
+        cut_tokens: tokens cut off without wrap.
+        tail_tokens: tokens dropped at the end.
+        carried_out_tokens: tokens passed to the next subset.
 
-    From rows to chunks, `mix`: samples = valid + train + leftover.
+    `mix`, from rows to chunks: samples = valid + train + leftover.
     """
 
     subset: str
@@ -83,7 +83,7 @@ class Account(_Entry, extra="allow"):
 
 
 class RowFacts(_Entry, extra="ignore"):
-    """Length and tokenizer of the rows of a folder, from its settings; None if unknown."""
+    """Length and tokenizer of a folder's rows, from its settings; None if unknown."""
 
     concat_tokens: PositiveInt | None = None
     tokenizer: str | None = None
@@ -92,15 +92,17 @@ class RowFacts(_Entry, extra="ignore"):
 
 
 class ChunkManifest(_Entry):
-    """The content of manifest.json; `files` and the fields after it are filled in when the folder is complete.
+    """The content of manifest.json.
+
+    `files` and the fields after it are filled in when the folder is complete.
 
     Args:
         settings: JSON values that determine the content of the folder.
-        complete: whether the folder is.
-        facts: about its rows.
+        complete: whether the folder is complete.
+        facts: facts about the rows.
         files: {path in the folder: entry}.
         conservation: an account per subset.
-        carried_tail: ids of the tail that is passed to the next subset.
+        carried_tail: the ids of the tail that is passed to the next subset.
     """
 
     format: Literal["nanoset_ref.chunks/2"]
@@ -113,10 +115,13 @@ class ChunkManifest(_Entry):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The manifest of `folder`; None if there is none, or that of another program.
+        """Read the manifest of `folder`.
+
+        Returns:
+            None if there is no manifest, or if another program wrote it.
 
         Raises:
-            ManifestError: it is broken.
+            ManifestError: the manifest is invalid.
         """
         path = folder / NAME
         content = path.read_bytes() if path.is_file() else b""
@@ -125,9 +130,10 @@ class ChunkManifest(_Entry):
         try:
             return cls.model_validate_json(content)
         except ValidationError as error:
-            fault = problems_of(error)[0]
-            way_out = "delete this folder and run the command again"
-            raise ManifestError(f"{path} is no valid manifest: {fault}; {way_out}") from error
+            raise ManifestError(
+                f"{path} is not a valid manifest: {problems_of(error)[0]}; "
+                "delete this folder and run the command again"
+            ) from error
 
     def write(self, folder: Path) -> Self:
         with atomic_write(folder / NAME, "w") as file:
@@ -135,22 +141,26 @@ class ChunkManifest(_Entry):
         return self
 
     def finish(self, folder: Path, **content: Any) -> Self:
-        """Add the `content` fields and write it: the folder is complete."""
+        """Add the fields in `content`, set `complete`, and write the manifest."""
         return self.model_copy(update={"complete": True, **content}).write(folder)
 
 
 def finished_manifest(
     folder: Path, settings: dict[str, Any], outputs: Sequence[str], overwrite: bool
 ) -> ChunkManifest | None:
-    """The manifest of a folder that is complete with these settings; None: the run has to fill it.
+    """Read the manifest of a folder that is complete with these settings.
 
     Args:
-        settings: of the run, in JSON values.
+        folder: the folder.
+        settings: the run's settings, JSON values.
         outputs: patterns of the files or folders that the run writes into the folder.
-        overwrite: whether the run may replace the outputs of another.
+        overwrite: whether the run may replace another run's outputs.
+
+    Returns:
+        None if the run has to fill the folder.
 
     Raises:
-        ManifestError: the folder holds outputs of other settings, or without a manifest, and
+        ManifestError: the folder contains outputs of other settings, or without a manifest, and
             `overwrite` is False.
     """
     found = ChunkManifest.read(folder)
@@ -162,9 +172,10 @@ def finished_manifest(
     if existing:
         known = found.settings if found else {}
         differing = [key for key, value in settings.items() if known.get(key) != value]
-        way_out = "choose another output folder, or --overwrite (overwrite=True)"
-        problem = f"was not made with these settings, {', '.join(differing)} differ"
-        raise ManifestError(f"{existing[0]} {problem}: {way_out}")
+        raise ManifestError(
+            f"{existing[0]} was not made with these settings, {', '.join(differing)} differ: "
+            "choose another output folder, or --overwrite (overwrite=True)"
+        )
     return None
 
 
@@ -173,11 +184,11 @@ def start_manifest(
 ) -> ChunkManifest:
     """Prepare `folder` for a run that `finished_manifest` allows, and return its manifest.
 
-    Files of an unfinished run with the same settings are complete and stay; those of other settings
+    Files of an unfinished run with the same settings are complete and stay. Files of other settings
     are removed first.
 
     Raises:
-        ManifestError: no command wrote one of these files; nothing is removed then.
+        ManifestError: a file was not written by a command; then nothing is removed.
     """
     found = ChunkManifest.read(folder)
     if found and found.settings == settings and not found.complete:
@@ -188,13 +199,13 @@ def start_manifest(
             is_ours = OUR_NAMES.fullmatch(path.relative_to(folder).as_posix())
             if path.is_symlink() or not (is_ours or path.is_dir()):
                 raise ManifestError(
-                    f"{path} is not known to be written by this command, and stays: move it away"
+                    f"{path} was not written by this command and will not be deleted; move it first"
                 )
             if not path.is_dir():
                 old.append(path)
     folder.mkdir(parents=True, exist_ok=True)
     manifest = ChunkManifest(format="nanoset_ref.chunks/2", settings={}, facts=facts)
-    manifest.write(folder)  # if this run is killed from here on, the next one starts over
+    manifest.write(folder)  # from now on, a run after a kill starts over
     for path in old:
         path.unlink()
     return manifest.model_copy(update={"settings": settings}).write(folder)
@@ -205,7 +216,7 @@ def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
 
 
 def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
-    """{folder: manifest} of the prepared folders above `paths`; those above the first path come first."""
+    """{folder: manifest} of the prepared folders above `paths`, in the order of `paths`."""
     folders = dict.fromkeys(folder for path in paths for folder in path.resolve().parents)
     found = {}
     for folder in folders:
@@ -218,8 +229,11 @@ def manifests_above(paths: Iterable[Path]) -> dict[Path, ChunkManifest]:
 def find_problems(
     manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield (path, problem) for unfinished folders, and for files in or below `paths` that differ from
-    their manifest.
+    """Compare folders with their manifests.
+
+    Yields:
+        (path, problem) for unfinished folders, and for files in or below `paths` that differ from
+        their manifest.
     """
     given = [Path(path).resolve() for path in paths]
     for folder, manifest in manifests.items():
@@ -246,12 +260,14 @@ def common_facts(manifests: dict[Path, ChunkManifest], paths: Iterable[PathLike]
     facts = {manifest.facts for manifest in manifests.values()} or {RowFacts()}
     if len(facts) > 1:
         differing = sorted(map(str, facts))
-        raise ManifestError(f"these rows do not go together, tokenize them alike: {differing}")
+        raise ManifestError(
+            f"these rows do not go together; tokenize them with the same settings: {differing}"
+        )
     return facts.pop()
 
 
 def report(conservation: Sequence[Account]) -> str:
-    """A table of accounts of one kind, with a line of totals and without columns of zeros."""
+    """Format accounts of one kind as a table with totals, without columns of zeros."""
     names = ["subset", *(account.subset for account in conservation), "total"]
     columns = [[f"{name:<{max(map(len, names))}}" for name in names]]
     for field in conservation[0].__pydantic_extra__:

@@ -1,6 +1,6 @@
 """The commands: python -m nanoset_ref.chunks download|tokenize|mix|validate|convert ...
 
-Each command imports its step inside its function: --help needs no extra, neither torch nor numba.
+Each command imports its step inside its function: --help needs neither an extra nor torch or numba.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def download(
     exclude: Sequence[str] = (),
     num_workers: int = 8,
 ) -> None:
-    """Fetch a list of URLs, or a dataset of the Hub, into folders by subset, going on where an earlier call stopped.
+    """Download a list of URLs, or a dataset of the Hub, into folders by subset; can be resumed.
 
     Args:
-        out_root: where the folders go; a dataset of the Hub gets one with its name.
-        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are left out.
+        out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.
+        urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are skipped.
         repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
-        include: folders or patterns of paths to take (default: all).
-        exclude: folders or patterns to leave out of them, e.g. common_crawl.
-        num_workers: files at once.
+        include: folders or patterns of paths to download (default: all).
+        exclude: folders or patterns of paths to skip, e.g. common_crawl.
+        num_workers: files that are downloaded at once.
     """
     from nanoset_ref.chunks import downloads
 
@@ -63,11 +63,11 @@ def tokenize(
     """Tokenize all subsets below `input_root` into `out_root`/<subset>.
 
     Args:
-        input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
-        out_root: may lie below `input_root`.
-        num_workers: processes; under torchrun its ranks are the workers, on as many nodes as it has. No influence on
-            the result.
-        subfolders: comma separated, to take only these.
+        input_root: its subfolders contain .jsonl, .json (also .gz, .zst) or .parquet files.
+        out_root: may be below `input_root`.
+        num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers.
+            The result is the same for any number.
+        subfolders: comma separated, to tokenize only these.
         overwrite: whether the output of other settings may be replaced.
     """
     from nanoset_ref.chunks import subsets
@@ -96,18 +96,19 @@ def mix(
     keep_leftover: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and out_root/valid/<subset>.jsonl.
+    """Merge input_root/<subset>/train.jsonl into chunks in out_root/train, and out_root/valid.
 
     Args:
         input_root: the output of `tokenize`, or any folder of that form.
-        out_root: made if needed. Interrupted, the same command goes on; complete, it returns at once.
-        subfolders: the subsets, comma separated, in the order that they have in the chunks; slashes and a leading
-            `input_root` are fine.
+        out_root: created if needed. The same command resumes an interrupted run, and returns at
+            once after a complete one.
+        subfolders: the subsets, comma separated, in their order in the chunks; slashes and a
+            leading `input_root` are allowed.
         num_chunks: number of chunks.
-        num_valid_samples_per_subfolder: samples held out of each subset.
-        random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
-        shuffle: whether each chunk is shuffled.
-        keep_leftover: whether samples too few for all chunks are written, too, to leftover/<subset>.jsonl. They are
+        num_valid_samples_per_subfolder: samples held out from each subset.
+        random_seed: the seed of the held-out samples and of the shuffle, in [0, 2**32).
+        shuffle: whether to shuffle each chunk.
+        keep_leftover: whether to write the samples left over to leftover/<subset>.jsonl. They are
             always counted.
         overwrite: whether the output of another call in out_root may be replaced.
     """
@@ -136,14 +137,15 @@ def validate(
     sources: Sequence[str] | None = None,
     verbose: bool = False,
 ) -> bool:
-    """Read files of rows and report what is wrong with them.
+    """Read files of rows and report their errors.
 
     Args:
         paths: the files, or folders of them.
-        num_tokens: expected tokens per row; default: as in the first manifest above the files, or 2,049 without one.
-        vocab_size: ids must be below it; default: as in that manifest, or no limit.
-        sources: the labels that may occur; default: any.
-        verbose: show progress, and report good files, too, with the rows of each source.
+        num_tokens: expected tokens per row; default: from the first manifest above the files, or
+            2,049 without one.
+        vocab_size: ids must be below it; default: from that manifest, or no limit.
+        sources: the allowed labels; default: any.
+        verbose: show progress, and also report good files, with the rows of each source.
     """
     from nanoset_ref.chunks import chunk_rows
 
@@ -168,14 +170,14 @@ def convert(
     vocab_size: int | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Turn chunks into a token file or a .bin/.idx pair.
+    """Convert chunks into a token file or a .bin/.idx pair.
 
     Args:
         paths: files, or folders of .jsonl files.
-        output_prefix: writes <prefix>_input_ids.npy, or <prefix>.bin and .idx.
-        format: what to write.
-        vocab_size: for chunks without a manifest.
-        overwrite: replace an existing output.
+        output_prefix: the output is <prefix>_input_ids.npy, or <prefix>.bin and .idx.
+        format: the format to write.
+        vocab_size: the size of the vocabulary, for chunks without a manifest.
+        overwrite: whether to replace an existing output.
     """
     from nanoset_ref.chunks import chunk_rows
 
@@ -221,12 +223,15 @@ COMMANDS: dict[str, Any] = {
 
 
 def choose(command: Literal["download", "tokenize", "mix", "validate", "convert"], /) -> None:
-    """Prepare a corpus, step by step; COMMAND --help lists the options of a step."""
+    """Prepare a corpus in steps; COMMAND --help lists the options of a step."""
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks") -> int:
-    """Run one command; returns the exit code: 0 done, 1 the input is at fault, 2 the command line is, 3 done, but more
-    than 1 % of the documents were left out.
+    """Run one command.
+
+    Returns:
+        The exit code: 0 done, 1 the input is wrong, 2 the command line is wrong, 3 done, but more
+        than 1 % of the documents were left out.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
@@ -236,5 +241,5 @@ def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.chunks
         words[1:],
         f"{prog} {words[0]}",
         says=logging.INFO,
-        interrupted="the same command goes on with what is complete",
+        interrupted="the same command continues after the last complete file",
     )

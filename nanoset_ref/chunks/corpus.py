@@ -1,7 +1,7 @@
-"""The embedded corpus: 1,500,000 characters of text in three domains, and a tokenizer trained on them.
+"""The embedded corpus: 1,500,000 characters of text in three domains, and its tokenizer.
 
-The package contains the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every sum in the text is
-correct, and every program runs.
+The package contains the files compressed (0.2 MB); `notebooks/corpus_generator` made them. Every
+sum in the text is correct, and every program runs.
 """
 
 import json
@@ -34,7 +34,7 @@ def prepare_corpus(folder: str | Path) -> Corpus:
         The paths of all files, below `folder` as given.
 
     Raises:
-        FileExistsError: a file of one of these names exists and does not belong to an embedded corpus.
+        FileExistsError: a file with one of these names exists and does not belong to the corpus.
     """
     with extra("text", "the embedded corpus"):
         import zstandard
@@ -53,12 +53,14 @@ def prepare_corpus(folder: str | Path) -> Corpus:
 
 
 def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
-    """FileExistsError if a file that no earlier call wrote would be overwritten."""
+    """Raise FileExistsError if this would overwrite a file that no earlier call wrote."""
     if stamp.exists():  # an earlier call wrote the files
         return
     for path, text in files.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
-            raise FileExistsError(f"{path} exists and is not of the corpus: choose another folder")
+            raise FileExistsError(
+                f"{path} exists and is not part of the corpus: choose another folder"
+            )
 
 
 def write_corpus(folder: Path, /) -> None:

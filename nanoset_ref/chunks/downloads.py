@@ -1,13 +1,14 @@
 """Download corpora: a list of URLs into folders by subset, or a dataset of the Hub.
 
-A list has one URL per line, like RedPajama's urls.txt. All URLs share a base folder (or RedPajama's), and the rest of a
-URL is the path in the output folder: <base>/arxiv/a.jsonl becomes <out_root>/arxiv/a.jsonl. A file that exists is
-complete. Other files are downloaded into a hidden partial file, which is renamed when it is complete.
+A list has one URL per line, like RedPajama's urls.txt. All URLs share a base folder (or
+RedPajama's). The rest of a URL is the path in the output folder: <base>/arxiv/a.jsonl becomes
+<out_root>/arxiv/a.jsonl. A file that exists is complete. Other files are downloaded into a hidden
+partial file, which is renamed when it is complete.
 
-huggingface_hub downloads both: it retries broken connections, requests only the missing rest (`Range`), and checks the
-size. The partial file of a killed run is resumed, as with `wget -c`; if a server replaces files under the same URL,
-delete it first. One file at a time, wget alone does the same:
-`wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
+huggingface_hub downloads both: it retries broken connections, requests only the missing rest
+(`Range`), and checks the size. The partial file of a killed run is resumed, as with `wget -c`. If a
+server replaces files under the same URL, delete the partial file first. wget alone does the same,
+one file at a time: `wget -c -x -nH --cut-dirs=2 -P redpajama_v1 -i urls.txt`.
 """
 
 import os
@@ -18,7 +19,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.cli.command import UsageError
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 
 with extra("text", "downloading a corpus"):
     from huggingface_hub import HfApi, snapshot_download
@@ -43,22 +44,22 @@ def download(
     exclude: Sequence[str] | str = (),
     num_workers: int = 8,
 ) -> list[Path]:
-    """Download a list of URLs, or a dataset of the Hub, into folders by subset; resumes after an earlier call.
+    """Download a list of URLs, or a dataset of the Hub, into folders by subset; can be resumed.
 
     Args:
-        out_root: parent of these folders; a dataset of the Hub gets one with its name.
+        out_root: the parent of these folders; a dataset of the Hub gets a folder with its name.
         urls: file with one URL per line (RedPajama's urls.txt); blank and # lines are skipped.
         repo: dataset of the Hub, such as tiiuae/falcon-refinedweb or bigcode/starcoderdata.
         include: folders or patterns of paths to download (default: all).
         exclude: folders or patterns of paths to skip, e.g. common_crawl.
-        num_workers: files at once.
+        num_workers: files that are downloaded at once.
 
     Returns:
         The files of the list in its order, or the folder of the dataset.
 
     Raises:
         UsageError: both or neither of urls and repo are given.
-        ValueError: no URL remains, or two have the same path.
+        ValueError: no URL remains, or two URLs have the same path.
         DownloadError: a file could not be downloaded; all others were, and another call resumes.
     """
     chosen: dict[str, Any] = {
@@ -72,15 +73,17 @@ def download(
     targets = _targets(str(urls))
     paths = list(filter_repo_objects(targets, **chosen))
     if not paths:
-        patterns = f"include={include} and exclude={exclude}"
-        raise ValueError(f"none of {len(targets)} URLs is left with {patterns}")
+        raise ValueError(
+            f"none of {len(targets)} URLs is left with include={include} and exclude={exclude}"
+        )
     chosen_urls = [targets[path] for path in paths]
     files = [Path(out_root, path) for path in paths]
     found = thread_map(_fetch, chosen_urls, files, max_workers=num_workers, disable=None)
     problems = [problem for problem in found if problem]
     if problems:
-        missing = f"{len(problems)} of {len(files)} files are missing"
-        raise DownloadError(f"{missing}; the first: {problems[0]}")
+        raise DownloadError(
+            f"{len(problems)} of {len(files)} files are missing; the first: {problems[0]}"
+        )
     return files
 
 
@@ -90,23 +93,23 @@ def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
         # without a connection snapshot_download returns an existing folder and no error
         HfApi().dataset_info(repo, timeout=30)
         snapshot_download(repo, repo_type="dataset", local_dir=folder, **options)
-    except Exception as error:  # huggingface_hub and its HTTP library each have errors of their own
+    except Exception as error:  # huggingface_hub and its HTTP library raise other errors
         raise DownloadError(f"{repo}: cannot be fetched from {ENDPOINT}: {error}") from error
     return folder
 
 
 def _patterns(names: Sequence[str] | str) -> list[str]:
-    """Patterns of paths; a name without a wildcard is a folder, and stands for everything in it."""
-    return [name if set("*?[") & set(name) else f"{name}/*" for name in listed(names)]
+    """Convert names to patterns; a name without a wildcard is a folder, with everything in it."""
+    return [name if set("*?[") & set(name) else f"{name}/*" for name in as_list(names)]
 
 
 def _targets(source: str) -> dict[str, str]:
-    """{path below the output folder: URL} of the URLs in a file."""
+    """Read a file of URLs: {path below the output folder: URL}."""
     lines = map(str.strip, Path(source).read_text().splitlines())
     urls = dict.fromkeys(line for line in lines if line and line[0] != "#")
     paths = {PurePosixPath(unquote(url.partition("?")[0])): url for url in urls}
     if not paths or len(paths) < len(urls) or any(".." in path.parts for path in paths):
-        raise ValueError(f"{source} must hold URLs, each with a path of its own without ..")
+        raise ValueError(f"{source} must be a list of URLs with different paths, without ..")
     folder = PurePosixPath(os.path.commonpath([path.parent for path in paths]))
     if folder.is_relative_to(REDPAJAMA):
         folder = REDPAJAMA
@@ -114,7 +117,7 @@ def _targets(source: str) -> dict[str, str]:
 
 
 def _fetch(url: str, target: Path) -> str | None:
-    """Download a file unless it exists; returns an error message or None."""
+    """Download a file unless it exists; return an error message or None."""
     partial = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -123,5 +126,5 @@ def _fetch(url: str, target: Path) -> str | None:
                 http_get(url, file, resume_size=file.tell())
             os.replace(partial, target)
         return None
-    except Exception as error:  # huggingface_hub and its HTTP library each have errors of their own
+    except Exception as error:  # huggingface_hub and its HTTP library raise other errors
         return f"{url}: {error}"

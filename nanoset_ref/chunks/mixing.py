@@ -1,19 +1,19 @@
-"""Mix tokenized subsets and split them into chunks: a validation split per subset, the rest round robin.
+"""Mix tokenized subsets and split them into chunks, with a validation split per subset.
 
-1. Of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training. The
-   first valid + training lines are used; the lines after them are left over (and copied to
-   leftover/<subset>.jsonl if asked).
-2. `random.Random(seed).sample` draws the validation lines from the used ones, subset by subset in
-   the order given.
-3. The i-th training sample goes to chunk i mod num_chunks. A chunk holds the subsets one after the
-   other, in the order given; all chunks have the same size.
-4. `shuffle` permutes each chunk by (seed, chunk).
+1. Count: of the n samples of a subset, num_chunks x ((n - valid) // num_chunks) are for training.
+   The first valid + training lines are used. The lines after them are left over (and copied to
+   leftover/<subset>.jsonl with `keep_leftover`).
+2. Draw the validation lines from the used ones with `random.Random(seed).sample`, subset by subset
+   in the order given.
+3. Deal out: the i-th training sample goes to chunk i mod num_chunks. A chunk has the subsets one
+   after the other, in the order given. All chunks have the same size.
+4. With `shuffle`, permute each chunk by (seed, chunk).
 
 Lines are copied, not parsed. A chunk is a pure function of the inputs, the seed and its number, so
 chunks are written one at a time through an index of line starts (8 bytes per line: 5 GB for Amber's
-1.2 trillion tokens). Any number of chunks needs one open file, a shuffle needs no second pass, and
-an interrupted run resumes with the first missing chunk. The cost: the lines of a chunk lie far
-apart in the inputs.
+1.2 trillion tokens). Any number of chunks needs one open file, a shuffle does not need a second
+pass, and an interrupted run resumes with the first missing chunk. The cost: the lines of a chunk
+are far apart in the inputs.
 """
 
 import mmap
@@ -49,15 +49,15 @@ TRAIN = "train"
 LEFTOVER = "leftover"
 
 
-class _Subset(NamedTuple):
+class _SplitSubset(NamedTuple):
     """A subset after steps 1 and 2.
 
     Attributes:
-        name: its path.
-        content: its rows, as a memory map.
-        starts: {folder of the mix: int64 [lines], where each of its lines starts in `content`, in
-            bytes, ascending}.
-        account: of its samples.
+        name: the subset's path.
+        content: the subset's rows, as a memory map.
+        starts: {folder of the mix: the byte offsets in `content` at which its lines start, int64
+            [lines], ascending}.
+        account: the account of the subset's samples.
     """
 
     name: str
@@ -78,8 +78,9 @@ def mix(
     keep_leftover: bool = False,
     overwrite: bool = False,
 ) -> ChunkManifest:
-    """Merge input_root/<subset>/train.jsonl into out_root/train/train_<chunk>.jsonl and
-    out_root/valid/<subset>.jsonl.
+    """Merge input_root/<subset>/train.jsonl into out_root/train and out_root/valid.
+
+    The files are train/train_<chunk>.jsonl and valid/<subset>.jsonl.
 
     Args:
         input_root: the output of `tokenize`, or any folder of that form.
@@ -89,11 +90,11 @@ def mix(
             slashes and a leading `input_root` are allowed.
         num_chunks: number of chunks.
         num_valid_samples_per_subfolder: samples held out from each subset.
-        random_seed: in [0, 2**32), of the held-out samples and of the shuffle.
-        shuffle: shuffle each chunk.
-        keep_leftover: write the samples left over to leftover/<subset>.jsonl. They are always
-            counted.
-        overwrite: replace the output of another call in out_root.
+        random_seed: the seed of the held-out samples and of the shuffle, in [0, 2**32).
+        shuffle: whether to shuffle each chunk.
+        keep_leftover: whether to write the samples left over to leftover/<subset>.jsonl. They are
+            always counted.
+        overwrite: whether the output of another call in out_root may be replaced.
 
     Returns:
         The manifest, with an `Account` per subset.
@@ -101,16 +102,18 @@ def mix(
     Raises:
         FileNotFoundError: a subset has no train.jsonl.
         ValueError: a count is out of range, a name occurs twice, a line is blank, or there are too
-            few samples. Nothing is written then.
-        ManifestError: a subset is unfinished, changed, or unlike the others; out_root holds other
-            files.
+            few samples. Then nothing is written.
+        ManifestError: a subset is unfinished or changed, or its rows differ from the others'; or
+            out_root contains other files.
 
-    Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep, with Python's generator seeded.
+    Source: mix_and_split.py of https://github.com/LLM360/amber-data-prep; here Python's generator
+    is seeded.
     """
     if num_chunks < 1 or num_valid_samples_per_subfolder < 0 or not 0 <= random_seed < 2**32:
-        limits = "num_chunks >= 1, num_valid_samples_per_subfolder >= 0, random_seed in [0, 2**32)"
-        given = f"{num_chunks}, {num_valid_samples_per_subfolder}, {random_seed}"
-        raise ValueError(f"{limits} are required, got {given}")
+        raise ValueError(
+            "num_chunks >= 1, num_valid_samples_per_subfolder >= 0 and random_seed in [0, 2**32) "
+            f"are required, got {num_chunks}, {num_valid_samples_per_subfolder}, {random_seed}"
+        )
     out = Path(out_root)
     paths = _subset_files(subfolders, Path(input_root))
     inputs = manifests_above(paths.values())
@@ -136,7 +139,7 @@ def mix(
 
 
 def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path]:
-    """{path of a subset relative to the root: its file}; names may begin with the root."""
+    """{subset's path relative to the root: its file}; names may begin with the root."""
     names = subfolders.split(",") if isinstance(subfolders, str) else subfolders
     paths = {}
     for name in map(str.strip, names):
@@ -144,39 +147,48 @@ def _subset_files(subfolders: str | Sequence[str], root: Path) -> dict[str, Path
         relative = os.path.relpath(folder if folder.is_dir() else name, root)
         path = root / relative / ROWS
         if relative.startswith("..") or not path.is_file():
-            missing = folder / ROWS
-            raise FileNotFoundError(f"no subset {name!r}: no {missing}; `tokenize` makes it")
+            raise FileNotFoundError(
+                f"no subset {name!r}: {folder / ROWS} does not exist; `tokenize` makes it"
+            )
         paths[relative] = path.resolve()
     if len(paths) < len(names):
         raise ValueError(f"subfolders must name every subset once, got {names}")
     return paths
 
 
-def _split_all(paths: dict[str, Path], num_chunks: int, num_valid: int, seed: int) -> list[_Subset]:
-    """Steps 1 and 2."""
+def _split_all(
+    paths: dict[str, Path], num_chunks: int, num_valid: int, seed: int
+) -> list[_SplitSubset]:
+    """Split every subset: steps 1 and 2."""
     rng = random.Random(seed)
     subsets = []
     for name, path in tqdm(paths.items(), "subsets", disable=None):
         subsets.append(_split(name, path, num_chunks, num_valid, rng))
     if not any(len(subset.starts[TRAIN]) for subset in subsets):
-        way_out = "take fewer chunks, or hold out fewer samples"
-        raise ValueError(f"no subset has a sample for each of {num_chunks} chunks: {way_out}")
+        raise ValueError(
+            f"no subset has a sample for each of {num_chunks} chunks: "
+            "make fewer chunks, or hold out fewer samples"
+        )
     return subsets
 
 
-def _split(name: str, path: Path, num_chunks: int, num_valid: int, rng: random.Random) -> _Subset:
-    """Split one subset by steps 1 and 2."""
+def _split(
+    name: str, path: Path, num_chunks: int, num_valid: int, rng: random.Random
+) -> _SplitSubset:
+    """Split one subset: steps 1 and 2."""
     with open(path, "rb") as file:
         starts = np.fromiter(accumulate(map(len, file), initial=0), dtype=np.int64)
         samples = len(starts) - 1
         if samples < max(num_valid, 1):
-            problem = f"has {samples} samples, fewer than the {num_valid} for validation"
-            raise ValueError(f"{name} {problem}")
+            raise ValueError(
+                f"{name} has {samples} samples, fewer than the {num_valid} for validation"
+            )
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     blank = np.flatnonzero(np.diff(starts) == 1)
     if len(blank):
-        where = f"{path}:{blank[0] + 1}"
-        raise ValueError(f"{where}: a blank line is not a sample; `validate` lists all of them")
+        raise ValueError(
+            f"{path}:{blank[0] + 1}: a blank line is not a sample; `validate` lists all of them"
+        )
     leftover = (samples - num_valid) % num_chunks
     used = samples - leftover
     valid = np.array(sorted(rng.sample(range(used), num_valid)), dtype=np.int64)
@@ -187,13 +199,13 @@ def _split(name: str, path: Path, num_chunks: int, num_valid: int, rng: random.R
     }
     counts = {folder: len(found) for folder, found in starts_of.items()}
     account = Account.model_validate({"subset": name, "samples": samples, **counts})
-    return _Subset(name, content, starts_of, account)
+    return _SplitSubset(name, content, starts_of, account)
 
 
 def _write_all(
-    out: Path, subsets: list[_Subset], num_chunks: int, leftover: bool, seed: int | None
+    out: Path, subsets: list[_SplitSubset], num_chunks: int, leftover: bool, seed: int | None
 ) -> dict[str, FileEntry]:
-    """Steps 3 and 4; a `seed` of None means no shuffle."""
+    """Write all files: steps 3 and 4; with a `seed` of None, chunks are not shuffled."""
     files = {}
     for subset in subsets:
         for folder in [VALID, LEFTOVER] if leftover else [VALID]:
@@ -209,8 +221,9 @@ def _write_all(
 def _write(
     path: Path, parts: list[tuple[mmap.mmap, NDArray[np.int64]]], seed: list[int] | None
 ) -> FileEntry:
-    """Write the lines that start at the given offsets of each content. A file that exists is complete, and
-    stays.
+    """Write the lines that start at the given offsets of each content.
+
+    A file that exists is complete, and stays.
     """
     part_of_line = np.repeat(range(len(parts)), [len(starts) for _, starts in parts])
     starts = np.concatenate([starts for _, starts in parts])

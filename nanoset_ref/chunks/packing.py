@@ -1,7 +1,7 @@
 """Packing: documents become rows of exactly `row_length` tokens.
 
-    wrap       documents lie back to back and are cut every row_length tokens; a document may
-               continue in the next row
+    wrap       documents are joined and cut every row_length tokens; a document may continue in the
+               next row
     no wrap    when a row is full, the rest of its last document is cut off, so every row starts
                with a document
     best fit   whole documents, each in the row that it fills best (see
@@ -10,8 +10,8 @@
 The tokens left over at the end are the tail, fewer than row_length tokens. By default one packer
 reads all documents of a subset, so the rows do not depend on the number of workers.
 `interleave_workers` reproduces the Amber corpus instead: every worker packs its own files and drops
-its own tail, so the result depends on the number of workers. Packing copies the tokens once. Best
-fit leaves no tail, puts long documents first, and needs some 60 bytes of memory per document.
+its own tail, so the rows depend on the number of workers. Packing copies the tokens once. Best fit
+does not leave a tail, puts long documents first, and needs some 60 bytes of memory per document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,30 +29,30 @@ PackedRow = tuple[NDArray[np.integer], list[int] | None]  # ids; with best fit, 
 
 
 class Packer:
-    """Packs documents that arrive in any number of calls into rows; the calls do not change the rows.
+    """Packs documents into rows; how they are divided among calls does not change the rows.
 
     Args:
         row_length: tokens per row; for training with labels shifted by one, sequence_length + 1.
         wrap: whether documents continue in the next row.
 
     Attributes:
-        tail: integers [fewer than row_length], the tokens that are in no row yet.
+        tail: integers [fewer than row_length], the tokens that are not in a row yet.
         cut_tokens: tokens cut off so far; 0 with wrap.
 
     Raises:
-        ValueError: a row_length below 1.
+        ValueError: row_length is below 1.
     """
 
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         if row_length < 1:
-            raise ValueError(f"a row holds at least 1 token, got row_length={row_length}")
+            raise ValueError(f"row_length must be at least 1, got row_length={row_length}")
         self.row_length = row_length
         self.wrap = wrap
         self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
         self.cut_tokens = 0
 
     def add(self, ids: NDArray[np.integer], lengths: ArrayLike) -> NDArray[np.integer]:
-        """Add documents; returns the rows that became full.
+        """Add documents, and return the rows that became full.
 
         Args:
             ids: integers [sum(lengths)], the documents back to back, separators included.
@@ -77,8 +77,8 @@ class Packer:
 
 
 def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[PackedRow]:
-    """Pack the documents of a file by best fit into rows of `row_length` tokens that end in `pad_id`."""
-    from nanoset_ref.load.best_fit import pack_documents  # which imports numba
+    """Pack the documents of a file by best fit; fill up rows of `row_length` with `pad_id`."""
+    from nanoset_ref.load.best_fit import pack_documents  # imported lazily: it imports numba
 
     first, starts, sizes = pack_documents(file.known_documents(), row_length)
     for low, high in pairwise(first.tolist()):
@@ -92,14 +92,14 @@ def best_fit_rows(file: Tokens, row_length: int, pad_id: int) -> Iterator[Packed
 
 
 def interleave_workers(workers: Iterable[Iterable[Row]]) -> Iterator[Row]:
-    """The rows of several workers in the order of the original script: 512 of each in turn."""
+    """Yield the rows of several workers in the original script's order: 512 of each in turn."""
     batches_of = [batches(rows, WORKER_BATCH) for rows in workers]
     for one_of_each in zip_longest(*batches_of, fillvalue=()):
         yield from chain.from_iterable(one_of_each)
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Lists of `size` rows; the last one may be shorter."""
+    """Yield lists of `size` rows; the last one may be shorter."""
     rows = iter(rows)
     while batch := list(islice(rows, size)):
         yield batch

@@ -1,14 +1,18 @@
-"""Tokenize with datatrove, where one machine is not enough and torchrun is not available.
+"""Tokenize with datatrove, if one machine is not enough and torchrun is not available.
 
-datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent tasks, on this
-machine or as a Slurm job array, and records which tasks are done. Its tokenizer writes a folder of .ds files, which a
-Nanoset reads unchanged (`nanoset_ref.tokens`). On this machine:
+datatrove (optional: `pip install nanoset_ref[datatrove]`) runs a list of steps as many independent
+tasks, on this machine or as a Slurm job array, and records which tasks are done. Its tokenizer
+writes a folder of .ds files, which a Nanoset reads unchanged (`nanoset_ref.tokens`). On this
+machine:
 
     from datatrove.executor import LocalPipelineExecutor
-    steps = datatrove_pipeline("redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>")
+    steps = datatrove_pipeline(
+        "redpajama_v1/arxiv", "datasets/arxiv", "huggyllama/llama-7b", eos_text="</s>"
+    )
     LocalPipelineExecutor(steps, tasks=64, workers=16, logging_dir="logs/arxiv").run()
 
-On a cluster, the same steps as an array of 1,000 jobs of 4 cores; a second call starts the missing ones:
+On a cluster, run the same steps as an array of 1,000 jobs of 4 cores; a second call starts the
+missing jobs:
 
     from datatrove.executor import SlurmPipelineExecutor
     SlurmPipelineExecutor(
@@ -18,8 +22,9 @@ On a cluster, the same steps as an array of 1,000 jobs of 4 cores; a second call
 
 Then train on `DatatroveNanoset(["datasets/arxiv", ...], weights, sequence_length, ...)`.
 
-Differences from `tokenize`: the order of documents depends on the number of tasks (each has its own files and shuffles
-their documents), only an EOS is put after a document, and a document that cannot be read stops its task.
+Differences from `tokenize`: the order of documents depends on the number of tasks (each task has
+its own files and shuffles their documents), the only separator is an EOS, and a document that
+cannot be read stops its task.
 """
 
 import dataclasses
@@ -47,15 +52,17 @@ def datatrove_pipeline(
     column: str = "text",
     **options: Any,
 ) -> list[Any]:
-    """The steps that tokenize `input` into `output_folder`: read; tokenize and write.
+    """Make the steps that tokenize `input` into `output_folder`: read; tokenize and write.
 
     Args:
-        input: a folder with the files of one subset (.jsonl, .json, also .gz and .zst, or .parquet), a file or a glob.
-        output_folder: for the .ds files; each task writes its own.
+        input: a folder with the files of one subset (.jsonl, .json, also .gz and .zst, or
+            .parquet), a file or a glob.
+        output_folder: the folder of the .ds files; each task writes its own files.
         tokenizer: name on the Hub, a folder with a tokenizer.json, or such a file.
         eos_text: the token after each document.
-        column: of the text.
-        **options: of datatrove's DocumentTokenizer, for example `shuffle_documents` and `seed` of each task's shuffle.
+        column: the column with the text.
+        **options: passed to datatrove's DocumentTokenizer, for example `shuffle_documents` and its
+            `seed`.
     """
     file = Path(tokenizer, "tokenizer.json")
     name = os.fspath(file if file.is_file() else tokenizer)

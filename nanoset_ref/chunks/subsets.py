@@ -1,22 +1,24 @@
 """Tokenize subsets and pack their documents into rows of equal length.
 
-Every folder below the input root that holds text files is a subset, named by its path. For each subset, in sorted
-order:
+Every folder below the input root with text files is a subset, named by its path. For each subset,
+in sorted order:
 
-1. A complete subset is skipped before a tokenizer is loaded; an unfinished one starts over (its output is complete or
-   absent).
-2. `nanoset_ref.preprocess` writes a token file, with any number of processes or ranks: the documents in order, each
-   [BOS] ids [EOS].
-3. The token file is packed into rows, <subset>/train.jsonl. `format` decides which of the two files stay.
-4. The tail, fewer tokens than a row, is dropped, padded into a last row, or carried over to the next subset. All of it
-   is counted. With `best_fit` there is no tail: rows hold whole documents, and padding.
+1. Skip a complete subset before a tokenizer is loaded. An unfinished one starts over, because its
+   output is complete or absent.
+2. Write a token file with `nanoset_ref.preprocess`, with any number of processes or ranks: the
+   documents in order, each as [BOS] ids [EOS].
+3. Pack the token file into rows, <subset>/train.jsonl. `format` decides which of the two files
+   stay.
+4. Drop the tail (fewer tokens than a row), pad it into a last row, or carry it over to the next
+   subset; count all of it. With `best_fit` there is no tail: rows contain whole documents and
+   padding.
 
-JSON takes 5 to 6 bytes per token, a token file 2. Use `jsonl` for the chunks of `mix`, for other programs and to look
-at rows; use `tokens` to train directly: a Nanoset mixes the files by weights and reshuffles every epoch, and a new
-mixture costs nothing.
+JSON takes 5 to 6 bytes per token, a token file 2. Use `jsonl` for the chunks of `mix`, for other
+programs and to inspect rows. Use `tokens` to train directly: a Nanoset mixes the files by weights
+and reshuffles every epoch, so a new mixture does not need new files.
 
-The rows do not depend on the number of workers, unless `worker_packing` reproduces the original script, in which every
-worker packs its own files and drops its own tail.
+The rows do not depend on the number of workers, unless `worker_packing` reproduces the original
+script, in which every worker packs its own files and drops its own tail.
 """
 
 import dataclasses
@@ -58,21 +60,26 @@ from nanoset_ref.preprocess.text import (
 from nanoset_ref.tokens import TokenFile, TokenFileWriter
 
 TOKEN_FILES = "train*_input_ids*"
-# columns of text, tried in this order: RedPajama has the first, RefinedWeb and StarCoderData the second
+# columns of text, tried in this order: RedPajama has "text", RefinedWeb and StarCoderData "content"
 COLUMNS = ("text", "content")
 
 
 def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Path]]:
-    """{name: its text files, sorted} for every folder below `input_root` that holds text, except prepared ones.
+    """Find the subsets: the folders below `input_root` with text files, except prepared folders.
+
+    Returns:
+        {name: its text files, sorted}.
 
     Raises:
-        InputError: there is none; or both folders are the same.
+        InputError: there is no subset, or both folders are the same.
     """
     root = Path(input_root).resolve()
     out = Path(out_root).resolve()
     if root == out:
-        problem = "the next run would read the output as input"
-        raise InputError(f"{out} is the input, and {problem}: give another out_root")
+        raise InputError(
+            f"{out} is the input, and the next run would read the output as input: "
+            "give another out_root"
+        )
     files = [file for file in text_files(root) if file.parent != root and out not in file.parents]
     prepared = manifests_above(files)
     subsets = defaultdict(list)
@@ -81,7 +88,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
             subsets[file.parent.relative_to(root).as_posix()].append(file)
     if not subsets:
         suffixes = ", ".join(SUFFIXES)
-        raise InputError(f"no folder below {input_root} holds a file ending in {suffixes}")
+        raise InputError(f"no folder below {input_root} has a file that ends in {suffixes}")
     return dict(sorted(subsets.items()))
 
 
@@ -98,20 +105,20 @@ def tokenize(
     """Tokenize all subsets below `input_root` into `out_root`/<subset>.
 
     Args:
-        input_root: its subfolders hold .jsonl, .json (also .gz, .zst) or .parquet files.
-        out_root: may lie below `input_root`.
+        input_root: its subfolders contain .jsonl, .json (also .gz, .zst) or .parquet files.
+        out_root: may be below `input_root`.
         config: the options.
         num_workers: processes; under torchrun its ranks, on any number of nodes, are the workers.
             The result is the same for any number.
         subfolders: comma separated, to tokenize only these.
-        overwrite: replace the output of other settings.
+        overwrite: whether the output of other settings may be replaced.
 
     Returns:
         The manifest of each subset, with its `Account`. None in the ranks of torchrun other than 0.
 
     Raises:
-        ValueError: nothing separates the documents; also as `TokenizeConfig`.
-        InputError: there is no subset; also as `nanoset_ref.preprocess.text`.
+        ValueError: nothing separates the documents; see also `TokenizeConfig`.
+        InputError: there is no subset; see also `nanoset_ref.preprocess.text`.
         ManifestError: a subset has other settings.
 
     Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
@@ -122,29 +129,30 @@ def tokenize(
         names = [name.strip().strip("/") for name in subfolders.split(",")]
     for name in names:
         if name not in subsets:
-            known = list(subsets)
-            raise InputError(f"there is no subset {name!r} below {input_root}; there are {known}")
+            raise InputError(
+                f"there is no subset {name!r} below {input_root}; there are {list(subsets)}"
+            )
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
     found: dict[str, ChunkManifest] = {}
     carried: list[int] = []
     for name in names:
-        subset = _Subset(name, subsets[name], Path(out_root, name), config, carried)
-        found[name] = subset.make(num_workers, overwrite)
+        job = _TokenizeJob(name, subsets[name], Path(out_root, name), config, carried)
+        found[name] = job.run(num_workers, overwrite)
         carried = found[name].carried_tail
     return found
 
 
 @dataclasses.dataclass(frozen=True)
-class _Subset:
-    """One subset.
+class _TokenizeJob:
+    """The work on one subset.
 
     Attributes:
-        name: its path below the input root.
-        files: its text.
-        folder: of the output.
+        name: the subset's path below the input root.
+        files: its text files.
+        folder: the output folder.
         config: the options.
-        carried: ids of the tail of the previous subset.
+        carried: the ids of the previous subset's tail.
     """
 
     name: str
@@ -153,26 +161,36 @@ class _Subset:
     config: TokenizeConfig
     carried: list[int]
 
-    def make(self, num_workers: int, overwrite: bool) -> ChunkManifest:
-        """Make the subset unless it is complete."""
-        config = self.config
-        settings = {
-            "command": "tokenize",
-            "subset": self.name,
-            "files": [[file.name, checksum(file)] for file in self.files],
-            **dataclasses.asdict(dataclasses.replace(config, backend="auto")),
-            "carried_in": self.carried,
-        }
+    def run(self, num_workers: int, overwrite: bool) -> ChunkManifest:
+        """Tokenize and pack the subset unless it is complete."""
+        settings = self._settings()
         outputs = [ROWS, TOKEN_FILES]
         existing = finished_manifest(self.folder, settings, outputs, overwrite)
         if existing:
             return existing
-        workers = min(config.worker_packing, len(self.files)) or 1
+        workers = max(1, min(self.config.worker_packing, len(self.files)))
         sources = [self._open(self.files[worker::workers]) for worker in range(workers)]
         encoder = self._encoder(sources[0])
-        facts = {"tokenizer": config.tokenizer, **encoder.facts}
-        row_facts = RowFacts(concat_tokens=config.concat_tokens, **facts)
+        facts = {"tokenizer": self.config.tokenizer, **encoder.facts}
+        row_facts = RowFacts(concat_tokens=self.config.concat_tokens, **facts)
         manifest = start_manifest(self.folder, settings, outputs, row_facts)
+        paths, counts = self._tokenize(sources, encoder, facts, num_workers)
+        return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings that determine the content of the folder."""
+        return {
+            "command": "tokenize",
+            "subset": self.name,
+            "files": [[file.name, checksum(file)] for file in self.files],
+            **dataclasses.asdict(dataclasses.replace(self.config, backend="auto")),
+            "carried_in": self.carried,
+        }
+
+    def _tokenize(
+        self, sources: list[TextSource], encoder: Encoder, facts: dict[str, Any], num_workers: int
+    ) -> tuple[list[Path], Counter[str]]:
+        """Write a token file per source; return their paths and the counts of all."""
         paths = []
         counts: Counter[str] = Counter()
         for worker, source in enumerate(sources):
@@ -187,7 +205,7 @@ class _Subset:
                 special_documents=counted.special_documents,
                 special_tokens=sum(counted.special_tokens.values()),
             )
-        return manifest.finish(self.folder, **self._pack(paths, encoder, counts))
+        return paths, counts
 
     def _open(self, files: list[Path]) -> TextSource:
         return open_text(files, column=self.config.column or COLUMNS, on_error=self.config.on_error)
@@ -212,8 +230,10 @@ class _Subset:
         return encoder
 
     def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> dict[str, Any]:
-        """Pack the token files into rows, remove those that `format` leaves out, and return the content of
-        the manifest.
+        """Pack the token files into rows, and remove the files that `format` leaves out.
+
+        Returns:
+            The content of the manifest.
         """
         config = self.config
         packers = [Packer(config.concat_tokens, wrap=not config.no_wrap) for _ in paths]

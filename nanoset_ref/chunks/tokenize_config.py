@@ -1,4 +1,4 @@
-"""The options of `tokenize`, without what carries them out: --help needs no extra."""
+"""The options of `tokenize`, in a separate module, so that --help does not need an extra."""
 
 import dataclasses
 from typing import Literal, get_args
@@ -21,28 +21,31 @@ CHOICES = {
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizeConfig:
-    """The options that decide the content of the output.
+    """The options that determine the output.
 
     Args:
-        tokenizer: name or folder, as for `AutoTokenizer.from_pretrained`.
+        tokenizer: name or folder for `AutoTokenizer.from_pretrained`.
         concat_tokens: tokens per row; sequence_length + 1.
-        bos_text: put before each document; one token.
-        eos_text: put after each document; one token.
-        no_wrap: cut off the document that a row ends in, instead of going on with it in the next row.
-        best_fit: fill rows with whole documents, each where it fits best; only those longer than a row are cut. The
-            rest of a row is padding, as with tail="pad".
-        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row of the next subset.
+        bos_text: text added before each document; one token.
+        eos_text: text added after each document; one token.
+        no_wrap: cut off the last document of a row, instead of continuing it in the next row.
+        best_fit: fill rows with whole documents, each where it fits best; only documents longer
+            than a row are cut. The rest of a row is padding, as with tail="pad".
+        tail: "drop"; "pad", with the padding, EOS or separator token; "carry", into the first row
+            of the next subset.
         format: "jsonl", "tokens" or "both".
-        column: of the text; None: "text", or "content" in a document without "text".
+        column: the column with the text; None: "text", or "content" in a document without "text".
         worker_packing: number of workers of the original script, to reproduce its rows; 0: off.
         backend: see `Encoder`; the ids are the same with every backend.
-        on_error: for a document that cannot be read. raise: stop, naming file and line; skip: leave it out and count
-            it. More than 1 % of a subset left out is a warning, and exit code 3; the subset is complete all the same.
-        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
-            in the original script; split: it is encoded as plain text; refuse: stop at the first.
+        on_error: for a document that cannot be read. raise: stop, and name file and line; skip:
+            leave it out and count it. If more than 1 % of a subset is left out, the command warns
+            and its exit code is 3; the subset is complete nevertheless.
+        special_tokens: for a document that contains a special token as text, such as </s>. keep: it
+            becomes that token, as in the original script; split: it is encoded as plain text;
+            refuse: stop at the first.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value is out of range.
     """
 
     tokenizer: str
@@ -68,12 +71,13 @@ class TokenizeConfig:
                 raise ValueError(f"{name} must be one of {get_args(kind)}, got {value!r}")
         if self.worker_packing and (self.tail, self.format) != ("drop", "jsonl"):
             raise ValueError(
-                'worker_packing goes with tail="drop" and format="jsonl": every worker drops its own tail'
+                'worker_packing goes with tail="drop" and format="jsonl": '
+                "every worker drops its own tail"
             )
         if self.best_fit and (
             self.no_wrap or self.worker_packing or self.tail != "drop" or self.format == "tokens"
         ):
-            reason = "it packs all documents of a subset into rows and leaves no tail"
             raise ValueError(
-                f'best_fit goes without no_wrap, tail, worker_packing and format="tokens": {reason}'
+                'best_fit goes without no_wrap, tail, worker_packing and format="tokens": '
+                "it packs all documents of a subset into rows and does not leave a tail"
             )

@@ -133,7 +133,7 @@ def megatron_preprocess(words: Words, prog: str) -> int:
 
 def index(words: Words, prog: str) -> int:
     """build the indexes of a Megatron-style dataset before a run"""
-    from nanoset_ref.megatron.build_indexes import main
+    from nanoset_ref.megatron.index import main
 
     return main(words, prog)
 

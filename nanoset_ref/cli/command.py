@@ -27,12 +27,8 @@ from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from nanoset_ref.cli.launcher import (
-    end_with_launcher,
-    interrupts_raise,
-    is_main_rank,
-    under_torchrun,
-)
+from nanoset_ref.cli.launcher import end_with_launcher, interrupts_raise
+from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 
 MOST_SAID = 300  # characters of an unexpected error
 WEIGHT_CHARACTERS = set("+-.0123456789e")

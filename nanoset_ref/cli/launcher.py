@@ -14,17 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nanoset_ref.io.torchrun import is_main_rank
+
 PR_SET_PDEATHSIG = 1
-
-
-def under_torchrun() -> bool:
-    """Whether this process is one of several ranks."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def is_main_rank() -> bool:
-    """Whether this process is rank 0, or no rank at all."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def begin_command() -> None:

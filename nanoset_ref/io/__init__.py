@@ -1,1 +1,1 @@
-"""Files that are complete or absent; paths and URLs, buckets, cached pieces and indexes, kernels."""
+"""Files that are complete or absent; paths, buckets, cached objects and indexes, kernels."""

@@ -1,16 +1,16 @@
 """The ids of an object in a bucket as an array, read by ranges.
 
-    1. The ranges of a whole block of rows are sorted, and close neighbors become one request.
-    2. LANES threads send the requests, up to RANGES each at a time: some 500 are in flight.
-    3. Every request is for the version that was opened; what comes back is cut into the ranges.
+    1. Sort the ranges of a whole block of rows, and merge close neighbors into one request.
+    2. Send the requests from LANES threads, up to MAX_RANGES each: some 500 are in flight.
+    3. Cut the answers into the ranges. Every request is for the version that was opened.
 
-A server that refused a wrong ETag once is trusted to refuse a replaced object as well, so one call
-of the library asks it for many ranges. For any other server each range is a request of its own,
-whose answer is compared with the opened version.
+A server that refuses a wrong ETag will also refuse a replaced object, so one call of obstore asks
+it for many ranges. For any other server each range is a separate request, whose answer is compared
+with the opened version.
 
-Nothing is kept in memory or on disk, unless NANOSET_REF_CACHE names a folder: then pieces of the
-objects are cached there, up to NANOSET_REF_CACHE_GB (default 10), see `io.pieces`. Cached pieces of
-the opened version are used as long as they are there, also after the object was replaced.
+Nothing is cached, unless NANOSET_REF_CACHE names a folder: then pieces of the objects are cached
+there, up to NANOSET_REF_CACHE_GB (default 10), see `io.object_cache`. Cached pieces of the opened
+version stay valid even after the object has been replaced.
 """
 
 import bisect
@@ -29,34 +29,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
-from nanoset_ref.io.pieces import PIECE, read_kept
+from nanoset_ref.io.object_cache import PIECE, read_cached
 from nanoset_ref.io.urls import BucketPath
 
 LANES = 64  # threads
-RANGES = 8  # most ranges that one call of the library asks for
-LONE_LANES = 256  # threads where each range is a request of its own
+MAX_RANGES = 8  # ranges per call of obstore
+LONE_LANES = 256  # threads if each range is a separate request
 GAP = 1 << 12  # bytes; ranges no further apart become one request
-OWN_CLIENTS = 64  # most objects with connections of their own, on which every request has If-Match
+MAX_CLIENTS = 64  # objects with separate connections, on which every request has If-Match
 
 _lock = threading.Lock()
-_connected: weakref.WeakSet[Any] = weakref.WeakSet()  # BucketIds with connections of their own
+_connected: weakref.WeakSet[Any] = weakref.WeakSet()  # BucketIds with separate connections
 
 
 class BucketIds:
-    """The ids of an object as an array [count], read when indexed, by the rules of NumPy: by a
-    slice, a number, or an array of numbers or booleans.
+    """The ids of an object as an array [count], read when indexed.
+
+    It is indexed as in NumPy: by a slice, a number, or an array of numbers or booleans.
 
     Args:
         path: the object.
-        opened: its `Version` when it was opened.
-        dtype: of the ids.
+        opened: the object's `Version` when it was opened.
+        dtype: the type of the ids.
 
     Attributes:
-        size: of the object, in bytes.
+        size: the object's size in bytes.
         key: 24 hexadecimal digits that name this version of the object.
 
     Raises (on every read):
-        IndexError: as NumPy.
+        IndexError: the index is out of range or of another type, as in NumPy.
         StorageError: the object cannot be read, or was replaced since it was opened.
     """
 
@@ -80,7 +81,7 @@ class BucketIds:
             if step == 1:
                 return self._run(first * size, last * size)
             index = np.arange(first, last, step)
-        places = _checked_places(index, len(self))
+        places = _check_places(index, len(self))
         starts = (places.ravel() * size).tolist()
         content = fetch([(self, start, start + size) for start in starts])
         return np.frombuffer(b"".join(content), self.dtype).reshape(places.shape)[()]
@@ -94,13 +95,14 @@ class BucketIds:
 
     @functools.cached_property
     def connections(self) -> Any:
-        """Connections of its own, on which every request has If-Match; None unless the server
-        refuses other versions, and for more than OWN_CLIENTS objects.
+        """Separate connections, on which every request has If-Match.
+
+        None if the server does not refuse other versions, and beyond MAX_CLIENTS objects.
         """
         if not self.opened.is_strong or self.path.scheme == "az":
             return None
         with _lock:
-            if len(_connected) >= OWN_CLIENTS:
+            if len(_connected) >= MAX_CLIENTS:
                 return None
             _connected.add(self)
         if not buckets.refuses_other_versions(self.path):
@@ -115,7 +117,7 @@ class BucketIds:
             lengths = [len(content) for content in found or ()]
             if lengths == [stop - start for start, stop in spans]:
                 return found
-        # one by one, with retries and the errors of each
+        # one by one: each has retries and its error message
         return [buckets.read_range(self.path, *span, self.opened) for span in spans]
 
     def _read_at_once(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
@@ -129,11 +131,11 @@ def bytes_of(path: BucketPath) -> BucketIds:
     return BucketIds(path, buckets.known_version(path), np.dtype(np.uint8))
 
 
-def _checked_places(index: Any, count: int) -> NDArray[np.int64]:
-    """The places that an index other than a slice selects, int64, in the shape of the index.
+def _check_places(index: Any, count: int) -> NDArray[np.int64]:
+    """The places that an index selects (other than a slice), int64, in the index's shape.
 
     Raises:
-        IndexError: a place outside of the `count` ids, or an index of another type.
+        IndexError: a place is outside of the `count` ids, or the index has another type.
     """
     given = np.asarray(index)
     if given.dtype == np.bool_ and given.shape == (count,):
@@ -153,11 +155,11 @@ Extent = tuple[BucketIds, int, int]  # the bytes [start, stop) of an object
 
 
 def fetch(extents: Sequence[Extent]) -> list[Any]:
-    """The bytes of each extent, from the cache if there is one, as buffers."""
+    """Read the bytes of each extent, from the cache if there is one; returns buffers."""
     folder = os.environ.get("NANOSET_REF_CACHE")
     if folder and all(source.opened.is_known for source, _, _ in extents):
         limit = buckets.positive("NANOSET_REF_CACHE_GB", 10) * 1e9
-        return read_kept(Path(folder), limit, extents, _fetch)
+        return read_cached(Path(folder), limit, extents, _fetch)
     return _fetch(extents)
 
 
@@ -167,21 +169,21 @@ def _lanes(count: int) -> ThreadPoolExecutor:
 
 
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
-    """As `fetch`, without the cache: steps 1 to 3 above."""
+    """Read the bytes of each extent without the cache: steps 1 to 3 of the module's docstring."""
     buckets.refuse_forked()
     numbers: dict[BucketIds, list[int]] = defaultdict(list)
     for number, (source, _, _) in enumerate(extents):
         numbers[source].append(number)
     connected = list(_lanes(LANES).map(lambda source: source.connections, numbers))
-    # 1.
-    most = max(1, min(RANGES, len(extents) // LANES))
+    # 1. sort, and group the ranges of one object into jobs
+    most = max(1, min(MAX_RANGES, len(extents) // LANES))
     jobs: list[list[int]] = []
     for connections, chosen in zip(connected, numbers.values(), strict=True):
         chosen.sort(key=lambda number: extents[number][1])
         step = 1 if connections is None else most
         for first in range(0, len(chosen), step):
             jobs.append(chosen[first : first + step])
-    # 2. and 3.
+    # 2. and 3. send the requests, and cut the answers into the ranges
     found: list[Any] = [None] * len(extents)
 
     def work(chosen: list[int]) -> None:
@@ -197,8 +199,8 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
 
 
 def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-    """The bytes of each range; the ranges ascend."""
-    spans = _merged(ranges)
+    """Read the bytes of each range, in ascending order."""
+    spans = _merge(ranges)
     contents = source.read(spans)
     if len(spans) == len(ranges):
         return contents
@@ -211,7 +213,7 @@ def _read_ranges(source: BucketIds, ranges: Sequence[tuple[int, int]]) -> list[A
     return found
 
 
-def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge ascending ranges that are no further apart than GAP.
 
     (0, 10), (10, 20), (9000, 9010) -> (0, 20), (9000, 9010)

@@ -1,18 +1,18 @@
 """Requests to buckets: s3://, gs://, az:// and http(s)://, through the obstore library.
 
-Every GET carries If-Match with the ETag that the object had when it was opened; where a server
-offers none, its version id or If-Unmodified-Since. A server that reports no version at all is
-refused, unless `allow_unversioned=True` of `open_tokens` or NANOSET_REF_ALLOW_UNVERSIONED=1 allows
-it; nothing that it sends is cached.
+Every GET carries If-Match with the ETag that the object had when it was opened. If the server sends
+no ETag, the request carries the version id or If-Unmodified-Since instead. A server that reports no
+version at all is refused, unless `open_tokens(..., allow_unversioned=True)` or
+NANOSET_REF_ALLOW_UNVERSIONED=1 allows it; its answers are never cached.
 
-A server that fails, stalls or cuts its answers short is asked again, with growing pauses and one
-line in the log, for NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last answer
-trickles. obstore finds credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_ENDPOINT_URL
-for a server other than Amazon's, AWS_SKIP_SIGNATURE=true for a public bucket),
+If a server fails, stalls or truncates its answers, the request is repeated with growing pauses and
+one line in the log, for NANOSET_REF_TIMEOUT seconds (default 60), or twice as long if the last
+answer arrives slowly. obstore finds credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+(AWS_ENDPOINT_URL for a server other than Amazon's, AWS_SKIP_SIGNATURE=true for a public bucket),
 GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and _KEY, or the machine's own role. A
-URL may hold a password or a signed query; no message shows them.
+URL may contain a password or a signed query; messages never show either.
 
-Reading an object as an array of ids: `io.bucket_ids`. Caching pieces of it: `io.pieces`.
+Reading an object as an array of ids: `io.bucket_ids`. Caching pieces of it: `io.object_cache`.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from nanoset_ref.io.urls import (
     BucketPath,
     DeniedError,
     StorageError,
-    shown,
+    redact,
 )
 
 ADDRESS = re.compile(r"[a-z0-9]+://[^\s\"')]+")  # in the library's messages
 METADATA_SERVER = "169.254.169.254"  # asked for credentials where none are set
 FIRST_PAUSE = 0.1  # seconds
-PART_BYTES = 16 << 20  # least size of one part of an upload
-PARTS = 9_000  # most parts of an upload
+PART_BYTES = 16 << 20  # minimum size of one part of an upload
+MAX_PARTS = 9_000  # parts of an upload
 CREDENTIALS = (
     "access is denied, or credentials are missing: set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket; on gs:// "
     "GOOGLE_APPLICATION_CREDENTIALS; on az:// AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY"
 )
-TRIAL = ".nanoset_ref-trial"  # suffix of an object that is written to test for write access
+TRIAL = ".nanoset_ref-trial"  # suffix of an object written to test write access
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +67,13 @@ class TryAgainError(StorageError):
 
 
 class Version(NamedTuple):
-    """A server's report about the content of an object: equal versions have equal content.
+    """A server's description of an object's content: equal versions have equal content.
 
     Attributes:
         size: bytes.
         e_tag: None if the server sends none.
         version: None if the server has none, or sends a strong ETag.
-        last_modified: as `version`.
+        last_modified: None if the server sends none, or sends a strong ETag.
     """
 
     size: int
@@ -102,7 +102,7 @@ class Version(NamedTuple):
 
     @property
     def condition(self) -> dict[str, Any]:
-        """The options of a request for this version only."""
+        """The options that limit a request to this version."""
         if self.is_strong:
             return {"if_match": self.e_tag}
         if self.version:
@@ -119,9 +119,9 @@ def ask(path: BucketPath, function: str, *arguments: Any, **options: Any) -> Any
     """Call a function of obstore for one object.
 
     Raises:
-        As `request`.
+        OSError: see `request`.
     """
-    retries = 99 if function == "put" else 0  # obstore repeats the parts of an upload one by one
+    retries = 99 if function == "put" else 0  # obstore retries each part of an upload
 
     def act(store: Any) -> Any:
         return obstore_function(function)(store, path.key, *arguments, **options)
@@ -133,7 +133,7 @@ def known_version(path: BucketPath) -> Version:
     """The current version of an object.
 
     Raises:
-        FileNotFoundError: no such object or bucket.
+        FileNotFoundError: the object or the bucket does not exist.
         StorageError: the server reports no versions, and that was not allowed.
     """
     if path.query:  # a signed URL allows GET only: read one byte
@@ -142,23 +142,24 @@ def known_version(path: BucketPath) -> Version:
         found = Version.of(ask(path, "head"))
     if not found.is_known and not path.allow_unversioned:
         raise StorageError(
-            f"{path}: its server tells neither ETag nor Last-Modified, so a replaced object would "
-            f"go unnoticed; open_tokens(..., allow_unversioned=True) or {UNVERSIONED}=1 reads it"
+            f"{path}: its server reports neither ETag nor Last-Modified, so a replaced object "
+            f"would go undetected; open_tokens(..., allow_unversioned=True) or "
+            f"{UNVERSIONED}=1 reads it"
         )
     return found
 
 
 def read_range(path: BucketPath, start: int, stop: int, opened: Version) -> Any:
-    """Bytes start:stop of the opened version, in a request of their own that is checked."""
+    """Read the bytes start:stop of the opened version with one request, and check its answer."""
 
     def act(store: Any) -> Any:
         options = {"range": (start, stop), **opened.condition}
         found = obstore_function("get")(store, path.key, options=options)
         if Version.of(found.meta) != opened or found.range != (start, stop):
-            raise _replaced(path)
+            raise _replaced_error(path)
         content = found.bytes()
         if len(content) != stop - start:
-            raise TryAgainError(f"{path}: the server cuts its answers short of their Content-Range")
+            raise TryAgainError(f"{path}: the server sends less than its Content-Range")
         return content
 
     return request(path, act)
@@ -180,15 +181,15 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
     """Return `act(store)`, called again while the server fails.
 
     Args:
-        act: sends a request through the connections to the bucket.
-        retries: by obstore, of each HTTP request.
+        act: sends a request; its argument is the connections to the bucket.
+        retries: how often obstore repeats each HTTP request.
 
     Raises:
-        FileNotFoundError: no such object or bucket.
-        ReplacedError: the object is not the version that the request is for.
+        FileNotFoundError: the object or the bucket does not exist.
+        ReplacedError: the object is not the requested version.
         DeniedError: access is denied.
-        StorageError: the extra is missing, the process was forked, or the server does not answer in
-            time.
+        StorageError: the extra is not installed, the process was forked, or the server does not
+            answer in time.
     """
     refuse_forked()
     patience = timeout()
@@ -206,7 +207,7 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
         if time.monotonic() + pause > deadline:
             raise StorageError(str(error))
         if pause == FIRST_PAUSE:
-            logger.warning("%s; it is asked again for up to %g s", error, patience)
+            logger.warning("%s; retrying for up to %g s", error, patience)
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(2 * pause, patience / 4)
 
@@ -214,56 +215,58 @@ def request(path: BucketPath, act: Callable[[Any], Any], retries: int = 0) -> An
 def attempt(
     path: BucketPath, act: Callable[..., Any], *arguments: Any
 ) -> tuple[Any, OSError | None]:
-    """Return (`act(*arguments)`, None), or (None, its error as one of ours).
+    """Return (`act(*arguments)`, None), or (None, its error as an error of this package).
 
-    The library's error shows the URL and must not become the context of ours, so nothing is raised
-    while it is handled.
+    obstore's error shows the URL and must not become the context of another error, so nothing is
+    raised while it is handled.
     """
     try:
         return act(*arguments), None
     except ModuleNotFoundError as error:
         return None, StorageError(f"{path}: {error}")
     except FileNotFoundError:
-        return None, FileNotFoundError(f"there is no object {path}")
+        return None, FileNotFoundError(f"{path} does not exist")
     except StorageError as error:
         return None, error
-    except BaseException as error:  # a panic of the library is no Exception
+    except BaseException as error:  # a panic in obstore is not an Exception
         kind = type(error).__name__
         if not isinstance(error, Exception) and kind != "PanicException":
             raise
-        text = ADDRESS.sub(lambda address: shown(address[0]), str(error))
-        return None, _translated(path, kind, text.split("\n")[0][:300])
+        text = ADDRESS.sub(lambda address: redact(address[0]), str(error))
+        return None, _translate(path, kind, text.split("\n")[0][:300])
 
 
-def _translated(path: BucketPath, kind: str, line: str) -> StorageError:
-    """Our error for an error of the library: its type and the first line of its message."""
+def _translate(path: BucketPath, kind: str, line: str) -> StorageError:
+    """Convert obstore's error, given its type and the first line of its message."""
     found = re.search(r"status code: (\d+)", line)
     status = found[1] if found else ""
     if kind == "PreconditionError" or status == "416":
-        return _replaced(path)
+        return _replaced_error(path)
     if kind == "NotSupportedError":
-        why = "the server knows no ranges, it sends whole objects; use another server"
-        return StorageError(f"{path}: {why}")
+        return StorageError(
+            f"{path}: the server does not support ranges, it sends whole objects; "
+            "use another server"
+        )
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
         why = CREDENTIALS
         if path.query:
             why = (
-                "access is denied: a signed query opens one object (none of its companions), "
-                "and only for a time"
+                "access is denied: a signed query opens one object, not its companions, "
+                "and only for a limited time"
             )
         return DeniedError(f"{path}: {why} ({line})")
-    why = "the server is not there, fails or falls silent, or the URL is wrong"
+    why = "the server cannot be reached, fails or stalls, or the URL is wrong"
     if METADATA_SERVER in line:
         why = CREDENTIALS
     elif "body error" in line:
-        why = "the server cuts its answers short, or falls silent in them"
+        why = "the server truncates its answers, or stalls while it sends them"
     message = f"{path}: {why} ({line})"
     if status.startswith("4") and status not in ("408", "429"):
         return StorageError(message)
     return TryAgainError(message)
 
 
-def _replaced(path: BucketPath) -> ReplacedError:
+def _replaced_error(path: BucketPath) -> ReplacedError:
     return ReplacedError(f"{path} was replaced after it was opened; build the dataset again")
 
 
@@ -271,7 +274,7 @@ def _replaced(path: BucketPath) -> ReplacedError:
 
 
 def positive(variable: str, default: float) -> float:
-    """The positive number in an environment variable."""
+    """Read a positive number from an environment variable."""
     given = os.environ.get(variable, default)
     with contextlib.suppress(ValueError):
         if 0 < float(given) < float("inf"):
@@ -280,13 +283,13 @@ def positive(variable: str, default: float) -> float:
 
 
 def timeout() -> float:
-    """Seconds after which a server is given up."""
+    """Seconds after which requests to a server are no longer repeated."""
     return positive("NANOSET_REF_TIMEOUT", 60)
 
 
 @functools.cache
 def _owner() -> int:
-    """The process that made the first connection, also in the processes forked from it."""
+    """The id of the process that connected first; forked processes inherit the answer."""
     return os.getpid()
 
 
@@ -308,10 +311,10 @@ def connect(root: str, patience: float, retries: int = 0, **headers: str) -> Any
     """Connect to a bucket.
 
     Args:
-        root: its URL.
-        patience: seconds for a whole answer; a silence within it may take a quarter of that.
-        retries: of each request.
-        **headers: of each request, added after it is signed; "_" stands for "-".
+        root: the bucket's URL.
+        patience: seconds for a whole answer; the server may stall for a quarter of that.
+        retries: how often obstore repeats a request.
+        **headers: added to each request after it is signed; "_" stands for "-".
     """
     with extra("bucket", "reading a bucket"):
         from obstore.store import from_url
@@ -345,32 +348,32 @@ _store = functools.cache(connect)
 
 
 @contextlib.contextmanager
-def written_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
+def write_to_bucket(targets: Sequence[BucketPath]) -> Iterator[list[Any]]:
     """Write a set of objects: yield a temporary for each, upload them on a clean exit.
 
-    1. Write and delete a trial object: missing write access shows before the work begins.
-    2. Delete the old last object, which makes the set valid.
+    1. Write and delete a trial object, so that missing write access is found before the work.
+    2. Delete the old last object: without it the old set is not valid.
     3. Upload in the order of `targets`, the new last object last.
 
-    A broken upload leaves no object, but perhaps parts, which the bucket's own rules have to
-    remove. The temporaries lie in TMPDIR.
+    A failed upload leaves no object, but may leave parts, which the bucket's lifecycle rules have
+    to remove. The temporaries are in TMPDIR.
 
     Raises:
-        StorageError: no write access, or an upload failed.
+        StorageError: write access is missing, or an upload failed.
     """
     last = targets[-1]
-    # 1.
+    # 1. try write access
     trial = last.with_suffix(TRIAL)
     ask(trial, "put", b"")
     trial.unlink()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in targets]
         yield files
-        # 2.
+        # 2. delete the old last object
         if last.exists():
             last.unlink()
-        # 3.
+        # 3. upload, the last object last
         for file, target in zip(files, targets, strict=True):
             file.flush()
-            size = max(PART_BYTES, os.path.getsize(file.name) // PARTS)
+            size = max(PART_BYTES, os.path.getsize(file.name) // MAX_PARTS)
             ask(target, "put", Path(file.name), chunk_size=size, max_concurrency=4)

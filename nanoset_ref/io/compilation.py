@@ -1,4 +1,4 @@
-"""numba, for `kernels`, which imports this file when it compiles the first kernel."""
+"""The import of numba: `io.njit` imports this file when it compiles the first kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
-from nanoset_ref.io.kernels import sources_checksum
+from nanoset_ref.io.njit import sources_checksum
 
 
 class _StampedImpl(CompileResultCacheImpl):
-    """Lies where numba would put it; the stamp that makes an entry valid is `sources_checksum`."""
+    """numba's cache, but its entries are valid while `sources_checksum` stays the same."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -23,9 +23,9 @@ class _StampedCache(FunctionCache):
     _impl_class = _StampedImpl
 
 
-def compiled(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:
-    """`numba.njit` of a function, with the cache described in `kernels`."""
+def make_dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:
+    """Apply `numba.njit` to a function, with the cache that `io.njit` describes."""
     dispatcher = numba.njit(**options)(function)
-    if cache and dispatcher is not function:  # it is where NUMBA_DISABLE_JIT is set
+    if cache and dispatcher is not function:  # they are the same if NUMBA_DISABLE_JIT is set
         dispatcher._cache = _StampedCache(function)
     return dispatcher

@@ -1,10 +1,11 @@
-"""Optional packages: the core reads token files, an extra adds what a group of features needs.
+"""Optional packages: the core reads token files; an extra installs what a group of features needs.
 
     with extra("text", "reading Parquet files"):
         from pyarrow import parquet
 
-Every import of an optional package stands in such a block, inside the function that uses the package, or at the top of
-a module that only this extra imports. Without the package the error is one line with the command that installs it.
+Every import of an optional package stands in such a block: inside the function that uses the
+package, or at the top of a module that only this extra imports. If the package is missing, the
+error is one line with the command that installs it.
 """
 
 from collections.abc import Iterator
@@ -18,11 +19,12 @@ def extra(name: str, purpose: str) -> Iterator[None]:
     """Import optional packages in this block.
 
     Args:
-        name: the extra in pyproject.toml that installs them.
-        purpose: what needs them, as a noun: "reading Parquet files".
+        name: the extra in pyproject.toml that installs the packages.
+        purpose: the feature that needs them, as a noun: "reading Parquet files".
 
     Raises:
-        ModuleNotFoundError: one of them is not installed; the message names it, the purpose and the pip command.
+        ModuleNotFoundError: a package is not installed; the message names it, the purpose and the
+            pip command.
     """
     try:
         yield

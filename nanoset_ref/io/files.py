@@ -2,8 +2,8 @@
 
 A writer writes hidden temporaries beside its targets, flushes them to the disk and renames them: a
 reader sees whole files or none, on every POSIX filesystem. A killed writer leaves its temporaries
-behind. The next writer of the same target removes them; those of a live writer, which holds a lock
-on each, stay. The cost is one `fsync` per file.
+behind, and the next writer of the same target removes them. A live writer holds a lock on each of
+its temporaries, so they stay. The cost is one `fsync` per file.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from nanoset_ref.io.paths import PathLike, in_bucket, located
+from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
 
 class _Part(NamedTuple):
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The sets of a `written_together`, and what keeps their temporaries open and locked."""
+    """The sets of a `write_together`, and the stack that keeps their temporaries open."""
 
     sets: list[list[_Part]]
     temporaries: contextlib.ExitStack
@@ -61,7 +61,7 @@ def atomic_write(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 def atomic_write_set(
     paths: Sequence[PathLike], *, overwrite: bool = False, mode: str = "wb"
 ) -> Iterator[list[IO[Any]]]:
-    """Write files that belong together: a reader finds all of them, or no set at all.
+    """Write files that belong together: a reader finds the whole set, or no set.
 
     1. Write all files to temporaries beside their targets, flush and sync them. A full disk shows
        here, while an old set is still whole.
@@ -74,7 +74,7 @@ def atomic_write_set(
     Args:
         paths: the targets, in one or several existing folders.
         overwrite: whether a complete old set may be replaced.
-        mode: as in `atomic_write`.
+        mode: see `atomic_write`.
 
     Yields:
         The open temporaries, in the order of `paths`.
@@ -83,15 +83,15 @@ def atomic_write_set(
         FileExistsError: the last of `paths` exists, before the files are written or after, and
             `overwrite` is False.
         FileNotFoundError: a folder does not exist.
-        StorageError: the targets are in a bucket (see `buckets.written_to_bucket`) that cannot be
-            written to.
+        StorageError: the targets are in a bucket that cannot be written to (see
+            `buckets.write_to_bucket`).
     """
-    targets = [located(path) for path in paths]
+    targets = [as_path(path) for path in paths]
     if any(map(in_bucket, targets)):
-        from nanoset_ref.io.buckets import written_to_bucket  # only where a URL is met
+        from nanoset_ref.io.buckets import write_to_bucket  # imported lazily
 
         refuse_existing(targets[-1], overwrite)
-        with written_to_bucket([target for target in targets if in_bucket(target)]) as parts:  # type: ignore[misc]
+        with write_to_bucket(targets) as parts:  # type: ignore[arg-type]
             yield parts
             refuse_existing(targets[-1], overwrite)
         return
@@ -101,7 +101,7 @@ def atomic_write_set(
         files = [temporaries.enter_context(_temporary(target, mode)) for target in targets]
         refuse_existing(targets[-1], overwrite)
         yield files
-        # 1.
+        # 1. flush and sync the temporaries
         for file in files:
             file.flush()
             os.fsync(file.fileno())
@@ -112,15 +112,15 @@ def atomic_write_set(
         if group:
             group.sets.append(parts)
         else:
-            uninterrupted(lambda: _publish([parts]))
+            run_uninterrupted(lambda: _publish([parts]))
 
 
 @contextlib.contextmanager
-def written_together() -> Iterator[None]:
-    """Publish the two sets that are written inside together, when both are complete.
+def write_together() -> Iterator[None]:
+    """Publish two sets of files at once, when both are complete.
 
-    Until then both old sets stay as they are. Process 7 replaces the sets (a.bin, a.idx) and
-    (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
+    Write both sets inside this block; until its end both old sets stay. Process 7 replaces the sets
+    (a.bin, a.idx) and (b.bin, b.idx); * marks a new file, and the inode of the new a.idx is 42:
 
         visible                         hidden
         a.bin  a.idx  b.bin  b.idx      .a.bin.7-5f.tmp*  .a.idx.7-c1.tmp*  .b.bin...*  .b.idx...*
@@ -142,17 +142,17 @@ def written_together() -> Iterator[None]:
             yield
         finally:
             _group.reset(token)
-        uninterrupted(lambda: _publish(group.sets))
+        run_uninterrupted(lambda: _publish(group.sets))
 
 
 def _publish(sets: list[list[_Part]]) -> None:
-    """Steps 2 and 3 of `atomic_write_set`, for one set or for the two of `written_together`."""
+    """Steps 2 and 3 of `atomic_write_set`, for one set or for the two sets of `write_together`."""
     last_parts = [parts[-1] for parts in sets]
-    # 2. a single file needs none of this: its rename replaces the old one
+    # 2. remove the old last files (the rename of a single file replaces the old one)
     if len(sets) > 1 or len(sets[0]) > 1:
         for part in reversed(last_parts):
             part.target.unlink(missing_ok=True)
-    # 3.
+    # 3. rename the temporaries, the last files last
     for parts in sets:
         for part in parts[:-1]:
             os.replace(part.temporary, part.target)
@@ -166,11 +166,13 @@ def _publish(sets: list[list[_Part]]) -> None:
 
 
 def _hidden_beside(part: _Part, remaining: Path) -> Path:
-    """Rename the file that remains to be published to the hidden name that marks `part` as half of a
-    pair, and return that name.
+    """Rename the remaining temporary to the hidden name that marks `part` as half of a pair.
 
-    On another disk it cannot be renamed and keeps its name: a kill now leaves a first set that
-    looks complete.
+    On another disk the rename fails and the temporary keeps its name; if the writer is killed at
+    this point, the first set looks complete.
+
+    Returns:
+        The temporary's name.
     """
     inode = part.temporary.stat().st_ino
     try:
@@ -179,10 +181,10 @@ def _hidden_beside(part: _Part, remaining: Path) -> Path:
         return remaining
 
 
-def uninterrupted(act: Callable[[], None]) -> None:
-    """Run `act` in a thread: Ctrl-C interrupts only the main thread, and takes effect when `act` has ended."""
+def run_uninterrupted(act: Callable[[], None]) -> None:
+    """Run `act` in a thread, because Ctrl-C interrupts only the main thread."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(int).result()  # an interrupt while a thread starts would not wait for it
+        thread.submit(int).result()  # Ctrl-C while the thread starts would not wait for it
         thread.submit(act).result()
 
 
@@ -205,7 +207,10 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
     text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        with _disk_full_explained(path), open(temporary, mode.replace("w", "x"), **text) as file:
+        with (
+            explain_full_disk(path, path.parent),
+            open(temporary, mode.replace("w", "x"), **text) as file,
+        ):
             lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # another writer removed it as a leftover, before it was locked
@@ -217,24 +222,41 @@ def _temporary(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 
 @contextlib.contextmanager
-def _disk_full_explained(path: Path) -> Iterator[None]:
-    """Add the path and the free space to a disk-full error, which NumPy and the OS leave out."""
+def explain_full_disk(
+    path: Path, folder: Path, needs: str = "", option: str = "folder"
+) -> Iterator[None]:
+    """Add the path, the bytes needed and the bytes free to a disk-full error.
+
+    Args:
+        path: the file or folder that is written.
+        folder: a folder on its disk.
+        needs: a clause that says what needs how many bytes; "" leaves it out.
+        option: the option that names another folder.
+
+    Raises:
+        OSError: the disk is full; an error that already names a file is raised unchanged.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename or not _is_disk_full(error):
+        if not _is_disk_full(error) or _names_another(error, path):
             raise
-        folder = path.parent
         free = shutil.disk_usage(folder).free
-        why = (
-            f"cannot be written ({error.strerror or error}); {free:,} bytes are free without it on "
-            f"the disk of {folder}: make room, or name another folder"
+        clause = f"{needs}, " if needs else ""
+        message = (
+            f"cannot be written ({error.strerror or error}); {clause}{free:,} bytes are free "
+            f"without it on the disk of {folder}: make room, or name another {option}"
         )
-        raise OSError(error.errno or errno.ENOSPC, why, os.fspath(path)) from error
+        raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
+
+
+def _names_another(error: OSError, path: Path) -> bool:
+    """Whether the error names a file, and that file is not inside the folder `path`."""
+    return error.filename is not None and path not in Path(str(error.filename)).parents
 
 
 def _is_disk_full(error: OSError) -> bool:
-    """Whether the disk, a quota or the largest size of a file is the limit that was met."""
+    """Whether the error is a full disk, an exceeded quota or a file that is too large."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
     return "requested and" in str(error)  # NumPy has no errno: "64 requested and 12 written"
@@ -243,8 +265,8 @@ def _is_disk_full(error: OSError) -> bool:
 def remove_leftovers(path: Path) -> bool:
     """Remove the temporaries that killed writers of `path` left behind.
 
-    `path` itself is removed too if one of them marks it as the first half of an incomplete pair
-    (see `written_together`). The temporaries of live writers stay, and so do links and pipes.
+    If one of them marks `path` as the first half of an incomplete pair (see `write_together`),
+    `path` is removed too. The temporaries of live writers stay, and so do links and pipes.
 
     Returns:
         Whether there is a live writer.
@@ -277,17 +299,36 @@ def lock(file: IO[Any], *, wait: bool = False) -> bool:
         wait: whether to wait until another process releases the lock.
 
     Returns:
-        Whether the lock is held now. With `wait` it is, unless the filesystem has no locks: then
-        leftovers stay, and each process does the work that one was to do for all.
+        Whether this process now holds the lock. With `wait` it does, unless the filesystem does
+        not support locks: then leftovers stay, and processes repeat each other's work.
 
     Raises:
-        OSError: the filesystem has no locks; never with `wait`.
+        OSError: the filesystem does not support locks; never raised with `wait`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         if not wait and not isinstance(error, BlockingIOError):
             raise
+        return False
+    return True
+
+
+def lock_for_process(descriptor: int) -> bool:
+    """Take the exclusive lock of an open file for this process only.
+
+    Unlike `lock`, forked children do not inherit it: it ends with the process that took it. It also
+    ends when that process closes any other descriptor of the file.
+
+    Returns:
+        Whether this process now holds the lock; False if another process does.
+
+    Raises:
+        OSError: the filesystem does not support locks.
+    """
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
         return False
     return True
 

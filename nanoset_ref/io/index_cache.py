@@ -1,17 +1,17 @@
 """Cached indexes: built once, mapped by every process, checked before use.
 
-An entry is a few arrays and a description of everything they depend on; its name is the hash of the
-description, so another seed, flag or corpus is another entry. The first process builds under a
-lock; the others wait and map. Without shared locks every process builds its own; the atomic rename
-keeps that safe. No torch.distributed, no pickle.
+An entry consists of arrays and a description of everything they depend on. Its name is the hash of
+the description, so another seed, flag or corpus is another entry. The first process builds the
+entry under a lock; the others wait and map it. Without shared locks every process builds its own;
+the atomic rename keeps that safe. Neither torch.distributed nor pickle is used.
 
     <folder>/<hash>.<array>.npy    the arrays
     <folder>/<hash>.json           the description, and a seal over it and the arrays; written last
 
-Loading costs no memory per process, and one pass over the files for their checksums (under 0.2 s
-per GB), because a bit that flips on the disk changes no time stamp. A damaged entry is rebuilt,
-with a warning. Megatron-LM checks nothing and keys on the path, so it reuses the indexes of a
-corpus that was replaced, or of other flags (add_extra_token_to_sequence,
+Loading takes no memory per process, and one pass over the files for their checksums (under 0.2 s
+per GB), because a bit that flips on the disk does not change the time stamp. A damaged entry is
+rebuilt, with a warning. Megatron-LM keys on the path without a check, so it reuses the indexes of a
+replaced corpus, or of other flags (add_extra_token_to_sequence,
 drop_last_partial_validation_sequence).
 """
 
@@ -35,32 +35,32 @@ Arrays = Sequence[NDArray[Any]]
 
 
 class IndexCacheWarning(UserWarning):
-    """A cached index is damaged or foreign, and is built again."""
+    """A cached index is damaged, or a foreign file has its name."""
 
 
-def cached(
+def load_or_build(
     folder: PathLike | None,
     description: dict[str, Any],
     names: Sequence[str],
     build: Callable[[], Arrays],
 ) -> Arrays:
-    """The arrays of `build`, from the cache if they lie there.
+    """Load arrays from the cache; if they are not there, build and cache them.
 
     Args:
         folder: the cache, created if needed; None builds in memory and writes nothing.
         description: everything the arrays depend on; JSON-serializable.
-        names: of the arrays, in their files.
-        build: makes the arrays.
+        names: the arrays' names, which are part of the file names.
+        build: returns the arrays.
 
     Returns:
-        The arrays; mapped, and so read-only, if there is a cache.
+        The arrays; with a cache they are mapped, and so read-only.
 
     Raises:
-        OSError: there is no such entry yet, and the folder cannot be written.
+        OSError: there is no such entry yet, and the folder cannot be written to.
 
     Warns:
-        IndexCacheWarning: the entry is damaged and is built again; or something in its place is no
-            regular file: it stays there, and the arrays are built in memory.
+        IndexCacheWarning: the entry is damaged and is built again. Or something other than a
+            regular file has its name: it stays there, and the arrays are built in memory.
     """
     if folder is None:
         return build()
@@ -70,24 +70,25 @@ def cached(
     for path in (*paths, entry):
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             _warn(
-                f"{path} is no file of an index: it is left unchanged, and the index is built in memory"
+                f"{path} is not a file of an index: it is left unchanged, and the index is built "
+                "in memory"
             )
             return build()
-    arrays = _loaded(text, paths, entry)
+    arrays = _load(text, paths, entry)
     if arrays is not None:
         return arrays
     with _lock_file(folder) as file:
         lock(file, wait=True)
-        arrays = _loaded(text, paths, entry)  # another process may have built it meanwhile
+        arrays = _load(text, paths, entry)  # another process may have built it meanwhile
         if arrays is not None:
             return arrays
         arrays = build()
         _write(arrays, text, paths, entry)
-    mapped = _loaded(text, paths, entry)
+    mapped = _load(text, paths, entry)
     return arrays if mapped is None else mapped
 
 
-def _loaded(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
+def _load(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
     """Map the entry; None if there is none, or, with a warning, if it is damaged."""
     if not entry.exists():
         return None
@@ -112,7 +113,7 @@ def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> Non
 
 
 def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
-    """The content of the .json of an entry whose arrays lie in these files."""
+    """The content of the .json of an entry whose arrays are in these files."""
     return {"description": json.loads(text), "seal": seal(text, *files)}
 
 
@@ -121,7 +122,7 @@ def _lock_file(folder: PathLike) -> IO[bytes]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            raise FileExistsError(f"{path} is no regular file")
+            raise FileExistsError(f"{path} is not a regular file")
         return open(path, "ab")
     except OSError as error:
         raise OSError(

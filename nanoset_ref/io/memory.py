@@ -6,11 +6,13 @@ from pathlib import Path
 
 
 def physical_memory(root: str | os.PathLike[str] = "/") -> int:
-    """Bytes of memory that this process may use: those of the machine, or the limit of its control groups (a container,
-    a job of a batch system).
+    """Bytes of memory that this process may use.
+
+    This is the memory of the machine, or the limit of the process's control groups (a container or
+    a batch job).
 
     Args:
-        root: the folder that holds proc and sys.
+        root: the folder that contains proc and sys.
     """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for group in _memory_groups(Path(root, "proc/self/cgroup")):
@@ -22,7 +24,7 @@ def physical_memory(root: str | os.PathLike[str] = "/") -> int:
 
 
 def _memory_groups(path: Path) -> list[Path]:
-    """The control groups that limit the memory of this process, of v2 and v1, relative to sys/fs/cgroup."""
+    """The control groups (v1, v2) that limit this process's memory, below sys/fs/cgroup."""
     try:
         lines = path.read_text().splitlines()
     except OSError:  # not Linux

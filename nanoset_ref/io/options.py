@@ -1,4 +1,4 @@
-"""Checks of options that a user gave: whole numbers and unknown names."""
+"""Checks of a user's options: whole numbers and unknown names."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Kind = TypeVar("Kind", bound=Any)
 
 
 def whole_number(value: Any, name: str, least: int | None = None) -> int:
-    """`value` as an int: any integer, also NumPy's, but no bool.
+    """Convert any integer, including NumPy's, to an int; a bool is refused.
 
     Raises:
-        ValueError: `value` is something else, or below `least`; the message calls it `name`.
+        ValueError: `value` is not an integer, or is below `least`; the message calls it `name`.
     """
-    rule = "a whole number" if least is None else f"an integer of at least {least}"
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name} must be {rule}, got {value!r:.200}")
+        expected = "a whole number" if least is None else f"an integer of at least {least}"
+        raise ValueError(f"{name} must be {expected}, got {value!r:.200}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number
 
 
 def refuses_unknown(options: Kind) -> Kind:
-    """Class decorator for a dataclass of options: an unknown one is a TypeError with the closest known name."""
+    """Class decorator: an unknown option of a dataclass raises TypeError with the closest name."""
     known = [field.name for field in dataclasses.fields(options)]
     given_init = options.__init__
 

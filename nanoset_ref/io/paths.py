@@ -1,6 +1,6 @@
 """Paths of files and URLs of objects: whether they exist, their versions and their content.
 
-The modules of buckets are imported when a URL is met; local files need none of them.
+The modules for buckets are imported lazily; local files need none of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ FILE_READ = 1 << 18  # bytes, small enough for the processor's cache
 OBJECT_READ = 32 << 20  # bytes
 
 
-def located(path: Any, allow_unversioned: bool = False) -> Path:
-    """A Path, or the `BucketPath` of a URL, which has the methods of a Path that this package uses.
+def as_path(path: Any, allow_unversioned: bool = False) -> Path:
+    """Convert a path or URL to a Path, or to a `BucketPath` with the Path methods used here.
 
     Raises:
-        StorageError: as `BucketPath`; or a URL was made a Path, which keeps one of its two slashes.
+        StorageError: see `BucketPath`; or a URL was converted to a Path, which drops one of its two
+            slashes.
     """
     if isinstance(path, Path) and ":/" not in str(path):
         return path
     if ":/" not in os.fspath(path):
         return Path(path)
-    from nanoset_ref.io.urls import BucketPath, url_or_path  # loaded only when a URL is met
+    from nanoset_ref.io.urls import BucketPath, url_or_path  # imported lazily
 
     found: Any = path
     if not isinstance(path, BucketPath):
@@ -43,25 +44,25 @@ def located(path: Any, allow_unversioned: bool = False) -> Path:
 
 def in_bucket(path: PathLike) -> bool:
     """Whether a path is the URL of an object."""
-    return not isinstance(located(path), Path)
+    return not isinstance(as_path(path), Path)
 
 
 def file_version(path: PathLike) -> tuple[Any, ...] | None:
     """A tuple that changes when the file is replaced or written to; None if there is no file.
 
     Returns:
-        For a local file (size in bytes, modification time in nanoseconds, inode). It shows a change
-        between opening and reading, and is never a reason to reuse a file in another run. For an
-        object its `buckets.Version`, which starts with the size, too.
+        (size in bytes, modification time in nanoseconds, inode) for a local file. It reveals a
+        change between opening and reading; it never justifies reusing a file in another run.
+        For an object its `buckets.Version`, which also starts with the size.
 
     Raises:
-        ValueError: a folder, a pipe, which would block its reader, or a device without an end.
+        ValueError: the path is a folder, a pipe (which would block its reader) or a device.
         StorageError: the object's server reports no versions, and that was not allowed.
     """
-    place: Any = located(path)
+    place: Any = as_path(path)
     try:
         if in_bucket(place):
-            from nanoset_ref.io.buckets import known_version  # loaded only when a URL is met
+            from nanoset_ref.io.buckets import known_version  # imported lazily
 
             return known_version(place)
         status = place.stat()
@@ -82,19 +83,19 @@ def require_regular(path: PathLike) -> int:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: as `file_version`.
+        ValueError: see `file_version`.
     """
     found = file_version(path)
     if found is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(located(path)))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(as_path(path)))
     return int(found[0])
 
 
-def readable(path: PathLike) -> bool:
-    """Whether access is allowed; a signed query allows it to one object only."""
+def may_read(path: PathLike) -> bool:
+    """Whether the server allows access; a signed query gives access to a single object."""
     if not in_bucket(path):
         return True
-    from nanoset_ref.io.urls import DeniedError  # loaded only when a URL is met
+    from nanoset_ref.io.urls import DeniedError  # imported lazily
 
     try:
         file_version(path)
@@ -103,33 +104,33 @@ def readable(path: PathLike) -> bool:
     return True
 
 
-def listed(given: Any, *single: type) -> list[Any]:
-    """`given` as a list. A string, a path or an instance of the types `single` is one element."""
+def as_list(given: Any, *single: type) -> list[Any]:
+    """Convert `given` to a list; a string, a path or an instance of `single` is one element."""
     if isinstance(given, (str, os.PathLike, *single)):
         return [given]
     return list(given)
 
 
 def read_json(path: PathLike) -> Any:
-    """The value in a JSON file.
+    """Read the value in a JSON file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no regular file, over 64 MiB, or not JSON; the message names the file.
+        ValueError: it is not a regular file, has over 64 MiB, or is not JSON; the message names it.
     """
     if require_regular(path) > MAX_JSON_BYTES:
         raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
-        return json.loads(located(path).read_bytes().decode())
+        return json.loads(as_path(path).read_bytes().decode())
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not JSON, or is nested too deeply: {error}") from error
 
 
-def contents(path: PathLike) -> Iterator[Any]:
-    """The content of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
-    place: Any = located(path)
+def read_in_blocks(path: PathLike) -> Iterator[Any]:
+    """Yield the bytes of a file in blocks of 256 KiB, or of an object in blocks of 32 MiB."""
+    place: Any = as_path(path)
     if in_bucket(place):
-        from nanoset_ref.io.bucket_ids import bytes_of  # loaded only when a URL is met
+        from nanoset_ref.io.bucket_ids import bytes_of  # imported lazily
 
         content = bytes_of(place)
         for first in range(0, len(content), OBJECT_READ):
@@ -141,27 +142,30 @@ def contents(path: PathLike) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def copied(path: PathLike) -> Iterator[Path]:
-    """A local file as it is, or a temporary copy of an object; a mapping outlives the copy."""
+def local_copy(path: PathLike) -> Iterator[Path]:
+    """Yield a local file's own path, or that of a temporary copy of an object.
+
+    A mapping of the copy stays valid after the copy is deleted.
+    """
     if not in_bucket(path):
         yield Path(path)
         return
     with tempfile.NamedTemporaryFile() as copy:
-        copy.writelines(contents(path))
+        copy.writelines(read_in_blocks(path))
         copy.flush()
         yield Path(copy.name)
 
 
 def checksum(path: PathLike) -> str:
-    """The content of a regular file as "xxh3_128:<32 hexadecimal digits>"."""
+    """The checksum of a regular file, "xxh3_128:<32 hexadecimal digits>"."""
     require_regular(path)
     digest = xxhash.xxh3_128()
-    for block in contents(path):
+    for block in read_in_blocks(path):
         digest.update(block)
     return f"xxh3_128:{digest.hexdigest()}"
 
 
 def seal(text: str, *paths: PathLike) -> str:
-    """A checksum of a text and of files. The smallest file of a set holds that of the whole set."""
+    """The checksum of a text and of files; a set of files stores it in its smallest file."""
     content = "\n".join([text, *map(checksum, paths)])
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content.encode())}"

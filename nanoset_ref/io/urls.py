@@ -1,8 +1,8 @@
-"""URLs of objects: what a name means, and what is refused.
+"""URLs of objects: how they are parsed, and which are refused.
 
-Wherever a file is named, s3://, gs://, az:// and http(s):// are understood. A `BucketPath` offers
-what this package uses of a Path (name, size, bytes), so a token file in a bucket is opened like one
-on the disk. `io.buckets` sends the requests; nothing of it is imported before an object is met.
+Every option that names a file also takes an s3://, gs://, az:// or http(s):// URL. A `BucketPath`
+has the Path methods that this package uses, so a token file in a bucket is opened like a local one.
+`io.buckets` sends the requests; it is imported lazily.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from nanoset_ref.io.paths import PathLike, contents, file_version, located
+from nanoset_ref.io.paths import PathLike, as_path, file_version, read_in_blocks
 
 SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
@@ -23,7 +23,7 @@ WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
 
 class StorageError(OSError):
-    """A bucket cannot be read or written; the message is one line that names the object."""
+    """A bucket cannot be read or written; the message is one line and names the object."""
 
 
 class DeniedError(StorageError):
@@ -31,17 +31,20 @@ class DeniedError(StorageError):
 
 
 class BucketPath:
-    """The URL of an object: s3://bucket/key, gs://bucket/key, az://container/key,
-    http(s)://host/key[?query].
+    """The URL of an object.
+
+    It is s3://bucket/key, gs://bucket/key, az://container/key or http(s)://host/key[?query].
 
     `str` hides its password and query; `os.fspath` returns the URL as given.
 
     Args:
-        url: the URL; http(s) is percent-encoded, as everywhere. gcs:// is gs://, S3:// is s3://.
-        allow_unversioned: read also from a server that reports no versions (see `io.buckets`).
+        url: the URL; an http(s) URL is percent-encoded. gcs:// is the same as gs://, and S3:// the
+            same as s3://.
+        allow_unversioned: whether to read from a server that reports no versions (see
+            `io.buckets`).
 
     Raises:
-        StorageError: an unknown scheme, no key, or a key that obstore cannot name.
+        StorageError: the scheme is unknown, the key is missing, or obstore cannot express it.
     """
 
     def __init__(self, url: str, allow_unversioned: bool = False) -> None:
@@ -64,17 +67,20 @@ class BucketPath:
             self.query = parts.query
             encoded_slash = "%2f" in parts.path.lower()
         if not self.bucket or not self.key:
-            raise StorageError(f"{self} names no object: a URL is a bucket or host, '/' and a key")
+            raise StorageError(
+                f"{self} does not name an object: a URL is a bucket or host, '/' and a key"
+            )
         if encoded_slash or {"", ".", ".."} & set(self.key.split("/")):
             raise StorageError(
-                f"{self}: keys with '//', '/./', '/../' or %2F cannot be read; copy it to another key"
+                f"{self}: keys with '//', '/./', '/../' or %2F cannot be read; "
+                "copy it to another key"
             )
 
     def __fspath__(self) -> str:
         return self.url
 
     def __str__(self) -> str:
-        return shown(self.url)
+        return redact(self.url)
 
     def __repr__(self) -> str:
         return f"BucketPath({str(self)!r})"
@@ -111,16 +117,16 @@ class BucketPath:
     is_file = exists
 
     def read_bytes(self) -> bytes:
-        return b"".join(contents(self))
+        return b"".join(read_in_blocks(self))
 
     def unlink(self, missing_ok: bool = False) -> None:
-        from nanoset_ref.io.buckets import ask  # loaded only when an object is met
+        from nanoset_ref.io.buckets import ask  # imported lazily
 
         ask(self, "delete")
 
 
-def shown(path: PathLike) -> str:
-    """A path or URL for messages: without a password, and without a query, which may be signed."""
+def redact(path: PathLike) -> str:
+    """A path or URL for messages, without its password and its query, which may be signed."""
     text = os.fspath(path)
     if not URL.match(text):
         return text
@@ -134,26 +140,24 @@ def shown(path: PathLike) -> str:
 
 
 def url_or_path(path: PathLike, allow_unversioned: bool = False) -> Path | BucketPath:
-    """The URL or the path that a name with a colon and a slash stands for; see `paths.located`."""
+    """Parse a name that contains ":/" as a URL or a path; see `paths.as_path`."""
     text = os.fspath(path)
     if URL.match(text):
         return BucketPath(text, allow_unversioned or os.environ.get(UNVERSIONED) == "1")
     if LOST_SLASH.match(text) and isinstance(path, Path):
-        raise StorageError(f"{text}: give a URL as a string; a Path keeps one of its two slashes")
+        raise StorageError(f"{text}: give a URL as a string; a Path drops one of its two slashes")
     return Path(path)
 
 
 def absolute(path: PathLike) -> str:
-    """A path from the root of the file system; a URL as it is."""
-    if isinstance(located(path), BucketPath):
+    """The absolute path; a URL is returned unchanged."""
+    if isinstance(as_path(path), BucketPath):
         return os.fspath(path)
     return os.path.abspath(path)
 
 
 def refuse_forks(paths: Iterable[Path], start_method: str) -> None:
-    """StorageError if a file is in a bucket and workers would be forked: connections do not
-    survive a fork.
-    """
+    """Raise StorageError if forked workers would read from a bucket: a fork breaks connections."""
     objects = [path for path in paths if isinstance(path, BucketPath)]
     if start_method == "fork" and objects:
         raise StorageError(

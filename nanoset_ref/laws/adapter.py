@@ -1,6 +1,6 @@
-"""Adapters: a user describes a loader to the laws by one function and the laws that it claims.
+"""Adapters: one function that makes a loader, and the laws that the loader claims.
 
-@adapter(claims="once ranks workers repeat owned resume", state_of=lambda loader: loader.state_dict())
+@adapter(claims="once ranks workers repeat owned resume", state_of=MyLoader.state_dict)
 def make(data, *, rank, world_size, workers, seed, epoch, batch_size, state=None):
     loader = MyLoader(range(data), rank, world_size, workers, seed, epoch, batch_size)
     if state is not None:
@@ -19,27 +19,28 @@ BASE = "once ranks workers repeat owned data"
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """A loader as the laws see it.
+    """A loader and its properties.
 
     Args:
-        make: (data, *, rank, world_size, workers, seed, epoch, batch_size, state=None) -> the batches of one epoch on
-            one rank, from the state on. `data` is what `format` says.
-        state_of: loader -> all that a checkpoint keeps of it, after the batches delivered so far. It must pickle.
-        claims: names of the laws that the loader claims, see `nanoset_ref.laws.LAWS`. Others are not judged.
-        format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`): npy, bin, ds, jsonl,
-            parquet, tar, mds, litdata.
-        tail: what happens to rows that do not fill a last batch on every rank: "drop" leaves them out, "pad" fills up
-            with rows that were read before, "keep" makes shorter batches.
-        rows_of: batch -> the row numbers in it; None: they are found, see `nanoset_ref.laws.identity`.
+        make: (data, *, rank, world_size, workers, seed, epoch, batch_size, state=None) -> the
+            batches of one epoch on one rank, after the state. `format` determines `data`.
+        state_of: loader -> its checkpoint after the batches delivered so far. It must pickle.
+        claims: names of the laws that the loader claims, see `nanoset_ref.laws.LAWS`. Others are
+            not checked.
+        format: "rows" (`data` is the number of rows), or a format of files (`data` is a `Corpus`):
+            npy, bin, ds, jsonl, parquet, tar, mds, litdata.
+        tail: the treatment of rows that do not fill a last batch on every rank: "drop" leaves them
+            out, "pad" repeats earlier rows, "keep" makes shorter batches.
+        rows_of: batch -> the row numbers in it; None: see `nanoset_ref.laws.identity`.
         mask: name of the field of a batch that is true at every token and false at padding.
-        same_epochs: every epoch has the same order, as declared.
-        most_rows: the largest number of rows to try.
-        largest: the law `once` is also tried at 4^k + 1 rows up to this number, where ciphers change their width; with
-            the format "rows" only.
-        most_ranks: the largest number of ranks.
-        most_workers: the largest number of workers.
-        most_batch: the largest number of rows in a batch.
-        limit: seconds after which a loader that has not answered hangs.
+        same_epochs: whether every epoch has the same order.
+        most_rows: the maximum number of rows.
+        largest: the law `once` is also checked at 4^k + 1 rows up to this number, where ciphers
+            change their width (only with the format "rows").
+        most_ranks: the maximum number of ranks.
+        most_workers: the maximum number of workers.
+        most_batch: the maximum number of rows in a batch.
+        limit: seconds after which a loader without an answer counts as hanging.
     """
 
     make: Callable[..., Iterable[Any]]
@@ -62,7 +63,7 @@ class Adapter:
 
 
 def adapter(**options: Any) -> Callable[[Callable[..., Iterable[Any]]], Adapter]:
-    """Make an `Adapter` of the function below it; the options are the fields of `Adapter`."""
+    """A decorator that makes an `Adapter` from `make`; the options are the fields of `Adapter`."""
 
     def decorate(make: Callable[..., Iterable[Any]]) -> Adapter:
         return Adapter(make=make, **options)

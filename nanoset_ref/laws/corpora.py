@@ -1,7 +1,8 @@
-"""Data whose rows name themselves: every token is a number that tells its row and its place in the row.
+"""Data whose rows identify themselves: a token encodes its row and its place in the row.
 
-A row has S = 8 tokens: row 0 is [8 ... 15], row 1 is [16 ... 23], and row r begins at S (r + 1). Numbers below S stand
-for padding and the ends of documents. In formats of text, a row is a line of these numbers.
+A row has S = 8 tokens: row 0 is [8 ... 15], row 1 is [16 ... 23], and row r begins at S (r + 1).
+Numbers below S are padding and the ends of documents. In text formats, a row is a line of these
+numbers.
 
 >>> tokens_of_rows(0, 2)
 array([[ 8,  9, 10, 11, 12, 13, 14, 15],
@@ -24,17 +25,18 @@ from numpy.typing import NDArray
 from nanoset_ref.io.extras import extra
 
 S = 8  # tokens in a row
-FILE_ROWS = 2**16 // S - 2  # rows of all sources together whose tokens fit in uint16
 
 
 class Corpus(NamedTuple):
-    """The `data` of an adapter that needs more than the number of rows.
+    """The `data` of an adapter that needs more than a number of rows.
 
     Args:
-        paths: one file or folder for each source; empty if the loader reads no files.
-        rows: rows of each source; the first row of a source follows the last one of the source before.
-        weights: of the sources, with sum 1; None: there is one source.
-        sequence_length: S, tokens in a row. An .npy file (raw uint16) ends with one token more, for labels.
+        paths: one file or folder per source; empty if the loader does not read files.
+        rows: rows of each source; the first row of a source follows the last row of the source
+            before.
+        weights: the weights of the sources, with sum 1; None: there is one source.
+        sequence_length: S, tokens in a row. An .npy file (raw uint16) ends with an extra token, for
+            labels.
     """
 
     paths: list[str]
@@ -56,7 +58,14 @@ def tokens_of_rows(first: int, count: int) -> NDArray[np.int64]:
 def write_corpus(
     folder: Path, form: str, rows: list[int], weights: list[float] | None = None
 ) -> Corpus:
-    """Write sources of so many rows into a folder, in a format that `WRITERS` names; "rows" writes nothing."""
+    """Write sources into a folder, in a format of `WRITERS`; the format "rows" writes nothing.
+
+    Args:
+        folder: created if needed.
+        form: "rows", or a format of `WRITERS`.
+        rows: rows of each source.
+        weights: the weights of the sources, with sum 1.
+    """
     if form == "rows":
         return Corpus([], rows, weights)
     if form not in WRITERS:
@@ -82,7 +91,7 @@ def _npy(path: Path, tokens: NDArray[np.int64]) -> None:
 
 
 def _bin(path: Path, tokens: NDArray[np.int64]) -> None:
-    # imported when this format is asked for
+    # imported lazily
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
     builder = MMapIndexedDatasetBuilder(path, dtype=np.uint16)
@@ -92,7 +101,7 @@ def _bin(path: Path, tokens: NDArray[np.int64]) -> None:
 
 
 def _ds(path: Path, tokens: NDArray[np.int64]) -> None:
-    # imported when this format is asked for
+    # imported lazily
     from nanoset_ref.tokens.ds import DatatroveWriter
 
     with DatatroveWriter(path, dtype="<u2") as writer:

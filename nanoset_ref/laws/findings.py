@@ -1,28 +1,28 @@
-"""Differences between the rows read and the rows expected, classified and in words."""
+"""Differences between the rows read and the rows expected, classified and described."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
-from nanoset_ref.laws.players import Batches
+from nanoset_ref.laws.runner import Batches, Kind
 
-Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
 Place = tuple[int, int, Any]  # rank, step, row
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A law is broken.
+    """A violation of a law.
 
     Args:
         kind: lost, doubled, out of order, hang, crash, other data or slow growth.
-        words: what happened, in a sentence.
-        found: of every rank, at every step, the rows that were read.
-        wanted: the rows that should have been read; empty where no single order is right.
-        rows: the rows that the sentence is about.
+        words: a sentence that describes the violation.
+        found: [rank][step] -> the rows that were read.
+        wanted: the rows that should have been read; empty if no single order is right.
+        rows: the rows in the sentence.
     """
 
     kind: Kind
@@ -36,7 +36,7 @@ class Finding:
 
 
 def places(batches: Batches) -> Iterator[Place]:
-    """Every row with the rank and the step that read it."""
+    """Yield every row with the rank and the step that read it."""
     for rank, steps in enumerate(batches):
         for step, rows in enumerate(steps):
             for row in rows:
@@ -48,20 +48,27 @@ def rows_of(batches: Batches) -> list[Any]:
 
 
 def by_step(batches: Batches) -> Batches:
-    """The rows that all ranks together read at each step, sorted, as if one rank had read them.
+    """The rows that all ranks together read in each step, sorted, in the form of one rank.
 
     >>> by_step([[(4, 1), (0,)], [(2, 3)]])
     [[(1, 2, 3, 4), (0,)]]
     """
     together = []
     for step in range(max(map(len, batches))):
-        rows = [row for rank in batches for row in sum(rank[step : step + 1], ())]
+        rows = [row for rank in batches for row in chain.from_iterable(rank[step : step + 1])]
         together.append(tuple(sorted(rows, key=str)))
     return [together]
 
 
-def miscounted(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
-    """Whether a row is read twice or never; `again` and `spare` are how many may be."""
+def find_miscount(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -> Finding | None:
+    """Find a row that was read twice or never.
+
+    Args:
+        batches: the rows read.
+        rows: the number of rows in the data.
+        spare: how many rows may be left out.
+        again: how many rows may be read twice.
+    """
     counts = Counter(rows_of(batches))
     twice = [row for row, count in counts.items() if count > 1]
     surplus = sum(counts.values()) - len(counts)
@@ -77,7 +84,7 @@ def miscounted(batches: Batches, rows: int, *, spare: int = 0, again: int = 0) -
 
 
 def difference(wanted: Batches, found: Batches, when: str) -> Finding | None:
-    """The first difference between two traces; `when` says what was changed between them."""
+    """Describe the first difference between two traces; `when` names the change between them."""
     if wanted == found:
         return None
     more = Counter(rows_of(found)) - Counter(rows_of(wanted))
@@ -85,7 +92,7 @@ def difference(wanted: Batches, found: Batches, when: str) -> Finding | None:
     if more and not less:
         kind: Kind = "doubled"
         row = next(iter(more))
-        words = f"row {row} was read once more, {_where(found, row)}"
+        words = f"row {row} was read an extra time, {_where(found, row)}"
     elif less:
         kind = "lost"
         row = next(iter(less))
@@ -93,10 +100,12 @@ def difference(wanted: Batches, found: Batches, when: str) -> Finding | None:
     else:
         kind = "out of order"
         rank, step = _first_difference(wanted, found)
-        read, right = found[rank][step : step + 1], wanted[rank][step : step + 1]
+        read = found[rank][step : step + 1]
+        right = wanted[rank][step : step + 1]
         row = read[0][0] if read and read[0] else None
         words = (
-            f"rank {rank} read {_shown(read)} at step {step} and should have read {_shown(right)}"
+            f"rank {rank} read {_as_text(read)} at step {step} "
+            f"and should have read {_as_text(right)}"
         )
     return Finding(kind, f"{when}, {words}", found, wanted, (row,))
 
@@ -118,5 +127,5 @@ def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
 
 
-def _shown(batches: list[tuple[Any, ...]]) -> str:
+def _as_text(batches: list[tuple[Any, ...]]) -> str:
     return str(list(batches[0])) if batches else "nothing"

@@ -1,7 +1,8 @@
-"""Which rows a batch holds, whatever its form: arrays, tensors, dicts, texts, pairs of inputs and labels.
+"""The rows in a batch of any form: arrays, tensors, dicts, texts, pairs of inputs and labels.
 
-Row numbers are taken as they are. Tokens name their row (see `nanoset_ref.laws.corpora`): a piece of text or an array
-that is made of whole rows stands for their numbers; anything else is named by its tokens, as in "tokens 12..19".
+Row numbers are returned unchanged. Tokens name their row (see `nanoset_ref.laws.corpora`): text or
+an array of whole rows is converted to their numbers; anything else is described by its tokens, as
+in "tokens 12..19".
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 
 from nanoset_ref.laws.corpora import S
 
-NAMES = ("input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index")  # of fields
+NAMES = ("input_ids", "tokens", "text", "txt", "inputs", "ids", "row", "index")  # fields
 CONTAINERS = (list, tuple)
 NUMBERS = (int, np.integer)
 
 
 def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
-    """The rows of a batch in its order, as numbers, or as text where tokens are not whole rows."""
+    """The rows of a batch in order, as numbers, or as text if tokens are not whole rows."""
     arrays = list(_arrays(batch))
     rows: list[Any] = []
     for array in arrays:
@@ -34,7 +35,7 @@ def rows_in(batch: Any, form: str) -> tuple[Any, ...]:
 
 
 def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
-    """The arrays in a batch that say which rows it holds."""
+    """Yield the arrays of a batch that identify its rows."""
     if isinstance(batch, Mapping):
         known = [name for name in NAMES if name in batch]
         name = known[0] if known else next(iter(batch))
@@ -66,7 +67,7 @@ def _rows_of_line(line: NDArray[Any]) -> list[Any]:
 
 
 def wrong_mask(batch: Any, name: str) -> str:
-    """Where a mask is false at a token, or true at padding; empty if it is right."""
+    """Describe where a mask is false at a token or true at padding; "" if it is right."""
     tokens = np.stack([np.asarray(array) for array in _arrays(batch)]).reshape(-1)
     mask = np.asarray(batch[name]).reshape(-1).astype(bool)
     if len(mask) != len(tokens):
@@ -79,7 +80,7 @@ def wrong_mask(batch: Any, name: str) -> str:
 
 
 def write_into(batch: Any) -> None:
-    """Overwrite all arrays of a batch, as its receiver may; what refuses to be written into stays."""
+    """Overwrite all arrays of a batch, as its receiver may; read-only arrays stay."""
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, CONTAINERS):

@@ -1,4 +1,4 @@
-"""The answer of the laws: as text, HTML, JSON, a script of the counterexample, and a badge."""
+"""The report of the laws: text, HTML, JSON, a script of the counterexample, and a badge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
 from nanoset_ref.laws.rules import Case
 
-MOST_STEPS = 8  # of a table
+MAX_STEPS = 8  # in a table
 SCRIPT = '''"""The law {law!r}: {words}"""
 
 from nanoset_ref.laws import Case, judge
@@ -28,10 +28,10 @@ class Outcome:
     """The result of one law.
 
     Args:
-        cases: the number of cases judged.
-        case: the smallest case that breaks the law; None: none was found.
-        finding: the problem in this case.
-        refused: the loader's reason to refuse a case, the last one.
+        cases: the number of cases checked.
+        case: the smallest case that breaks the law; None if none was found.
+        finding: the violation in this case.
+        refused: the loader's last reason to refuse a case.
         late: whether the budget ended the search.
     """
 
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(repr=False)
 class LawReport:
-    """Which laws a loader holds, and the smallest counterexample for each that it breaks."""
+    """The laws that hold for a loader, and the smallest counterexample for each that is broken."""
 
     adapter: Adapter
     outcomes: dict[str, Outcome]
@@ -83,12 +83,12 @@ class LawReport:
         return "\n".join(lines)
 
     def _table(self, law: str) -> list[str]:
-        """Rank by step: what was read and, where it differs, what should have been."""
+        """Rank by step: the rows read and, in parentheses, the right ones if they differ."""
         cells = self._cells(law)
         if not any(cells):
             return []
         width = max(len(text) for row in cells for text, _ in row)
-        steps = _steps_shown(self.outcomes[law].finding)
+        steps = _steps_to_show(self.outcomes[law].finding)
         head = "  ".join(f"step {step}".ljust(width) for step in steps)
         lines = [f"{'':8}{head}".rstrip()]
         for rank, row in enumerate(cells):
@@ -97,11 +97,11 @@ class LawReport:
         return lines
 
     def _cells(self, law: str) -> list[list[tuple[str, bool]]]:
-        """Of every rank, at every step, a text and whether it is wrong."""
+        """[rank][step] -> (text, whether it is wrong)."""
         finding = self.outcomes[law].finding
         if finding is None or not finding.found:
             return []
-        steps = _steps_shown(finding)
+        steps = _steps_to_show(finding)
         rows = []
         for rank, read in enumerate(finding.found):
             wanted = finding.wanted[rank] if finding.wanted else read
@@ -123,7 +123,7 @@ class LawReport:
         return "\n".join(parts)
 
     def to_json(self) -> str:
-        """The report as JSON. `found` and `wanted` hold the steps that `steps` names."""
+        """The report as JSON; `found` and `wanted` have the steps listed in `steps`."""
         laws = {}
         for law, outcome in self.outcomes.items():
             laws[law] = asdict(outcome) | {"is": self.word(law)}
@@ -140,7 +140,7 @@ class LawReport:
         return f"![laws of loading](https://img.shields.io/badge/laws_of_loading-{text}-{color})"
 
     def script(self, law: str) -> str:
-        """A Python script that judges the smallest case again."""
+        """A Python script that checks the smallest case again."""
         make = self.adapter.make
         outcome = self.outcomes[law]
         return SCRIPT.format(
@@ -153,29 +153,29 @@ class LawReport:
         )
 
 
-def _steps_shown(finding: Finding | None) -> list[int]:
+def _steps_to_show(finding: Finding | None) -> list[int]:
     """Every step if there are few, else the first ones at which something is wrong."""
     if finding is None:
         return []
     traces = [*finding.found, *finding.wanted]
     steps = range(max(map(len, traces), default=0))
-    if len(steps) <= MOST_STEPS:
+    if len(steps) <= MAX_STEPS:
         return list(steps)
     wrong: set[int] = set()
     for rank, read in enumerate(finding.found):
         wanted = finding.wanted[rank] if finding.wanted else read
         wrong |= {step for step in steps if _cell(read, wanted, step, finding)[1]}
-    return sorted(wrong)[:MOST_STEPS] or list(steps[:MOST_STEPS])
+    return sorted(wrong)[:MAX_STEPS] or list(steps[:MAX_STEPS])
 
 
 def _excerpt(finding: Finding) -> dict[str, Any]:
-    """What a report keeps of a long finding."""
-    steps = _steps_shown(finding)
+    """The part of a finding that a report keeps."""
+    steps = _steps_to_show(finding)
     found, wanted = (
         [[rank[step] if step < len(rank) else () for step in steps] for rank in trace]
         for trace in (finding.found, finding.wanted)
     )
-    return {"steps": steps, "found": found, "wanted": wanted, "rows": finding.rows[:MOST_STEPS]}
+    return {"steps": steps, "found": found, "wanted": wanted, "rows": finding.rows[:MAX_STEPS]}
 
 
 def _cell(read: list[Any], wanted: list[Any], step: int, finding: Finding) -> tuple[str, bool]:

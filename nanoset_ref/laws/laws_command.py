@@ -1,4 +1,4 @@
-"""`nanoset-ref laws my_module:make`: put a loader to the laws from the command line."""
+"""`nanoset-ref laws my_module:make`: check a loader from the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nanoset_ref.cli.command import run
 from nanoset_ref.laws.searching import check
 
 
-def judge_loader(
+def check_loader(
     loader: str,
     /,
     *,
@@ -24,13 +24,13 @@ def judge_loader(
     script: Path | None = None,
     badge: bool = False,
 ) -> int:
-    """Put a data loader to the laws of loading; exit code 1 if it breaks one that it claims.
+    """Check the laws of loading that a data loader claims; exit code 1 if it breaks one.
 
     Args:
         loader: MODULE:NAME of an adapter, or of its function `make`
-        law: judge these laws only
+        law: check only these laws
         budget: seconds for all laws together
-        seed: of the search
+        seed: seed of the search
         json: print the report as JSON
         html: write the report, with its tables, to this file
         script: write a script for the counterexample of the first broken law to this file
@@ -55,4 +55,4 @@ def _say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:
-    return run(judge_loader, arguments, prog)
+    return run(check_loader, arguments, prog)

@@ -1,4 +1,4 @@
-"""A pytest plugin: `def test_loader(laws): laws.hold(make)`, or with `loading_law` a test for each law."""
+"""A pytest plugin: `def test_loader(laws): laws.hold(make)`; `loading_law` gives a test per law."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Laws:
 
     Args:
         budget: seconds for a test.
-        seed: of the search.
-        only: the laws to judge; None: all that the loader claims.
+        seed: the seed of the search.
+        only: the laws to check; None: all that the loader claims.
     """
 
     def __init__(self, budget: float, seed: int, only: list[str] | None = None) -> None:
@@ -22,10 +22,10 @@ class Laws:
         self.only = only
 
     def hold(self, loader: Any, **options: Any) -> None:
-        """Fail with the report if the loader breaks a law; a law that it does not claim is skipped."""
-        from nanoset_ref.laws.searching import check, described  # only where a test asks for it
+        """Fail with the report if the loader breaks a law; skip laws that it does not claim."""
+        from nanoset_ref.laws.searching import as_adapter, check  # imported lazily
 
-        claims = described(loader, options).claims.split()
+        claims = as_adapter(loader, options).claims.split()
         if self.only and not {*self.only} & {*claims}:
             pytest.skip("not claimed")
         report = check(loader, laws=self.only, budget=self.budget, seed=self.seed, **options)
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "loading_law" in metafunc.fixturenames:
-        from nanoset_ref.laws.rules import LAWS  # only where a test asks for it
+        from nanoset_ref.laws.rules import LAWS  # imported lazily
 
         metafunc.parametrize("loading_law", LAWS, indirect=True)
 

@@ -1,6 +1,7 @@
-"""The search: hypothesis draws cases, the laws judge them, and what breaks a law is shrunk to the smallest case.
+"""The search: hypothesis draws cases, and shrinks a case that breaks a law to the smallest one.
 
-A run is repeatable: the cases follow from the seed, as long as the budget does not end the search early.
+A run is repeatable: the cases follow from the seed, as long as the budget does not end the search
+early.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.findings import Finding
 from nanoset_ref.laws.law_report import LawReport, Outcome
-from nanoset_ref.laws.players import Players
-from nanoset_ref.laws.rules import LAWS, Case, Refused, judge_with
+from nanoset_ref.laws.rules import LAWS, Case, Refused, check_case
+from nanoset_ref.laws.runner import Runner
 
 BOUNDARIES = [4**power + 1 for power in range(3, 12)]
 
 
-def described(loader: Any, options: dict[str, Any]) -> Adapter:
-    """An adapter, from an adapter or a bare `make`, with some of its fields changed."""
+def as_adapter(loader: Any, options: dict[str, Any]) -> Adapter:
+    """Make an adapter from an adapter or a `make`, with some fields changed."""
     if isinstance(loader, Adapter):
         return replace(loader, **options)
     return Adapter(make=loader, **options)
@@ -41,14 +42,14 @@ def check(
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> LawReport:
-    """Put a loader to the laws that it claims.
+    """Check the laws that a loader claims.
 
     Args:
-        loader: an `Adapter`, or the `make` of one.
-        laws: judge these only.
+        loader: an `Adapter`, or its `make`.
+        laws: check only these.
         budget: seconds for all laws together; a case that has begun is finished.
-        seed: of the search.
-        examples: the most cases of a law.
+        seed: the seed of the search.
+        examples: the maximum number of cases per law.
         progress: called with a line after each law.
         options: fields of the adapter.
 
@@ -56,7 +57,7 @@ def check(
         ImportError: hypothesis is not installed.
         ValueError: a law or a claim has an unknown name, or a law needs what the adapter lacks.
     """
-    adapter = described(loader, options)
+    adapter = as_adapter(loader, options)
     claimed = adapter.claims.split()
     chosen = [law for law in LAWS if law in (claimed if laws is None else laws)]
     _check_names(adapter, [*claimed, *(laws or ())])
@@ -64,11 +65,11 @@ def check(
     end = time.monotonic() + budget
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        players = stack.enter_context(Players(adapter))
+        runner = stack.enter_context(Runner(adapter))
         for number, law in enumerate(chosen):
             now = time.monotonic()
             share = max(end - now, 0) / (len(chosen) - number)
-            search = Search(players, folder, law, now + share)
+            search = Search(runner, folder, law, now + share)
             report.outcomes[law] = search.outcome(seed, examples)
             if progress:
                 progress(report.line(law))
@@ -76,16 +77,16 @@ def check(
 
 
 def judge(loader: Any, law: str, case: Case, **options: Any) -> Finding | None:
-    """Judge one case by one law, as the script of a counterexample does; None: the law holds there."""
-    adapter = described(loader, options)
-    with tempfile.TemporaryDirectory() as folder, Players(adapter) as players:
-        return judge_with(players, Path(folder), law, case)
+    """Check one law in one case, like the script of a counterexample; None: the law holds."""
+    adapter = as_adapter(loader, options)
+    with tempfile.TemporaryDirectory() as folder, Runner(adapter) as runner:
+        return check_case(runner, Path(folder), law, case)
 
 
 def _check_names(adapter: Adapter, names: list[str]) -> None:
     unknown = [name for name in names if name not in LAWS]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no law; the laws are {', '.join(LAWS)}")
+        raise ValueError(f"{unknown[0]!r} is not a law; the laws are {', '.join(LAWS)}")
     stateful = {"resume", "killed", "elastic", "refuses"} & {*names}
     if stateful and adapter.state_of is None:
         raise ValueError(f"the law {min(stateful)!r} needs state_of")
@@ -96,8 +97,8 @@ def _check_names(adapter: Adapter, names: list[str]) -> None:
 class Search:
     """Looks for a case that breaks one law, until a deadline."""
 
-    def __init__(self, players: Players, folder: Path, law: str, deadline: float) -> None:
-        self.players = players
+    def __init__(self, runner: Runner, folder: Path, law: str, deadline: float) -> None:
+        self.runner = runner
         self.folder = folder
         self.law = law
         self.deadline = deadline
@@ -126,14 +127,14 @@ class Search:
                 self.late = True
                 return False
             try:
-                self.known[case] = judge_with(self.players, self.folder, self.law, case)
+                self.known[case] = check_case(self.runner, self.folder, self.law, case)
             except Refused as reason:
                 self.refused = str(reason)
                 return False
         return self.known[case] is not None
 
     def _boundaries(self) -> list[Case]:
-        adapter = self.players.adapter
+        adapter = self.runner.adapter
         if self.law != "once" or adapter.format != "rows":
             return []
         return [Case(rows=rows) for rows in BOUNDARIES if rows <= adapter.largest]
@@ -142,7 +143,7 @@ class Search:
         with extra("laws", "the search for a case that breaks a law"):
             from hypothesis import strategies as draw
 
-        adapter = self.players.adapter
+        adapter = self.runner.adapter
         rows = draw.integers(1, adapter.most_rows)
         if self.law == "spread":
             rows = draw.integers(200, 400)

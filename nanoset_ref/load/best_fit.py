@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.index_cache import Arrays, cached
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, in_bucket
 from nanoset_ref.load.documents import concatenated_ranges
 from nanoset_ref.load.gather import copy_pieces
@@ -227,7 +227,7 @@ class PackedNanoset(Nanoset):
                 "row_length": self.row_length,
             }
             build = functools.partial(pack_documents, file.known_documents(), self.row_length)
-            packing = cached(self._path_to_cache, description, INDEX, build)
+            packing = load_or_build(self._path_to_cache, description, INDEX, build)
             packings.append(packing)
         return packings
 

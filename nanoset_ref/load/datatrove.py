@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM, RowBlock, TensorPointer
 from nanoset_ref.load.documents import DocumentOptions, Starts, starts_after_eos
 from nanoset_ref.load.nanoset import Nanoset
@@ -84,7 +84,7 @@ class DatatroveNanoset(Nanoset):
     ) -> None:
         files: list[Tokens] = []
         file_lengths = []
-        for path in listed(dataset_folders):
+        for path in as_list(dataset_folders):
             folder = datatrove_files(path, windows=windows, recursive=False, shuffle=True)
             files += folder
             file_lengths.append([file.num_samples(sequence_length) for file in folder])

@@ -31,7 +31,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.load.gather import OpenFiles, cut_short, widen
 from nanoset_ref.tokens import Tokens
 

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.tokens import Tokens
 
 WINDOW = 1 << 16  # bytes that a page fault maps

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.load.gather import WINDOW, widen
 
 UNKNOWN_END = np.iinfo(np.int64).max

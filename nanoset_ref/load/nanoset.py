@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.memory import physical_memory
 from nanoset_ref.io.options import whole_number
-from nanoset_ref.io.paths import PathLike, in_bucket, listed
+from nanoset_ref.io.paths import PathLike, as_list, in_bucket
 from nanoset_ref.load.gather import Gatherer
 from nanoset_ref.load.rows import (
     Origin,
@@ -86,7 +86,7 @@ class Nanoset(Rows):
         self.sequence_length = whole_number(sequence_length, "sequence_length")
         if self.sequence_length < 1:
             raise ValueError(f"sequence_length must be at least 1 token, got {sequence_length}")
-        self._files = _open_all(listed(dataset_paths, Tokens), token_dtype)
+        self._files = _open_all(as_list(dataset_paths, Tokens), token_dtype)
         self.row_length = self.sequence_length + 1
         self.random_seed = random_seed
         self.dataset_lengths, strides = self._cut(disjoint)

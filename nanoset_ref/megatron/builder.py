@@ -1,13 +1,13 @@
 """Build datasets from a config: cut splits, count samples per corpus, blend.
 
     one prefix              sequences round(start*n) : round(stop*n), as many samples as requested
-    several, no weights     one epoch of each, in proportion to their lengths: all samples, or as
-                            many as requested
+    several, no weights     one epoch of each, in proportion to their lengths: all, or the number
+                            requested
     several, weights w      ceil(w*N) samples of each, built with a small reserve; the blend has the
-                            sum of these
-    a blend for each split  the same per split, with every corpus whole
+                            sum of these counts
+    a blend for each split  the same per split, and every corpus is read whole
 
-`build` may run on every rank at once: they share only the index cache, which locks itself.
+All ranks may call `build` at once: they share only the index cache, which has a lock.
 
 Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_megatron_dataset_builder.py
 (core_v0.16.1).
@@ -23,10 +23,10 @@ from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
 
 
 class NanosetBuilder:
-    """Builds train, valid and test.
+    """Builds the datasets of train, valid and test.
 
     Args:
-        config: of the datasets.
+        config: the datasets' configuration.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -36,12 +36,12 @@ class NanosetBuilder:
     def build(
         self, wanted: Sequence[str] = SPLITS
     ) -> list[MegatronNanoset | BlendedNanoset | None]:
-        """[train, valid, test]; None for a split that is left out, or not in `wanted`.
+        """Build [train, valid, test]; None for an unused split, or one that is not in `wanted`.
 
         Raises:
             FileNotFoundError, TokenFileError: a corpus cannot be read.
-            ValueError: a split cannot provide the samples requested of it; the message names the
-                split and the way out.
+            ValueError: a split has fewer samples than requested; the message names the split and
+                the way out.
         """
         datasets: list[MegatronNanoset | BlendedNanoset | None] = []
         for split, blend, bounds, size in self.config.splits:

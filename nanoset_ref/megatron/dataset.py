@@ -2,13 +2,13 @@
 
 Two kernels read a batch: one walks the mappings and finds the pieces of each sample, the other
 copies them out of .bin. Neither checks bounds: the mappings were built here or have the right
-checksum, and .idx was checked when it was opened. Nothing here grows with the corpus except the
-mappings themselves.
+checksum, and .idx was checked when it was opened. Only the mappings grow with the corpus.
 
-The pseudocode for a query in Megatron-LM's documentation is wrong twice, and this does what its
-code does: a sample ends *with* the token at Sa_idx[j + 1], so it has S + 1 tokens and not S; and
-where it lies within one document (i == i_next) it is document[offset : offset_next + 1], not
-document[offset:] + document[:offset_next].
+The pseudocode for a query in Megatron-LM's documentation has two errors; we follow the code:
+
+- A sample ends *with* the token at Sa_idx[j + 1], so it has S + 1 tokens, not S.
+- A sample within one document (i == i_next) is document[offset : offset_next + 1], not
+  document[offset:] + document[:offset_next].
 
 Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and blended_dataset.py
 (core_v0.16.1).
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.index_cache import Arrays, cached
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.index_cache import Arrays, load_or_build
+from nanoset_ref.io.njit import njit
 from nanoset_ref.load.documents import Starts
 from nanoset_ref.load.gather import copy_pieces
 from nanoset_ref.load.rows import Origin, Rows, SourceUse, Span, describe_file, document_spans
@@ -34,20 +34,20 @@ from nanoset_ref.tokens.bin_idx import MMapIndexedDataset, require
 
 Positions = NDArray[np.int64]
 Route = tuple[int, Positions, Positions]  # see `PartRows.routes`
-BLOCK = 1 << 20  # positions that are scanned at once
+POSITIONS_AT_ONCE = 1 << 20  # scanned by `positions_of`
 ALGORITHM = 1  # version of the mappings and the blend, like `Order.algorithm`
 logger = logging.getLogger(__name__)
 
 
 class PartRows(Rows):
-    """Rows put together from pieces of .bin files: the common part of one corpus and of a blend.
+    """Rows that are joined from pieces of .bin files: the base class of one corpus and of a blend.
 
     Attributes:
         parts: the datasets of a blend; a single dataset is its own only part.
         dataset_index: int16 [len], the part that each position reads. The i-th position of a part
             reads its sample i.
-        shares: of each part, with any sum.
-        config: that of the parts.
+        shares: each part's share, with any sum.
+        config: the parts' configuration.
     """
 
     dataset_index: NDArray[np.int16]
@@ -60,8 +60,14 @@ class PartRows(Rows):
 
     @abstractmethod
     def routes(self, positions: Positions) -> Iterable[Route]:
-        """For each part that is read: its number, the places in `positions` that read it, and the
-        samples of the part at these places.
+        """The samples of each part at these positions.
+
+        Args:
+            positions: int64 [n].
+
+        Returns:
+            For each part with a sample: its number, the places in `positions` that read it, and its
+            samples at these places.
         """
 
     def __len__(self) -> int:
@@ -72,10 +78,14 @@ class PartRows(Rows):
         return [part.corpus for part in self.parts]
 
     def pieces(self, positions: Positions) -> Iterator[tuple[MMapIndexedDataset, Positions]]:
-        """The corpora that rows are read from, each with its pieces, int64 [pieces, 4], in order.
+        """The pieces of the rows at these positions.
 
-        A piece is (place in `positions`, start, stop, column): the tokens start:stop of .bin are the
-        columns of the row from `column` on.
+        Args:
+            positions: int64 [n].
+
+        Yields:
+            (a corpus, its pieces int64 [pieces, 4] in order). A piece is (place in `positions`,
+            start, stop, column): the tokens start:stop of .bin begin at `column` of the row.
         """
         for source, places, samples in self.routes(positions):
             part = self.parts[source]
@@ -96,7 +106,7 @@ class PartRows(Rows):
                 out[row, column : column + stop - start] = corpus.read(start, stop)
 
     def _starts(self, positions: Positions) -> Starts:
-        """Starts of sequences, which are Megatron's documents; every pad is a document, too."""
+        """Starts of sequences, which are Megatron's documents; every pad is also a document."""
         starts = np.zeros((len(positions), self.row_length), dtype=np.bool_)
         starts[:, 0] = True
         filled = np.zeros((len(positions), 1), dtype=np.int64)
@@ -104,11 +114,11 @@ class PartRows(Rows):
             rows, begins, ends, columns = pieces.T
             is_empty = begins == ends
             starts[rows, np.where(is_empty, 0, columns)] = True
-            filled[rows, 0] = columns + ends - begins  # the last piece of a row counts
+            filled[rows, 0] = columns + ends - begins  # the last piece of a row decides
         return starts | (np.arange(self.row_length) >= filled)
 
     def origin(self, position: int) -> Origin:
-        """As `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
+        """See `Rows.origin`; samples and epochs are counted in the stream of shuffled documents."""
         ((source, _, samples),) = self.routes(np.array([position]))
         part = self.parts[source]
         sample = int(part.shuffle_index[samples[0]])
@@ -128,18 +138,18 @@ class PartRows(Rows):
         tokens: tuple[int, int] | None = None,
         until: int | None = None,
     ) -> Positions:
-        """As `Rows.positions_of`, by a scan of all positions of the file; nothing is stored."""
+        """See `Rows.positions_of`; found by a scan of all positions of the file."""
         start, stop = self.token_range(source, document, tokens)
         positions = np.flatnonzero(self.dataset_index[:until] == source)
         found = [positions[:0]]
-        for block in np.array_split(positions, len(positions) // BLOCK + 1):
+        for block in np.array_split(positions, len(positions) // POSITIONS_AT_ONCE + 1):
             for _, pieces in self.pieces(block):
                 holds = np.maximum(pieces[:, 1], start) < np.minimum(pieces[:, 2], stop)
                 found.append(block[np.unique(pieces[holds, 0])])
         return np.concatenate(found)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
-        """As `Rows.usage`. No sample is read twice, but its documents are, once per epoch."""
+        """See `Rows.usage`. Samples are read once, but their documents once per epoch."""
         before = np.bincount(self.dataset_index[:start], minlength=len(self.parts)).tolist()
         after = np.bincount(self.dataset_index[:stop], minlength=len(self.parts)).tolist()
         uses = []
@@ -164,10 +174,7 @@ class PartRows(Rows):
         return list(zip(self.parts, normalize(self.shares), strict=True))
 
     def plot(self) -> Any:
-        """A picture: the share of each part along the positions, and how often each is read.
-
-        See `Order.plot`.
-        """
+        """Plot each part's share along the positions and how often it is read; see `Order.plot`."""
         from nanoset_ref.orders.pictures import draw_sources
 
         return draw_sources(
@@ -208,23 +215,24 @@ class MegatronNanoset(PartRows):
     Args:
         corpus: the .bin/.idx pair.
         first, stop: the sequences of the corpus that belong to the split.
-        num_samples: samples wanted, in as many epochs as that takes; None: one epoch. `len` may be
+        num_samples: samples to draw, in as many epochs as needed; None: one epoch. `len` may be
             larger, because all tokens of the last epoch are cut.
         split: "train", "valid" or "test".
         config: seed, sequence length, flags, cache folder.
 
     Attributes:
         document_index: see `nanoset_ref.megatron.indexes`.
-        sample_index: see there.
-        shuffle_index: see there.
+        sample_index: see `nanoset_ref.megatron.indexes`.
+        shuffle_index: see `nanoset_ref.megatron.indexes`.
         epochs: the EpochPlan.
         tokens_per_epoch: T.
         samples_per_epoch: whole samples in T tokens.
-        tail_tokens: at the end of the stream, in no sample; negative if the last one is padded.
+        tail_tokens: tokens after the last sample; negative if the last sample is padded.
 
     Raises:
-        ValueError: samples are requested of a split without tokens (one epoch of it has 0 samples,
-            with a warning, and a blend refuses it); an empty corpus; ids that are not integers.
+        ValueError: the corpus is empty, or its ids are not integers. Or samples are requested of a
+            split without tokens; if one epoch is requested, it has 0 samples, with a warning, and a
+            blend refuses it.
     """
 
     corpus: MMapIndexedDataset
@@ -251,7 +259,7 @@ class MegatronNanoset(PartRows):
         self.row_length = config.row_length
         self.row_dtype = np.dtype(np.int64 if corpus.dtype.itemsize == 8 else np.int32)
         self._plan_epochs()
-        self.document_index, self.sample_index, self.shuffle_index = cached(
+        self.document_index, self.sample_index, self.shuffle_index = load_or_build(
             config.path_to_cache,
             {
                 "index": "mappings",
@@ -275,7 +283,7 @@ class MegatronNanoset(PartRows):
                 "part, or leave it out with a 0 in split"
             )
             require(self.num_samples is None, problem)
-            logger.warning("%s; it has 0 samples, as upstream's", problem)
+            logger.warning("%s; it has 0 samples, as in Megatron-LM", problem)
         drops_partial = self.config.drop_last_partial_validation_sequence or self.split != "valid"
         self.epochs = plan_epochs(
             self.tokens_per_epoch,
@@ -312,7 +320,7 @@ class MegatronNanoset(PartRows):
 
     @property
     def _order(self) -> dict[str, Any]:
-        """Everything that determines the indexes, beside the .idx."""
+        """Everything that determines the indexes, except the .idx."""
         config = self.config
         return {
             "sequences": [self.first, self.stop],
@@ -346,18 +354,18 @@ class BlendedNanoset(PartRows):
 
     Args:
         datasets: the parts.
-        weights: their shares, positive; if `size` is None, numbers of samples, each read once.
+        weights: the parts' shares, positive; if `size` is None, numbers of samples, each read once.
         size: samples in the blend, or None.
-        config: that of the parts.
+        config: the parts' configuration.
 
     Attributes:
-        dataset_index: int16 [len].
-        dataset_sample_index: int64 [len].
+        dataset_index: int16 [len], the dataset at each position.
+        dataset_sample_index: int64 [len], the dataset's sample at each position.
         counts: int64 [datasets], samples taken from each.
         shares: the weights, normalized if there is a size.
 
     Raises:
-        ValueError: a part has no samples, or fewer than the blend takes.
+        ValueError: a part has 0 samples, or fewer than the blend takes.
     """
 
     datasets: Sequence[MegatronNanoset]
@@ -380,7 +388,7 @@ class BlendedNanoset(PartRows):
                 "split a larger part, or leave the corpus out of it with data_path_per_split",
             )
         self.shares = self.weights if self.size is None else normalize(self.weights)
-        self.dataset_index, self.dataset_sample_index = cached(
+        self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
             {"index": "blend", "weights": self.shares, "size": self.size},
             ("dataset_index", "dataset_sample_index"),
@@ -390,9 +398,9 @@ class BlendedNanoset(PartRows):
         for dataset, count in zip(self.datasets, self.counts, strict=True):
             require(
                 count <= len(dataset),
-                f"the {self.split} blend takes more samples than there are of "
-                f"{dataset.corpus.path_prefix}: raise mid_level_dataset_surplus "
-                f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or ask for fewer",
+                f"the {self.split} blend takes {count} samples of {dataset.corpus.path_prefix}, "
+                f"which has {len(dataset)}: raise mid_level_dataset_surplus "
+                f"(now {config.mid_level_dataset_surplus}) two- or tenfold, or request fewer",
             )
 
     def _build_index(self) -> Arrays:
@@ -444,16 +452,16 @@ def _work(mappings, layout, places, samples, extra):
 
 @njit(cache=True, nogil=True, work=_work)
 def _locate(mappings, layout, places, samples, extra):
-    """The pieces of samples, int64 [pieces, 4], see `PartRows.pieces`.
+    """Find the pieces of samples, int64 [pieces, 4]; see `PartRows.pieces`.
 
     Args:
         mappings: the document index int32 [E*n], the sample index int [N + 1, 2] and the shuffle
-            index int [N] of a part.
+            index int [N] of one part.
         layout: sequence lengths int32 [S] in tokens, their pointers int64 [S] in bytes, and the
             bytes of a token.
         places: int64 [n], the first column of the result.
         samples: int64 [n], in 0 .. N - 1, before the shuffle.
-        extra: 1 if samples end with the first token of the next one, else 0.
+        extra: 1 if a sample ends with the first token of the next sample, else 0.
     """
     document_index, sample_index, shuffle_index = mappings
     lengths, pointers, itemsize = layout

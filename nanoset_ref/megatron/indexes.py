@@ -1,8 +1,8 @@
 """The three indexes of a Megatron-style dataset (document, sample, shuffle index), and a blend.
 
-The sequences of a split are repeated for E epochs and shuffled; read one after another they are a
-stream of E*T tokens; the stream is cut every S tokens; the samples are shuffled again. Each step is
-one array:
+The sequences of a split are repeated for E epochs and shuffled. Read one after another they form a
+stream of E*T tokens, which is cut every S tokens. Then the samples are shuffled. Each step is one
+array:
 
     document index   int32 [E*n]       place i in the stream -> sequence
     sample index     int [N + 1, 2]    sample j -> (i, offset) of its first token
@@ -12,17 +12,18 @@ one array:
 
 A sample holds S + 1 tokens: the last token of sample j is the first token of sample j + 1.
 
-Building costs one pass over documents and samples and two shuffles; it stores 4 bytes per document
-and epoch and 12 per sample.
+Building takes one pass over documents and samples and two shuffles. The result has 4 bytes per
+document and epoch, and 12 per sample.
 
 A blend has two arrays: the dataset and its sample at each position. Position t goes to the dataset
-that is furthest behind its share, with the largest weight * max(t, 1) - samples taken; in a tie the
-first one wins. This costs one comparison per dataset and position, and stores 10 bytes per position.
+that is furthest behind its share, with the largest weight * max(t, 1) - samples taken. In a tie the
+first dataset wins. Building takes one comparison per dataset and position; the result has 10 bytes
+per position.
 
-Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1),
-defects included: its documentation says that E counts *documents*, its code counts tokens;
-"documents" are sequences throughout; with a kept partial sample, float32 computes the number of
-samples.
+Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py and helpers.cpp (core_v0.16.1). We
+follow its code, defects included. Its documentation says that E counts *documents*; its code counts
+tokens. Its "documents" are sequences. If the partial sample is kept, the number of samples is
+computed in float32.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.mt19937 import shuffle
 from nanoset_ref.orders.nanotron import furthest_behind
 
@@ -41,10 +42,10 @@ class EpochPlan:
     """The number of epochs of a split, and whether the last one is shuffled separately.
 
     Args:
-        num_samples: N, samples in the dataset, at least those requested.
+        num_samples: N, samples in the dataset, at least the number requested.
         num_epochs: E, the fewest epochs with enough tokens.
         separate_final_epoch: whether the documents of the last epoch come after all others, because
-            less than 80% of it is needed: a run that stops at the number of samples requested has
+            less than 80% of it is needed. A run that stops at the number of samples requested has
             then read the first E - 1 epochs completely.
         num_samples_before_final_epoch: samples in the first E - 1 epochs; N if the last one is not
             separate.
@@ -69,37 +70,37 @@ def plan_epochs(
 
     1. E = ceil((num_samples*S + 1) / T), at least 1; num_samples None requests one epoch.
     2. N = (E*T - 1) // S; with the last partial sample kept, float32 ceil((E*T - 1) / S).
-    3. The first E - 1 epochs hold ((E - 1)*T - 1) // S samples; if fewer than
-       int(0.80 * samples per epoch) are wanted beyond them, the last epoch is separate,
-       unless `separate_final_epoch` is False.
+    3. The first E - 1 epochs have ((E - 1)*T - 1) // S samples. If fewer than
+       int(0.80 * samples per epoch) are requested beyond them, the last epoch is separate, unless
+       `separate_final_epoch` is False.
 
     Args:
         tokens_per_epoch: T, tokens in the split.
         num_samples: samples requested, or None.
         sequence_length: S, in tokens.
-        extra_token: whether samples have S + 1 tokens; if not, the 1 in the formulas is 0.
+        extra_token: whether samples have S + 1 tokens; if False, the 1 in the formulas is 0.
         drop_last_partial: whether a last, shorter sample is left out.
         separate_final_epoch: whether the last epoch may be shuffled separately. GPT-NeoX (ea7aefd8,
-            May 2026) always shuffles all epochs together, as it did for Pythia (its
+            May 2026) always shuffles all epochs together, as it did for Pythia (see its
             `_build_doc_idx`).
 
     Raises:
         ZeroDivisionError: samples are requested of a split without tokens (upstream loops forever).
     """
     extra = int(extra_token)
-    # 1.
+    # 1. epochs
     wanted = 0
     if num_samples is not None:
         wanted = num_samples * sequence_length + extra
     epochs = 1
     if wanted > 0:
         epochs = -(-wanted // tokens_per_epoch)
-    # 2.
+    # 2. samples
     inputs = max(0, epochs * tokens_per_epoch - extra)
     samples = inputs // sequence_length
     if not drop_last_partial:
         samples = int(np.ceil(np.float32(inputs) / np.float32(sequence_length)))
-    # 3.
+    # 3. whether the last epoch is separate
     if num_samples is not None and epochs > 1 and separate_final_epoch:
         before = (inputs - tokens_per_epoch) // sequence_length
         per_epoch = (tokens_per_epoch - extra) // sequence_length
@@ -120,29 +121,39 @@ def build_mappings(
 ) -> dict[str, NDArray[Any]]:
     """Build the three indexes for the sequences first:stop of a corpus.
 
-    1. RandomState(random_seed) shuffles the documents of the first epochs, then those of the last
-       one if it is separate.
-    2. The same random stream shuffles the samples of the first epochs, then the rest.
-    3. The stream of documents is cut into samples.
+    1. Repeat the documents for each epoch. RandomState(random_seed) shuffles the documents of the
+       first epochs, then those of the last one if it is separate.
+    2. Number the samples. The same random stream shuffles the samples of the first epochs, then the
+       rest.
+    3. Cut the stream of documents into samples.
+
+    Args:
+        sequence_lengths: int32 [sequences of the corpus], in tokens.
+        first, stop: the sequences of the split.
+        plan: see `plan_epochs`.
+        sequence_length: S, in tokens.
+        random_seed: seed of both shuffles.
+        extra_token: whether samples have S + 1 tokens.
 
     Returns:
         document_index int32 [E*n], sample_index int32 or int64 [N + 1, 2], and shuffle_index uint32
         or int64 [N], by name.
 
     Raises:
-        ValueError: more sequences than an int32 can number.
+        ValueError: there are more sequences than int32 can number.
     """
     widest = np.iinfo(np.int32).max
     if stop > widest:
         raise ValueError(
-            f"the document index numbers sequences in int32, got a corpus of over {stop}: split it"
+            f"the document index numbers sequences in int32, but the corpus has over {stop}: "
+            "split it"
         )
-    # 1.
+    # 1. repeat the documents
     documents = np.tile(np.arange(first, stop, dtype=np.int32), plan.num_epochs)
     documents_before = len(documents)
     if plan.separate_final_epoch:
         documents_before -= stop - first
-    # 2.
+    # 2. number the samples, and shuffle both
     dtype = np.uint32 if plan.num_samples < np.iinfo(np.uint32).max - 1 else np.int64
     samples = np.arange(plan.num_samples, dtype=dtype)
     samples_before = plan.num_samples_before_final_epoch
@@ -153,7 +164,7 @@ def build_mappings(
         samples[:samples_before],
         samples[samples_before:],
     )
-    # 3.
+    # 3. cut the stream
     place_dtype = np.int32 if len(documents) <= widest else np.int64
     cuts = np.zeros((plan.num_samples + 1, 2), dtype=place_dtype)
     _cut_stream(sequence_lengths, documents, sequence_length, int(extra_token), cuts)
@@ -176,7 +187,7 @@ def _cut_stream(lengths, document_index, sequence_length, extra, index):
         document_index: int32 [E*n].
         sequence_length: S.
         extra: 1 if samples have S + 1 tokens, else 0.
-        index: written.
+        index: the output.
     """
     row = 1
     last_token = sequence_length + extra - 1
@@ -203,8 +214,9 @@ def blend_samples(weights, limits, size):
     """Build a blend of `size` positions in proportion to `weights`.
 
     Args:
-        weights: float64 [number of datasets], of sum 1.
-        limits: int64 [number of datasets], the most samples taken from each.
+        weights: float64 [number of datasets], with sum 1.
+        limits: int64 [number of datasets], the maximum of samples from each.
+        size: positions.
 
     Returns:
         (dataset index, int16 [size]; dataset sample index, int64 [size]). Samples of a dataset come

@@ -1,12 +1,14 @@
-"""Samples to the batch that Megatron-LM's training loop takes: tokens, labels, loss mask, position ids,
-and on request masks by document.
+"""Collate samples into the batches of Megatron-LM's training loop.
 
-Upstream computes these fields in the dataset, sample by sample, and stacks them. Here
+A batch has tokens, labels, loss mask and position ids, and on request masks by document. Upstream
+computes these fields in the dataset, sample by sample, and stacks them. Here
 `nanoset_ref.load.documents` computes them for a whole batch, so one dataset serves models with any
-of the flags. As upstream, pads and the EOD are found by their ids: a real token with the pad's id
-gets no loss and becomes 0, so take an id that no document holds. One upstream defect is not
-reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
-first sample that it happens to read, pads included.
+of the flags.
+
+As in Megatron-LM, pads and the EOD are found by their ids. A real token with the pad's id gets no
+loss and becomes 0, so choose an id that does not occur in documents. One defect of Megatron-LM is
+not reproduced: if no flag about documents is set, all samples of a process get the loss mask of the
+first sample that the process reads, pads included.
 """
 
 import dataclasses
@@ -22,25 +24,26 @@ from nanoset_ref.megatron.nanoset_config import NanosetConfig
 
 @dataclasses.dataclass
 class MegatronCollator(Collator):
-    """Collate samples as torch's default collation does with the items of Megatron-Core's GPTDataset.
+    """Collate samples like torch's default collation of Megatron-Core's GPTDataset items.
 
     Args:
-        config: its fields sequence_length, eod_id, pad_id, reset_position_ids,
-            reset_attention_mask, eod_mask_loss, create_attention_mask and create_cu_seqlens count.
+        config: the fields sequence_length, eod_id, pad_id, reset_position_ids,
+            reset_attention_mask, eod_mask_loss, create_attention_mask and create_cu_seqlens are
+            used.
 
-    Called with B samples {"input_ids": [row_length]} (or a SampleBlock); returns a dict of
+    Called with B samples {"input_ids": [row_length]} (or a SampleBlock), it returns a dict of
 
-        tokens, labels   int64 [B, S], labels being the next tokens
-        loss_mask        float32 [B, S], 0 where the label is a pad, or (eod_mask_loss) the token an EOD
+        tokens, labels   int64 [B, S]; the labels are the next tokens
+        loss_mask        float32 [B, S], 0 if the label is a pad, or (eod_mask_loss) the token EOD
         position_ids     int64 [B, S]
         attention_mask   bool [B, 1, S, S], True = masked, with create_attention_mask
         cu_seqlens       int32 [documents + 1] over the B*S tokens, with create_cu_seqlens
         max_seqlen       an int, with create_cu_seqlens
 
-    Every field may be written to.
+    The receiver may write to every field.
 
     Raises:
-        ValueError: as `Collator`.
+        ValueError: see `Collator`.
     """
 
     config: NanosetConfig
@@ -53,16 +56,16 @@ class MegatronCollator(Collator):
         self._documents = dataclasses.replace(config, reset_attention_mask=within)
 
     def split(self, block: RowBlock) -> Iterable[Batch]:
-        """As `Collator.split`; documents are found by their EOD. Every batch has new arrays."""
+        """See `Collator.split`; documents end with their EOD. Every batch has new arrays."""
         config = self.config
         ids = block.rows.numpy()
         for first in range(0, len(ids), block.batch_size):
             part = ids[first : first + block.batch_size]
-            # 1. int64 [B, S + 1]; without the extra token a pad stands for the last label
+            # 1. int64 [B, S + 1]; without the extra token the last label is a pad
             text = np.empty((len(part), config.sequence_length + 1), dtype=np.int64)
             text[:, -1] = config.pad_id
             text[:, : config.row_length] = part
-            # 2. documents, pads, and the labels that count
+            # 2. documents, pads, and the labels with a loss
             fields = self._documents.fields(text) if self._documents.names else {}
             padded = text == config.pad_id
             counted = ~padded[:, 1:]
@@ -70,7 +73,7 @@ class MegatronCollator(Collator):
                 counted &= fields.pop("label_mask")
             if padded.any():
                 np.putmask(text, padded, 0)
-            # 3. what Megatron always delivers
+            # 3. the fields of every Megatron batch
             batch: Batch = {
                 "tokens": text[:, :-1].copy(),
                 "labels": text[:, 1:],

@@ -1,8 +1,8 @@
 """The configuration of a Megatron-style dataset, validated before anything is read.
 
-`NanosetConfig` is plain data: paths, weights, a split, counts, a seed, flags. It holds everything
-that determines a token and nothing else (no rank, no tokenizer object): two equal configs over the
-same files give the same samples on every rank.
+`NanosetConfig` is plain data: paths, weights, a split, counts, a seed, flags. It contains
+everything that determines a token and nothing else, neither a rank nor a tokenizer: two equal
+configs over the same files give the same samples on every rank.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from nanoset_ref.io.options import refuses_unknown, whole_number
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.load.documents import DocumentOptions
 from nanoset_ref.orders.base import normalize_weights
 
 SPLITS = ("train", "valid", "test")
 # upstream numbers the corpora of a blend in int16, and asserts that there are fewer than 32,767
-MOST_CORPORA = 32_766
+MAX_CORPORA = 32_766
 # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
 DataPath = Any
 Bounds = tuple[float, float]
-MOST_SAMPLES = 2**48
+MAX_SAMPLES = 2**48
 
 
 class Blend(NamedTuple):
@@ -35,8 +35,8 @@ class Blend(NamedTuple):
 
     Attributes:
         prefixes: paths without .bin/.idx.
-        weights: positive, of any scale, one per prefix; None: in proportion to the samples that
-            each corpus has in one epoch.
+        weights: positive, of any scale, one per prefix; None: in proportion to each corpus's
+            samples per epoch.
     """
 
     prefixes: list[str]
@@ -57,28 +57,28 @@ class NanosetConfig(DocumentOptions):
         data_path: a prefix (the path of a pair, with or without .bin or .idx); several prefixes,
             blended in proportion to their lengths; or, with weights, {prefix: weight} or Megatron's
             list [weight, prefix, weight, prefix, ...].
-        data_path_per_split: instead of data_path and split: three of these (or None) for train,
-            valid and test, each corpus read whole.
+        data_path_per_split: used instead of data_path and split: three values like data_path (or
+            None) for train, valid and test, each corpus read whole.
         split: relative sizes of train, valid and test, such as "949,50,1", cut from each corpus by
             sequences in file order; a 0 leaves a split out (None).
         split_num_samples: samples to draw for train, valid and test, in as many epochs as needed;
             None: one epoch. Weights need numbers.
         path_to_cache: folder for the built indexes, shared by ranks and runs; None: every process
             builds them in memory.
-        add_extra_token_to_sequence: samples have S + 1 tokens (inputs and shifted labels); False: S
-            tokens, and the last label of each is a pad.
+        add_extra_token_to_sequence: samples have S + 1 tokens (inputs and shifted labels); False:
+            they have S tokens, and the last label is a pad.
         drop_last_partial_validation_sequence: leave out the last, shorter sample of the valid
-            split; False: fill it up with `pad_id`.
+            split; False: pad it with `pad_id`.
         separate_final_epoch: shuffle the last epoch separately if less than 80% of it is needed, as
             Megatron-Core does; False: shuffle all epochs together, as GPT-NeoX does (Pythia).
-        mid_level_dataset_surplus: of a weighted blend, the fraction of samples that each corpus has
-            in reserve, for the rounding of the blend.
+        mid_level_dataset_surplus: the fraction of samples that each corpus of a weighted blend has
+            in reserve, for the blend's rounding.
         mmap_bin_files: map .bin; False: read it with pread.
-        eod_id: id of the end-of-document token; needed by the flags below.
-        pad_id: id that fills up partial samples; -1 is in no vocabulary.
-        reset_position_ids: position ids start again after each EOD.
+        eod_id: id of the end-of-document token; required by the flags below.
+        pad_id: id that pads partial samples; -1 does not occur in any vocabulary.
+        reset_position_ids: position ids restart at 0 after each EOD.
         reset_attention_mask: attention stays within a document.
-        eod_mask_loss: no loss where the input is an EOD.
+        eod_mask_loss: the loss ignores positions with an EOD as input.
         create_attention_mask: deliver a bool [B, 1, S, S] mask (True = masked), S bytes per token.
         create_cu_seqlens: deliver cu_seqlens and max_seqlen of the documents, for attention over
             packed sequences.
@@ -86,10 +86,10 @@ class NanosetConfig(DocumentOptions):
     Only `MegatronCollator` reads the last five; samples themselves do not depend on them.
 
     Raises:
-        TypeError: an unknown keyword.
-        ValueError: the other fields are invalid; the message lists all problems.
+        TypeError: a keyword is unknown.
+        ValueError: a field is invalid; the message lists all problems.
 
-    Source: the flags are those of NVIDIA Megatron-LM's GPTDatasetConfig (core_v0.16.1).
+    Source of the flags: GPTDatasetConfig of NVIDIA Megatron-LM (core_v0.16.1).
     """
 
     random_seed: int
@@ -136,28 +136,28 @@ class NanosetConfig(DocumentOptions):
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
             if count is not None:
                 name = f"split_num_samples[{number}]"
-                yield from _integer_problems(name, count, 0, MOST_SAMPLES + 1)
+                yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
         for field in dataclasses.fields(self):
             value = given[field.name]
             if isinstance(field.default, bool) and not isinstance(value, bool):
                 yield f"{field.name}: should be True or False, got {reprlib.repr(value)}"
         surplus = given["mid_level_dataset_surplus"]
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
-            yield f"mid_level_dataset_surplus: should be a number from 0 on, got {surplus!r}"
+            yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
         if not isinstance(given["split"], (str, NoneType)):
             yield f"split: should be a string, got {reprlib.repr(given['split'])}"
 
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""
         if self.needs_starts:
-            yield "what is to be said about documents needs their end: give eod_id"
+            yield "flags about documents need the id at their end: give eod_id"
         has_path = self.data_path is not None
         has_split = self.split is not None
         is_alone = self.data_path_per_split is not None
         if has_path != has_split or has_path == is_alone:
             yield (
-                'give data_path with a split (such as "949,50,1", or "1,0,0" to train on everything), '
-                "or data_path_per_split alone"
+                'give data_path with a split (such as "949,50,1", or "1,0,0" to train on '
+                "everything), or data_path_per_split alone"
             )
         if not any(blend for _, blend, *_ in self.splits):
             yield "data_path_per_split must name a corpus for train, valid or test"
@@ -177,10 +177,9 @@ class NanosetConfig(DocumentOptions):
 
     @property
     def splits(self) -> list[SplitPlan]:
-        """(name, corpora, (start, stop) as fractions of each corpus, samples wanted) of train, valid and
-        test.
+        """(name, corpora, (start, stop) as fractions of each corpus, samples) per split.
 
-        Without corpora or fractions a split is not used; None samples are one epoch.
+        A split without corpora or fractions is unused. If samples is None, the split has one epoch.
         """
         paths = self.data_path_per_split or (self.data_path,) * len(SPLITS)
         blends = [None if path is None else read_blend(path) for path in paths]
@@ -191,7 +190,7 @@ class NanosetConfig(DocumentOptions):
 def _integer_problems(
     name: str, value: Any, least: int | None = None, stop: int | None = None
 ) -> Iterator[str]:
-    """Yield a message if a value is no integer in [least, stop)."""
+    """Yield a message if a value is not an integer in [least, stop)."""
     try:
         number = whole_number(value, name)
     except ValueError:
@@ -218,28 +217,30 @@ def read_blend(data_path: DataPath) -> Blend:
     """Read a `data_path` in any of its forms.
 
     Raises:
-        ValueError: there is no prefix, there are more than MOST_CORPORA, or a weight is not a
+        ValueError: there is no prefix, there are more than MAX_CORPORA, or a weight is not a
             positive number.
     """
     entries: Any = data_path
     if isinstance(data_path, Mapping):
         entries = itertools.chain(*zip(data_path.values(), data_path, strict=True))
     try:
-        entries = listed(entries)
-    except TypeError:  # a number is no list
+        entries = as_list(entries)
+    except TypeError:  # a number is not a list
         entries = [data_path]
     if not entries:
         raise ValueError("data_path must name at least one corpus, got none")
     weights = None
     if len(entries) % 2 == 0:
-        # float(path) raises: these are paths without weights
+        # float(path) raises if these are paths without weights
         with contextlib.suppress(TypeError, ValueError):
             weights = [float(weight) for weight in entries[::2]]
             entries = entries[1::2]
     unnamed = [entry for entry in entries if not isinstance(entry, (str, os.PathLike))]
     if unnamed or (weights is None and isinstance(data_path, Mapping)):
-        forms = "a prefix, a list of prefixes, {prefix: weight} or [weight, prefix, ...]"
-        raise ValueError(f"data_path must be {forms}, got {reprlib.repr(data_path)}")
+        raise ValueError(
+            "data_path must be a prefix, a list of prefixes, {prefix: weight} or "
+            f"[weight, prefix, ...], got {reprlib.repr(data_path)}"
+        )
     if weights and not all(0 < weight < math.inf for weight in weights):
         raise ValueError(
             f"weights must be positive numbers, got {weights}; leave a corpus out to give it none"
@@ -249,15 +250,17 @@ def read_blend(data_path: DataPath) -> Blend:
 
 
 def prefix_of(path: PathLike) -> str:
-    """The name of a pair: its path without .bin or .idx."""
+    """The prefix of a pair: its path without .bin or .idx."""
     return os.fspath(path).removesuffix(".bin").removesuffix(".idx")
 
 
 def refuse_too_many(corpora: int) -> None:
     """Raise ValueError if a blend has more corpora than its index can number."""
-    if corpora > MOST_CORPORA:
-        way = "merge some of them (nanoset-ref merge)"
-        raise ValueError(f"a blend has at most {MOST_CORPORA:,} corpora, got {corpora:,}: {way}")
+    if corpora > MAX_CORPORA:
+        raise ValueError(
+            f"a blend has at most {MAX_CORPORA:,} corpora, got {corpora:,}: "
+            "merge some of them (nanoset-ref merge)"
+        )
 
 
 def normalize(values: Sequence[float]) -> list[float]:
@@ -266,17 +269,19 @@ def normalize(values: Sequence[float]) -> list[float]:
 
 
 def parse_split(split: str) -> tuple[Bounds | None, ...]:
-    """ "90,8,2" -> ((0.0, 0.9), (0.9, 0.98), (0.98, 1.0)); missing numbers count as 0, and a 0 gives None.
+    """Parse a split: "90,8,2" -> ((0.0, 0.9), (0.9, 0.98), (0.98, 1.0)).
 
-    As in Megatron-Core, anything between numbers separates them: "99/1", "33;33;34".
+    Missing numbers count as 0, and a 0 gives None. As in Megatron-Core, anything between numbers
+    separates them: "99/1", "33;33;34".
 
     Raises:
-        ValueError: these are not one to three non-negative numbers with a positive sum.
+        ValueError: `split` is not one to three non-negative numbers with a positive sum.
     """
     sizes = [float(number) for number in re.findall(r"-?[.\d]+", split)]
     if len(sizes) > len(SPLITS) or sum(sizes) <= 0 or min(sizes) < 0:
         raise ValueError(
-            f"split must be up to three numbers for {SPLITS}, none negative, one positive, got {split!r}"
+            f"split must be up to three numbers for {SPLITS}, none negative, one positive, "
+            f"got {split!r}"
         )
     shares = normalize(sizes + [0.0] * (len(SPLITS) - len(sizes)))
     ends = itertools.accumulate(shares, initial=0.0)

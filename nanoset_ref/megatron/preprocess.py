@@ -4,10 +4,10 @@
         --output-prefix my-llama2-dataset --tokenizer-type Llama2Tokenizer \\
         --tokenizer-model /models/Llama-2-7b-chat-hf/tokenizer.model --append-eod --workers 6
 
-writes `my-llama2-dataset_text_document.bin` and `.idx`; the flags of `nanoset_ref.preprocess` work,
-too. Input, encoding, errors, progress and the distribution of the work are the same; only the sink
-differs, so any number of workers (or ranks of torchrun) writes the same bytes. As upstream, a
-document is one sequence, an empty text is a document without any, and ids are uint16 for
+writes `my-llama2-dataset_text_document.bin` and `.idx`. The flags of `nanoset_ref.preprocess` also
+work. Input, encoding, errors, progress and the distribution of the work are the same; only the sink
+differs. Any number of workers (or ranks of torchrun) writes the same bytes. As in Megatron-LM, a
+document is one sequence, an empty text is a document without sequences, and ids are uint16 for
 vocabularies below 65,500, else int32.
 """
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import refuse_existing
-from nanoset_ref.io.paths import PathLike, listed
+from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.preprocess import (
     Backend,
     Counts,
@@ -40,7 +40,7 @@ from nanoset_ref.preprocess import (
 )
 from nanoset_ref.preprocess.text import OnError, open_text
 
-# Upstream's names; all are loaded with AutoTokenizer, from --tokenizer-model or its folder.
+# Megatron-LM's names; AutoTokenizer loads all of them, from --tokenizer-model or its folder
 TokenizerType = Literal[
     "HuggingFaceTokenizer",
     "Llama2Tokenizer",
@@ -49,7 +49,7 @@ TokenizerType = Literal[
     "GPTSentencePieceTokenizer",
 ]
 NARROW_VOCABULARY = 65_500
-UPSTREAM_FLAGS = {  # of nanoset_ref.preprocess -> upstream
+UPSTREAM_FLAGS = {  # flags of nanoset_ref.preprocess -> flags of Megatron-LM
     "--tokenizer-name-or-path": "--tokenizer-model",
     "--column": "--json-keys",
     "--num-workers": "--workers",
@@ -59,8 +59,8 @@ UPSTREAM_FLAGS = {  # of nanoset_ref.preprocess -> upstream
 
 @contextlib.contextmanager
 def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False) -> Iterator[Any]:
-    """Write the ids of `encoder` to a pair of files, which appears when it is complete."""
-    # imported here: --help needs no numba
+    """Write the ids of `encoder` to a pair, which appears when it is complete."""
+    # imported here: --help does not need numba
     from nanoset_ref.tokens.bin_idx import require
     from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 
@@ -76,9 +76,7 @@ def document_sink(path_prefix: str, encoder: Encoder, *, overwrite: bool = False
 
         sink = SimpleNamespace(write=write, num_documents=0, num_tokens=0)
         yield sink
-        require(
-            builder.num_sequences > 0, f"{path_prefix}: no document of the input holds any token"
-        )
+        require(builder.num_sequences > 0, f"{path_prefix}: the input has no tokens")
 
 
 @in_rank_0
@@ -99,27 +97,32 @@ def preprocess_corpus(
     workers: int = 1,
     progress: bool | None = None,
 ) -> dict[str, Counts]:
-    """Tokenize text into the files that Megatron-LM trains on, <output-prefix>_<json-key>_document.bin and .idx.
+    """Tokenize text into Megatron-LM's files, <output-prefix>_<json-key>_document.bin and .idx.
 
     Args:
-        input, split, append_eod, backend, on_error, overwrite, progress: as of nanoset_ref.preprocess.
-        output_prefix: where to write; the folder is made if need be.
-        tokenizer_type: upstream's name for the kind of tokenizer; any is loaded with AutoTokenizer.
-        tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on the Hub.
-        json_keys: upstream's word for the column with the text; several give a pair of files each.
-        workers: upstream's word for `num_workers` of nanoset_ref.preprocess.
-        tokenizer_hf_include_special_tokens: put what the tokenizer itself adds (such as BOS) around each document.
-        special_tokens: for a document that holds a special token as text, such as </s>. keep: it becomes that token, as
-            upstream; split: it is encoded as plain text; refuse: stop at the first.
+        input, split, append_eod, backend, on_error, overwrite, progress: see
+            nanoset_ref.preprocess.
+        output_prefix: where to write; the folder is created if needed.
+        tokenizer_type: Megatron-LM's name for the kind of tokenizer; AutoTokenizer loads any kind.
+        tokenizer_model: the tokenizer: a folder, a file in it such as tokenizer.model, or a name on
+            the Hub.
+        json_keys: Megatron-LM's word for the column with the text; several columns give a pair of
+            files each.
+        workers: Megatron-LM's word for `num_workers` of nanoset_ref.preprocess.
+        tokenizer_hf_include_special_tokens: add the tokenizer's own special tokens (such as BOS) to
+            each document.
+        special_tokens: for a document that contains a special token as text, such as </s>. keep: it
+            becomes that token, as in Megatron-LM; split: it is encoded as plain text; refuse: stop
+            at the first.
 
     Returns:
-        Counts by the prefix written. None in the ranks of torchrun other than 0.
+        {prefix of a pair: its Counts}. None in the ranks of torchrun other than 0.
 
     Raises:
-        FileExistsError, and what `tokenize_documents` raises.
+        FileExistsError, ValueError, OSError: see `nanoset_ref.preprocess.tokenize_documents`.
     """
     counts = {}
-    for key in listed(json_keys):
+    for key in as_list(json_keys):
         prefix = f"{os.fspath(output_prefix)}_{key}_document"
         refuse_existing(Path(f"{prefix}.idx"), overwrite)
         source = open_text(input, column=key, split=split, on_error=on_error)
@@ -150,7 +153,7 @@ def main(
 
 
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:
-    """Print what was done for each column; returns the exit code."""
+    """Print the counts of each column; return the exit code."""
     codes = [
         report(dataclasses.replace(counted, target=prefix))
         for prefix, counted in (counts or {}).items()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 
 WORDS = 624  # in the state of MT19937, and draws between two twists
 LONGEST = 2**32  # longer arrays need two words per draw

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.kernels import njit
 from nanoset_ref.io.memory import physical_memory
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import NumberedOrder
 from nanoset_ref.orders.mt19937 import shuffle
 

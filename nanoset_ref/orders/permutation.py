@@ -17,7 +17,7 @@ In all kernels, n is at most 2**48, keys are any uint64, and cells of the board 
 import numpy as np
 from numpy import uint64
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 
 PAIRS = 6  # of rounds: the columns slide, then the rows
 MIN_ROWS = 7

@@ -24,7 +24,7 @@ import numpy as np
 from numpy import uint64
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 
 
 class ShareTree(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights
 from nanoset_ref.orders.permutation import derive, permute_each, unpermute
 from nanoset_ref.orders.share_tree import build_tree, share_of

@@ -21,7 +21,7 @@ often than by chance.
 import numpy as np
 from numpy import uint64
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.permutation import ONE, derive
 from nanoset_ref.orders.share_tree import items_going_left
 

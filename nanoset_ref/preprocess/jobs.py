@@ -25,7 +25,7 @@ from typing import Any
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import remove_leftovers
-from nanoset_ref.io.paths import located
+from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.preprocess.backends import Encode
 from nanoset_ref.preprocess.encode import Encoder
@@ -112,7 +112,7 @@ def tokenize_documents(
     hidden = None if progress is None else not progress
     size = {"total": source.num_bytes, "unit": "B", "unit_scale": True}
     with (
-        _only_writer(located(target)),
+        _only_writer(as_path(target)),
         sink as opened,
         started_helpers(num_workers if num_workers > 1 else 0) as workers,
         tqdm(**size, disable=hidden, dynamic_ncols=True) as bar,

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from nanoset_ref.cli.launcher import is_main_rank, under_torchrun
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.torchrun import is_main_rank, under_torchrun
 from nanoset_ref.preprocess.backends import LIBRARIES, Ragged, threads
 from nanoset_ref.preprocess.special import restored
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import listed
+from nanoset_ref.io.paths import as_list
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28  # bytes, in a compressed file: a few kilobytes can unpack to gigabytes
@@ -139,7 +139,7 @@ def open_text(
     """
     if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
-    inputs = listed(input)
+    inputs = as_list(input)
     columns = (column,) if isinstance(column, str) else tuple(column)
     parts = []
     for name in map(os.fspath, inputs):

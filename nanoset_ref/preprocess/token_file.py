@@ -15,7 +15,7 @@ from typing import Any
 
 from nanoset_ref.cli.command import run
 from nanoset_ref.io.files import refuse_existing
-from nanoset_ref.io.paths import PathLike, located
+from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.preprocess.encode import Backend, Encoder
 from nanoset_ref.preprocess.jobs import Counts, tokenize_documents
 from nanoset_ref.preprocess.ranks import in_rank_0
@@ -87,7 +87,7 @@ def preprocess(
         FileNotFoundError, FileExistsError, and the errors of `tokenize_documents`. Nothing is left under the
             output's name then.
     """
-    path = located(f"{os.fspath(output_prefix)}_input_ids.npy")
+    path = as_path(f"{os.fspath(output_prefix)}_input_ids.npy")
     tokenizer = os.fspath(tokenizer_name_or_path)
     refuse_existing(path, overwrite)
     source = open_text(input, column=column, split=split, on_error=on_error, config=dataset_config)

@@ -1,10 +1,12 @@
 """Adapters: the source of a dataset's elements, and the preprocessing of each.
 
-`__iter__` only reads; `preprocess_line` does the heavy work and runs in the DataLoader's workers. An adapter that also
-has `__len__` and `__getitem__` can seek: datasets then read only the elements they need, and a resume costs nothing.
+`__iter__` only reads; `preprocess_line` does the heavy work and runs in the DataLoader's workers.
+An adapter that also has `__len__` and `__getitem__` can seek: datasets then read only the elements
+they need, and a resume is immediate.
 
-`LinesAdapter`, `JSONLinesAdapter` and `CSVAdapter` can seek. One pass over the file (about a GB per second) finds where
-its records begin and end, 16 bytes each; afterwards a record is one slice of a memory map.
+`LinesAdapter`, `JSONLinesAdapter` and `CSVAdapter` can seek. One pass over the file (about a GB per
+second) finds the bounds of its records, 16 bytes each. After that a record is one slice of a memory
+map.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Adapter(ABC):
     """Base class: a subclass defines `__iter__`, and `preprocess_line` if its elements need work.
 
     Args:
-        hparams: any object; kept as `self.hparams`.
+        hparams: any object, stored as `self.hparams`.
     """
 
     def __init__(self, hparams: Any = None) -> None:
@@ -39,17 +41,18 @@ class Adapter(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Any]:
-        """All raw elements of one epoch, in the same order every time."""
+        """Yield all raw elements of one epoch, always in the same order."""
 
     def preprocess_line(self, line: Any) -> Any:
-        """Preprocess one raw element. A generator function makes several elements of one."""
+        """Preprocess one raw element; a generator function may make several elements of it."""
         return line
 
 
 def can_index(adapter: Adapter) -> bool:
     """Whether the adapter has `len` and `adapter[i]` for the elements that its `__iter__` yields.
 
-    If a subclass overrides only `__iter__` (to filter, say), its parent's index no longer fits.
+    If a subclass overrides only `__iter__` (for example to filter), its parent's index does not
+    fit.
     """
     for cls in type(adapter).__mro__:
         if "__getitem__" in vars(cls):
@@ -64,7 +67,7 @@ class FileMap:
 
     Args:
         path: the file.
-        opened: the `paths.file_version` it must have, from the pickled FileMap; None: any.
+        opened: the required `paths.file_version`, from the pickled FileMap; None: any version.
 
     Raises:
         ValueError: the file was replaced.
@@ -89,16 +92,16 @@ class LinesAdapter(Adapter):
     """The lines of a UTF-8 text file, without line ends.
 
     Args:
-        hparams: as in Adapter.
+        hparams: see Adapter.
         filepath: the file, not compressed.
 
     Raises:
-        FileNotFoundError: no such file.
-        UnicodeDecodeError: on reading a line that is not UTF-8.
+        FileNotFoundError: the file does not exist.
+        UnicodeDecodeError: a line that is read is not UTF-8.
     """
 
     keeps_blank_lines = True
-    quote: str | None = None  # a line end between two of these does not end a record
+    quote: str | None = None  # a line end between two quotes does not end a record
 
     def __init__(self, hparams: Any, filepath: PathLike) -> None:
         super().__init__(hparams)
@@ -112,12 +115,12 @@ class LinesAdapter(Adapter):
         first = 3 if self._file.bytes[:3] == codecs.BOM_UTF8 else 0
         starts = np.insert(ends + 1, 0, first)
         ends = np.append(ends, len(data))
-        # "\r\n" is a line end too
+        # "\r\n" is also a line end
         longer = ends > starts
         longer[longer] = data[ends[longer] - 1] == ord("\r")
         ends -= longer
         kept = starts < (len(data) if self.keeps_blank_lines else ends)
-        self._bounds = np.stack([starts, ends], axis=1)[kept]  # of each record, in bytes
+        self._bounds = np.stack([starts, ends], axis=1)[kept]  # bounds of each record, in bytes
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -136,7 +139,7 @@ class LinesAdapter(Adapter):
             raise ValueError(f"{self.filepath}: {line[:80]!r} cannot be read: {error}") from None
 
     def parse(self, line: str) -> Any:
-        """The value of a line."""
+        """Parse a line."""
         return line
 
 
@@ -144,7 +147,7 @@ class JSONLinesAdapter(LinesAdapter):
     """A JSON value per line; empty lines are skipped. `preprocess_line` parses.
 
     Raises:
-        ValueError: on preprocessing a line that is not JSON.
+        ValueError: a line that is preprocessed is not JSON.
     """
 
     keeps_blank_lines = False
@@ -154,19 +157,21 @@ class JSONLinesAdapter(LinesAdapter):
 
 
 class CSVAdapter(LinesAdapter):
-    """Records of separated fields; a quoted field may hold line ends. `preprocess_line` parses.
+    """Records of separated fields; a quoted field may contain line ends. `preprocess_line` parses.
 
     Args:
-        hparams: as in Adapter.
+        hparams: see Adapter.
         filepath: the file, not compressed.
-        delimiter: between fields; "\\t" for TSV.
-        quotechar: around fields; None if the file has no quoting and a quote is an ordinary character.
-        header: the first record names the columns, and records become dicts; else they are lists of str.
+        delimiter: the character between fields; "\\t" for TSV.
+        quotechar: the character around fields; None if a quote is an ordinary character.
+        header: the first record names the columns, and records become dicts; False: records are
+            lists of str.
 
-    Quotes enclose whole fields: one in the middle of an unquoted field is not supported.
+    Quotes enclose whole fields; a quote in the middle of an unquoted field is not supported.
 
     Raises:
-        ValueError: a file without its header; on preprocessing, a record with more or fewer fields than the header.
+        ValueError: the header is missing. While preprocessing: a record has more or fewer fields
+            than the header.
     """
 
     keeps_blank_lines = False
@@ -203,20 +208,22 @@ class CSVAdapter(LinesAdapter):
         if self.columns is None:
             return fields
         if len(fields) != len(self.columns):
-            columns = f"{len(self.columns)} columns {self.columns}"
-            raise ValueError(f"{len(fields)} fields for the {columns}")
+            raise ValueError(
+                f"{len(fields)} fields for the {len(self.columns)} columns {self.columns}"
+            )
         return dict(zip(self.columns, fields, strict=True))
 
 
 class HuggingFaceAdapter(Adapter):
-    """The rows of a `datasets.Dataset`, which can seek, or of a `datasets.IterableDataset`, which cannot.
+    """The rows of a `datasets.Dataset` or `datasets.IterableDataset`; only the first can seek.
 
     Args:
-        hparams: as in Adapter.
-        dataset: from `datasets.load_dataset(..., split=...)`, with or without streaming=True.
+        hparams: see Adapter.
+        dataset: the result of `datasets.load_dataset(..., split=...)`, with or without
+            streaming=True.
 
-    Iterated directly, a streaming dataset would share its files among the DataLoader's workers, on top of the sharing
-    done here. Its `iter(batch_size=...)` does not.
+    Iterated directly, a streaming dataset would divide its files among the DataLoader's workers, in
+    addition to the division done here. Its `iter(batch_size=...)` does not divide them.
     """
 
     def __init__(self, hparams: Any, dataset: Any) -> None:
@@ -238,13 +245,13 @@ class HuggingFaceAdapter(Adapter):
                 yield dict(zip(columns, row, strict=True))
 
     def set_epoch(self, epoch: int) -> None:
-        """Let a shuffled streaming dataset shuffle again in every epoch."""
+        """Make a shuffled streaming dataset shuffle again in every epoch."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
 
 def _places(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
-    """The offsets of an ASCII character, piece by piece: a mask of the whole file would be as large as the file."""
+    """The offsets of an ASCII character, found in pieces: a mask is as large as the data."""
     found = [np.empty(0, np.int64)]
     for start in range(0, len(data), PIECE_BYTES):
         piece = data[start : start + PIECE_BYTES]

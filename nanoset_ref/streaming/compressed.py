@@ -1,8 +1,8 @@
 """A dictionary of int keys and JSON values, each compressed both in memory and in a file.
 
 The file is a sequence of records. A record is a little-endian unsigned 32-bit length, followed by
-this number of bytes. The first record is the JSON header `{"compression": "bz2"}`. Every other one
-is a signed 32-bit key, followed by a value as compressed UTF-8 JSON.
+this number of bytes. The first record is the JSON header `{"compression": "bz2"}`. Every other
+record is a signed 32-bit key, followed by a value as compressed UTF-8 JSON.
 
     16 00 00 00  {"compression": "bz2"}
     29 00 00 00  00 00 00 00  42 5a 68 39 ...          key 0, a bz2 stream of 0x29 - 4 bytes
@@ -12,10 +12,10 @@ on it, because version 1.2.1 loads whole files into memory, accepts truncated fi
 attribute that a header names, decompresses without a limit, loses the compression in a merge, and
 is licensed under the GPL.
 
-Files from untrusted sources are safe to open: they hold JSON and nothing executable, every length
-is checked against the file, and decompression stops as soon as a value exceeds `max_value_bytes`.
-Parsed JSON takes up to 40 times its size (short nested lists do), so the default of 16 MiB keeps
-one value below 700 MB of memory.
+Files from untrusted sources are safe to open: they contain JSON, which is not executable, every
+length is checked against the file, and decompression stops as soon as a value exceeds
+`max_value_bytes`. Parsed JSON takes up to 40 times its size (for short nested lists), so the
+default of 16 MiB keeps one value below 700 MB of memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CODECS: dict[str, tuple[Any, Any]] = {
 
 
 class CompressedFormatError(ValueError):
-    """A file or value is truncated, damaged, of unknown compression, too large, or has a key twice."""
+    """A file or value is damaged or too large, or has an unknown compression or a repeated key."""
 
 
 class CompressedDictionary(UserDict[int, Any]):
@@ -62,17 +62,18 @@ class CompressedDictionary(UserDict[int, Any]):
     Args:
         compression: "bz2", "xz" or "gzip".
 
-    Keys are signed 32-bit integers, as in the file. Values pass through `json`, so a tuple comes back
-    as a list. Iteration follows the order of insertion. Memory holds the compressed values.
+    Keys are signed 32-bit integers, as in the file. Values pass through `json`, so a tuple is
+    returned as a list. Iteration follows the order of insertion. The compressed values are in
+    memory.
 
     Attributes:
         max_value_bytes: the limit of one value's JSON text, in bytes; 16 MiB unless you change it.
 
     Raises:
-        ValueError: unknown compression; a key outside [-2**31, 2**31); a value above
-            `max_value_bytes`.
-        TypeError: a key that is not an integer; a value that JSON cannot hold.
-        CompressedFormatError: a value read is damaged or above `max_value_bytes`.
+        ValueError: the compression is unknown, a key is outside [-2**31, 2**31), or a value is
+            above `max_value_bytes`.
+        TypeError: a key is not an integer, or a value cannot be expressed in JSON.
+        CompressedFormatError: a value that is read is damaged or above `max_value_bytes`.
     """
 
     max_value_bytes = 16 << 20
@@ -80,7 +81,7 @@ class CompressedDictionary(UserDict[int, Any]):
 
     def __init__(self, compression: str = "bz2") -> None:
         super().__init__()
-        self.compression = _known(compression)
+        self.compression = _check_compression(compression)
         self.data: Any  # {key: compressed value}, a dict or a CompressedFile
 
     def __getitem__(self, key: int) -> Any:
@@ -96,19 +97,21 @@ class CompressedDictionary(UserDict[int, Any]):
             raise ValueError(f"keys are stored in 32 signed bits, -2**31 <= key < 2**31; got {key}")
         text = json.dumps(value).encode()
         if len(text) > self.max_value_bytes:
-            limit = f"max_value_bytes={self.max_value_bytes}"
-            raise ValueError(f"the value of key {key} has more than {limit} of JSON")
+            raise ValueError(
+                f"the value of key {key} has more than "
+                f"max_value_bytes={self.max_value_bytes} of JSON"
+            )
         compress, _ = CODECS[self.compression]
         self.data[key] = compress(text)
 
     @classmethod
     def open(cls, filepath: PathLike) -> CompressedDictionary:
-        """Open a file to read from it. Values stay in the file; memory holds 12 bytes for each.
+        """Open a file for reading; values stay in the file, and each takes 12 bytes of memory.
 
         Raises:
-            FileNotFoundError: no such file.
-            CompressedFormatError: the file has another format, a record beyond its end, or the same
-                key twice.
+            FileNotFoundError: the file does not exist.
+            CompressedFormatError: the file has another format, a record beyond its end, or a
+                repeated key.
         """
         file = CompressedFile(filepath)
         return cls(file.compression)._with(file)
@@ -118,7 +121,7 @@ class CompressedDictionary(UserDict[int, Any]):
         """Read the first `limit` values (None: all) of a file into memory, compressed.
 
         Raises:
-            FileNotFoundError, CompressedFormatError: as `open`.
+            FileNotFoundError, CompressedFormatError: see `open`.
         """
         file = cls.open(filepath)
         return file._with(dict(islice(file.data.items(), limit)))
@@ -138,13 +141,14 @@ class CompressedDictionary(UserDict[int, Any]):
 
         Args:
             parts: number of parts; the longer ones come first.
-            parts_length: the largest length of a part. Give this or `parts`.
+            parts_length: the maximum length of a part; give this or `parts`.
             drop_last: drop the last part if it is shorter than the first.
             reset_keys: number the values of each part from 0.
         """
         if (parts is None) == (parts_length is None):
-            given = f"parts={parts}, parts_length={parts_length}"
-            raise ValueError(f"give either parts or parts_length, got {given}")
+            raise ValueError(
+                f"give either parts or parts_length, got parts={parts}, parts_length={parts_length}"
+            )
         if parts_length is not None:
             parts = max(1, -(-len(self) // whole_number(parts_length, "parts_length", 1)))
         divided = np.array_split([*self.data], whole_number(parts, "parts", 1))
@@ -153,25 +157,25 @@ class CompressedDictionary(UserDict[int, Any]):
         return (self._part(keys.tolist(), reset_keys) for keys in divided)
 
     def merge(self, other: CompressedDictionary, reset_keys: bool = True) -> CompressedDictionary:
-        """Return a new dictionary, compressed as this one, with the values of both.
+        """Return a new dictionary with this one's compression and the values of both.
 
         Args:
-            other: values of another compression are compressed again.
-            reset_keys: number all values from 0, those of this dictionary first; False keeps the keys.
+            other: the other dictionary; with another compression, its values are recompressed.
+            reset_keys: number all values from 0, this dictionary's first; False: keep the keys.
 
         Raises:
-            ValueError: keys are kept, and both dictionaries have the same one.
+            ValueError: keys are kept, and a key occurs in both dictionaries.
         """
-        return self._with(dict(_joined([self, other], self.compression, reset_keys)))
+        return self._with(dict(_join([self, other], self.compression, reset_keys)))
 
     def merge_(self, other: CompressedDictionary, reset_keys: bool = True) -> None:
         """Add the values of `other` to this dictionary, whose own keys stay.
 
         Args:
-            reset_keys: give the new values the smallest free keys from 0 on; False keeps their keys.
+            reset_keys: give the new values the smallest free keys; False: keep their keys.
 
         Raises:
-            ValueError: keys are kept, and both dictionaries have the same one; nothing has changed.
+            ValueError: keys are kept, and a key occurs in both dictionaries; nothing is changed.
         """
         if reset_keys:
             free = filterfalse(self.data.__contains__, count())
@@ -186,25 +190,25 @@ class CompressedDictionary(UserDict[int, Any]):
         compression: str | None = None,
         reset_keys: bool = True,
     ) -> None:
-        """Merge files into one, value by value; memory holds the keys and one value.
+        """Merge files into one, value by value; only the keys and one value are in memory.
 
         Args:
             destination: the new file.
             dictionaries_files: the files, in order.
-            compression: of the new file; None: that of the first file.
-            reset_keys: number all values from 0; False keeps the keys.
+            compression: the new file's compression; None: the first file's.
+            reset_keys: number all values from 0; False: keep the keys.
 
         Raises:
-            ValueError: there is no file; keys are kept, and two files have the same one.
+            ValueError: there is no file; or keys are kept, and a key occurs in two files.
         """
         if not dictionaries_files:
             raise ValueError("combine_on_disk needs at least one file to read")
         files = [CompressedDictionary.open(path) for path in dictionaries_files]
-        compression = _known(compression or files[0].compression)
-        _write(destination, compression, _joined(files, compression, reset_keys))
+        compression = _check_compression(compression or files[0].compression)
+        _write(destination, compression, _join(files, compression, reset_keys))
 
     def _with(self, payloads: Any) -> CompressedDictionary:
-        """A new dictionary with the settings of this one and other values."""
+        """A new dictionary with this one's settings and other values."""
         new = CompressedDictionary(self.compression)
         new.data = payloads
         new.max_value_bytes = self.max_value_bytes
@@ -234,8 +238,11 @@ class CompressedDictionary(UserDict[int, Any]):
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._error(key, f"is not {self.compression}: {error}") from None
         if len(text) > self.max_value_bytes:
-            way_out = "set a larger max_value_bytes if you trust the file"
-            raise self._error(key, f"grows beyond {self.max_value_bytes} bytes; {way_out}")
+            raise self._error(
+                key,
+                f"grows beyond {self.max_value_bytes} bytes; "
+                "set a larger max_value_bytes if you trust the file",
+            )
         if not stream.eof or stream.unused_data:
             raise self._error(key, "is cut off, or has bytes after its end")
         return text
@@ -255,7 +262,7 @@ class CompressedFile(Mapping[int, bytes]):
         length = int.from_bytes(data[:4], "little")
         try:
             header = json.loads(data[4 : 4 + min(length, MAX_HEADER_BYTES)])
-            self.compression = _known(header["compression"])
+            self.compression = _check_compression(header["compression"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CompressedFormatError(f"{filepath}: its header is not usable ({error})") from None
         keys = array("i")
@@ -265,8 +272,9 @@ class CompressedFile(Mapping[int, bytes]):
             record = data[at : at + RECORD.size]
             length, key = RECORD.unpack(record.ljust(RECORD.size, b"\0"))
             if length < 4 or at + 4 + length > len(data):
-                damage = f"the record at byte {at} is damaged or cut off"
-                raise CompressedFormatError(f"{filepath}: {damage}")
+                raise CompressedFormatError(
+                    f"{filepath}: the record at byte {at} is damaged or truncated"
+                )
             keys.append(key)
             starts.append(at)
             at += 4 + length
@@ -296,16 +304,16 @@ def _write(filepath: PathLike, compression: str, payloads: Iterable[tuple[int, b
             file.write(RECORD.pack(4 + len(payload), key) + payload)
 
 
-def _known(compression: str) -> str:
+def _check_compression(compression: str) -> str:
     if compression not in CODECS:
         raise ValueError(f"compression must be one of {list(CODECS)}, got {compression!r}")
     return compression
 
 
-def _joined(
+def _join(
     dictionaries: list[CompressedDictionary], compression: str, reset_keys: bool
 ) -> Iterator[tuple[int, bytes]]:
-    """(key, compressed value) of all dictionaries, with their own keys or numbered from 0."""
+    """Yield (key, compressed value) of all dictionaries, with their keys or numbered from 0."""
     keys: Iterable[int] = count()
     if not reset_keys:
         keys = [*chain(*dictionaries)]

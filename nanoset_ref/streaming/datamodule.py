@@ -1,11 +1,12 @@
-"""A Lightning data module made from adapters. Needs the extra `lightning`; nothing else here imports this module.
+"""A Lightning data module made from adapters; it requires the extra `lightning`.
 
-Adapters become MapDatasets or, with hparams.iterable, IterableDatasets; these become DataLoaders. A checkpoint in the
-middle of an epoch records how many batches were trained on, and the resumed run continues after them, with or without
-workers.
+Adapters become MapDatasets (or IterableDatasets with hparams.iterable) in DataLoaders. A checkpoint
+in the middle of an epoch records the number of batches trained on, and the resumed run continues
+after them, with or without workers.
 
-The module keeps the state, because Lightning prefetches one batch more than it trains on from a loader without a
-length: the loader's own state would be a batch ahead, and that batch would be lost.
+The module keeps the state itself: from a loader without a length, Lightning prefetches one batch
+more than it trains on, so the loader's own state would be a batch ahead, and that batch would be
+lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.streaming.adapters import Adapter
 from nanoset_ref.streaming.iterable import IterableDataset
 from nanoset_ref.streaming.mapped import MapDataset
-from nanoset_ref.streaming.resumable import State, check_state, required
+from nanoset_ref.streaming.resumable import State, check_state, read_count
 
 with extra("lightning", "a Lightning data module"):
     from lightning.pytorch import LightningDataModule
@@ -29,19 +30,20 @@ LOADER_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor")
 
 
 class SuperDataModule(LightningDataModule):
-    """Adapters in, DataLoaders out.
+    """DataLoaders made from adapters.
 
     Args:
-        hparams: with `batch_size`; optional: `iterable` (False), `num_workers` (0), `pin_memory` (False),
-            `prefetch_factor`.
+        hparams: an object with `batch_size`; optional: `iterable` (False), `num_workers` (0),
+            `pin_memory` (False), `prefetch_factor`.
         train_adapter, valid_adapter, test_adapter, predict_adapter: one Adapter each, or None.
-        collate_fn: elements to a batch.
+        collate_fn: makes a batch from elements.
 
-    With a map dataset, training is shuffled and Lightning adds its DistributedSampler. An iterable dataset shares its
-    elements among ranks and workers itself, and only it resumes exactly within an epoch.
+    With a map dataset, training is shuffled and Lightning adds its DistributedSampler. An iterable
+    dataset divides its elements among ranks and workers itself. Only the iterable dataset resumes
+    exactly within an epoch.
 
     Raises:
-        ValueError: hparams without batch_size, a loader for which there is no adapter.
+        ValueError: hparams lack batch_size, or a loader's adapter is missing.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class SuperDataModule(LightningDataModule):
         collate_fn: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
         super().__init__()
-        required(hparams, "batch_size")
+        read_count(hparams, "batch_size")
         self.hyperparameters = hparams  # `hparams` itself is Lightning's
         self.train_adapter = train_adapter
         self.valid_adapter = valid_adapter
@@ -76,11 +78,11 @@ class SuperDataModule(LightningDataModule):
         return self._loader("predict")
 
     def state_dict(self) -> State:
-        """{"epoch", "batches"}: where training stands, in batches of one rank; goes into Lightning's checkpoint."""
+        """Return {"epoch", "batches"}, the progress of one rank, for Lightning's checkpoint."""
         if self.trainer is None:
             return dict(self._start)
         done: Any = self.trainer.fit_loop.epoch_loop.batch_progress
-        # current_epoch already names the next epoch when fit has ended; the number of epochs begun does not
+        # current_epoch is already the next epoch after fit; the number of epochs begun is not
         epoch = max(0, self.trainer.fit_loop.epoch_progress.current.ready - 1)
         if done.is_last_batch:
             return {"epoch": epoch + 1, "batches": 0}

@@ -1,24 +1,24 @@
-"""A dataset that reads and preprocesses during training, shared by ranks and workers, with exact resume.
+"""A dataset that reads and preprocesses during training, with exact resume.
 
-With W ranks and N workers per rank, element i goes to rank i mod W and there to worker (i // W) mod N.
-For W = 2 and N = 4:
+With W ranks and N workers per rank, element i goes to rank i mod W and there to worker (i // W) mod
+N. For W = 2 and N = 4:
 
             worker 0       worker 1        worker 2       worker 3
     rank 0  0, 8, 16, ...  2, 10, 18, ...  4, 12, ...     6, 14, ...
     rank 1  1, 9, 17, ...  3, 11, 19, ...  5, 13, ...     7, 15, ...
 
 1. The last n mod W elements are dropped, so every rank has the same number. Otherwise a rank would
-   wait forever in a collective operation for a rank that has run out of elements.
+   hang in a collective operation, waiting for a rank that has run out of elements.
 2. The DataLoader takes batches of B elements from its workers in turn: batch t comes from worker
-   t mod N and holds elements (t // N) B to (t // N) B + B - 1 of this worker.
-3. After T batches worker w has therefore delivered ceil((T - w) / N) of them, and the next batch is
-   due from worker T mod N. A new DataLoader asks its worker 0 first, so worker v of a resumed run
+   t mod N and has elements (t // N) B to (t // N) B + B - 1 of this worker.
+3. After T batches worker w has therefore delivered ceil((T - w) / N) of them, and worker T mod N
+   delivers the next batch. A new DataLoader asks its worker 0 first, so worker v of a resumed run
    takes the part of worker (v + T) mod N. The usual way, to skip the first T B W elements and start
-   again from worker 0, repeats some rows and loses others as soon as N > 1.
+   again from worker 0, repeats some rows and loses others if N > 1.
 
 Skipped elements are neither parsed nor preprocessed. If the adapter can index, each worker reads
-only its own elements; else every worker reads from the first element on. The order depends on W, N
-and B: `start_from_step` resumes a run that had the same ones.
+only its own elements; else every worker reads all elements. The order depends on W, N and B, so
+`start_from_step` resumes only a run with the same numbers.
 """
 
 from __future__ import annotations
@@ -34,35 +34,37 @@ import torch
 
 from nanoset_ref.orders.base import whole_number
 from nanoset_ref.streaming.adapters import Adapter, can_index
-from nanoset_ref.streaming.resumable import Resumable, State, required, worker_and_workers
+from nanoset_ref.streaming.resumable import Resumable, State, read_count, worker_and_workers
 
 logger = logging.getLogger(__name__)
 
 
 class IterableDataset(Resumable):
-    """The elements of an adapter for this rank and this worker, preprocessed as they are read.
+    """The elements of an adapter for this rank and this worker, preprocessed when they are read.
 
     Args:
-        hparams: with `batch_size` (of one rank) and, for start_from_step, `accumulate_grad_batches`.
-        adapter: read again in every epoch, after a call of its `set_epoch` if it has one.
-        trainer: its global_rank and world_size are used when `dp_rank` and `dp_size` are not given.
+        hparams: an object with `batch_size` (of one rank) and, for start_from_step,
+            `accumulate_grad_batches`.
+        adapter: the source of the elements; it is read in every epoch, after its `set_epoch` if it
+            has one.
+        trainer: the default of `dp_rank` and `dp_size` is its global_rank and world_size.
         start_from_step: number of optimizer steps already done in the first epoch. Skips
             step x batch_size x accumulate_grad_batches x dp_size elements, in the first epoch only.
-        start_from_epoch: number of the first epoch, for a run that has finished some.
-        dp_rank: of this process among the data-parallel ranks; default: the trainer's, else
-            torch.distributed's (its rank), else 0.
-        dp_size: the number of these ranks; default: the trainer's, else torch.distributed's (its
-            world_size), else 1.
+        start_from_epoch: number of the first epoch, for a run that has finished some epochs.
+        dp_rank: this process's data-parallel rank; default: the trainer's, else
+            torch.distributed's rank, else 0.
+        dp_size: the number of data-parallel ranks; default: the trainer's, else
+            torch.distributed's world_size, else 1.
 
     Each `for` over it (or over a DataLoader of it) is one epoch. A `preprocess_line` that is a
-    generator function makes several elements of one line. Such elements must be made to be skipped,
-    and once the first of several workers runs out of lines, `start_from_step` is no longer exact
-    (it warns). `state_dict` and `load_state_dict` are exact there too, in a plain loop and in
+    generator function makes several elements of one line. Such elements are skipped only by making
+    them, and once the first of several workers runs out of lines, `start_from_step` is no longer
+    exact (it warns). `state_dict` and `load_state_dict` are exact even then, in a plain loop and in
     torchdata's StatefulDataLoader; the state is the same on every rank.
 
     Raises:
-        ValueError: hparams lack a name or hold a value below 1, the step or epoch is negative, or
-            the state is of another layout.
+        ValueError: hparams lack a name or have a value below 1, the step or epoch is negative, or
+            the state belongs to another layout.
     """
 
     def __init__(
@@ -76,27 +78,26 @@ class IterableDataset(Resumable):
         dp_rank: int | None = None,
         dp_size: int | None = None,
     ) -> None:
-        super().__init__(required(hparams, "batch_size"), dp_rank, dp_size, trainer)
+        super().__init__(read_count(hparams, "batch_size"), dp_rank, dp_size, trainer)
         self.hparams = hparams
         self.adapter = adapter
         self.start_from_epoch = whole_number(start_from_epoch, "start_from_epoch", 0)
         # T above: the batches delivered to this rank in the first epoch
         self._batches_done = whole_number(start_from_step or 0, "start_from_step", 0)
         if start_from_step:
-            self._batches_done *= required(hparams, "accumulate_grad_batches")
+            self._batches_done *= read_count(hparams, "accumulate_grad_batches")
         self._expands = inspect.isgeneratorfunction(adapter.preprocess_line)
         self._dropped = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.restart(start_from_epoch)
 
     @property
     def dropped(self) -> int:
-        """The number of elements dropped at the end of an epoch; known once a worker has reached it."""
+        """The number of elements dropped at the end of an epoch, known once a worker gets there."""
         return int(self._dropped)
 
-    def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        """{"part", "line", "within"}: a part, its next line, and the number of elements from this line
-        on that are done.
-        """
+    def first_place(self, epoch: int) -> State:
+        """{"part", "line", "within"}: a part, its next line, the elements done from there on."""
+        worker, workers = worker_and_workers()
         done = self._batches_done if epoch == self.start_from_epoch else 0
         part = (worker + done) % workers
         batches = (done - part + workers - 1) // workers  # ceil((T - w) / N)
@@ -119,16 +120,16 @@ class IterableDataset(Resumable):
                     yield element
             place["line"] += 1
             place["within"] -= number
-        # true if the last of the skipped batches never existed
+        # true if the last of the skipped batches does not exist
         if place["within"] >= self.micro_batch_size:
             logger.warning(
-                "start_from_step is beyond the end of part %d: rows may come again or be left out; resume by "
-                "state_dict, or pass start_from_epoch and the steps done within that epoch",
+                "start_from_step is beyond the end of part %d: rows may be repeated or lost; "
+                "resume by state_dict, or pass start_from_epoch and the steps done in that epoch",
                 place["part"],
             )
 
     def _lines(self, place: State) -> Iterator[Any]:
-        """Yield the raw elements of a part from a place on, as long as there is one for each rank.
+        """Yield the raw elements of a part that follow a place, while there is one for each rank.
 
         A round has one element for each worker of each rank: it is the micro-step of a schedule
         whose micro-batches have one row per worker. At the end, `within` grows by the number of

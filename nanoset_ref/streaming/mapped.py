@@ -20,7 +20,7 @@ from nanoset_ref.streaming.compressed import CompressedDictionary
 
 
 class _ListLike(Dataset[Any], Sized):
-    """A Dataset that accepts every index a list accepts; a subclass has `__len__` and `_at(place)`."""
+    """A Dataset that is indexed like a list; a subclass has `__len__` and `_at(place)`."""
 
     @abstractmethod
     def _at(self, place: int) -> Any: ...
@@ -36,14 +36,15 @@ class MapDataset(_ListLike):
     """The elements of an adapter, preprocessed on access.
 
     Args:
-        hparams: any object; kept as `hparams`.
-        adapter: read completely here.
-        trainer: ignored; every dataset accepts one in this place.
+        hparams: any object, stored as `hparams`.
+        adapter: the source of the elements, read completely at once.
+        trainer: ignored; every dataset has this argument.
         do_preprocessing: False returns raw elements.
-        keep_in_memory: False asks the adapter for each element instead, which needs an adapter that can index.
+        keep_in_memory: False reads each element from the adapter on access, which requires an
+            index.
 
     Raises:
-        ValueError: keep_in_memory=False with an adapter that cannot index.
+        ValueError: keep_in_memory is False, and the adapter cannot index.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class MapDataset(_ListLike):
         keep_in_memory: bool = True,
     ) -> None:
         if not keep_in_memory and not can_index(adapter):
-            needs = "keep_in_memory=False needs __len__ and __getitem__ that fit __iter__"
-            raise ValueError(f"{needs}; {type(adapter).__name__} has none")
+            raise ValueError(
+                "keep_in_memory=False needs __len__ and __getitem__ that fit __iter__; "
+                f"{type(adapter).__name__} lacks them"
+            )
         self.hparams = hparams
         self.adapter = adapter
         self.do_preprocessing = do_preprocessing
@@ -72,15 +75,16 @@ class MapDataset(_ListLike):
 
 
 class CompressedDataset(_ListLike):
-    """The values of a compressed dictionary in the order of their keys: index 0 is the value of the smallest key.
+    """The values of a compressed dictionary, sorted by key.
 
     Args:
-        hparams: any object; kept as `hparams`.
-        source: a CompressedDictionary, or the path of a dumped one. A path is not loaded: values stay in the file
-            (memory: 16 bytes each) and are decompressed one by one; several workers share the file's pages.
+        hparams: any object, stored as `hparams`.
+        source: a CompressedDictionary, or the path of its file. The values of a path stay in the
+            file (memory: 16 bytes each) and are decompressed one by one; workers share the file's
+            pages.
 
     Raises:
-        FileNotFoundError, CompressedFormatError: as CompressedDictionary.open.
+        FileNotFoundError, CompressedFormatError: see CompressedDictionary.open.
     """
 
     def __init__(self, hparams: Any, source: PathLike | CompressedDictionary) -> None:
@@ -98,12 +102,12 @@ class CompressedDataset(_ListLike):
 
 
 class StackDataset(_ListLike):
-    """`zip` for datasets: index i is the tuple of their i-th elements; as long as the shortest.
+    """`zip` for datasets: element i is the tuple of their i-th elements; as long as the shortest.
 
     torch.utils.data.StackDataset refuses datasets of different lengths, and slices.
 
     Args:
-        datasets: at least one, each with `len` and an index. Different lengths are a warning.
+        datasets: at least one, each with `len` and an index. If lengths differ, it warns.
     """
 
     def __init__(self, *datasets: Any) -> None:
@@ -111,8 +115,11 @@ class StackDataset(_ListLike):
         lengths = [len(dataset) for dataset in datasets]
         self._length = min(lengths)
         if self._length < max(lengths):
-            message = f"the datasets have the lengths {lengths}; the stack has the shortest, {self._length}"
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(
+                f"the datasets have the lengths {lengths}; the stack has the shortest, "
+                f"{self._length}",
+                stacklevel=2,
+            )
 
     def __len__(self) -> int:
         return self._length

@@ -1,21 +1,20 @@
-"""Text to tokens, packed rows and shuffled windows, from any place in the text on.
+"""Text to tokens, packed rows and shuffled windows, starting at any place in the text.
 
-1. Documents are read from blocks in order, encoded a few batches ahead, and joined; with append_eod
-   there is an EOS after each.
-2. Row j is tokens[j*S : j*S + S + 1]: neighbors share one token, as in a token file.
-3. Tokens at the end of the text that do not fill a row are dropped.
+1. Read documents from blocks in order, encode them a few batches ahead, and join them; with
+   append_eod an EOS follows each.
+2. Cut rows: row j is tokens[j*S : j*S + S + 1], so neighbors share one token, as in a token file.
+3. Drop tokens at the end of the text that do not fill a row.
 
     documents  a b c / d e f g / h      S = 3, E = EOS
     tokens     a b c E d e f g E h E
     rows       a b c E,  E d e f,  f g E h      (E dropped)
 
-A `Cursor` names a row and its first token: (block, document in it, token of the document). To go
-there, open this block, skip the documents before this one without encoding them, and encode one
-document again.
+A `Cursor` names a row and its first token: (block, document in it, token of the document). To
+resume there, open this block, skip the documents before this one without encoding them, and encode
+this document again.
 
-4. A window is M consecutive rows. They are gathered and returned in an order keyed by (seed, epoch,
-   shard, first row), so a state holds nothing of the shuffle. A resume within a window gathers it
-   again.
+4. Shuffle windows of M consecutive rows. The order is keyed by (seed, epoch, shard, first row), so
+   a state does not contain anything of the shuffle. A resume within a window gathers it again.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
 from nanoset_ref.preprocess.text import Document, TextBlock, TextSource
 from nanoset_ref.streaming.resumable import State
 
-# version of rows and windows: goes up, and CHANGELOG says so, when the same text gives other ones
+# version of rows and windows: raised, with a line in CHANGELOG, if the same text gives other rows
 ALGORITHM = 2
 
 
 @refuses_unknown
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """The options that turn text into rows, and those of their order.
+    """The options that determine rows and their order.
 
     Args:
         sequence_length: S, in tokens; rows have S + 1.
-        micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same.
+        micro_batch_size: B, rows per batch of one rank; a DataLoader must use the same number.
         shards: K; the text is split into K texts that are encoded separately (see `stream`).
-        repeat: start over at the end of the text, so that one `for` never ends. Without it a `for`
-            is one epoch. Shards end at different times, so several shards need it.
+        repeat: start over at the end of the text, so that one `for` never ends; False: a `for` is
+            one epoch. Shards end at different times, so several shards require it.
         shuffle_buffer: M, in rows; 0: no shuffle.
-        seed: of the shuffle.
-        append_eod: put the EOS id after each document; off by default, as in preprocessing.
+        seed: the seed of the shuffle.
+        append_eod: append the EOS id to each document; off by default, as in preprocessing.
         add_special_tokens, backend: see Encoder.
-        special_tokens: "keep", "split" or "refuse" the special tokens that documents hold as text
-            (see `preprocess.special`). "keep" warns of the first one; a stream with an end also
-            counts them.
+        special_tokens: "keep", "split" or "refuse" the special tokens that documents contain as
+            text (see `preprocess.special`). "keep" warns of the first one; a stream without
+            `repeat` also counts them.
 
     Raises:
-        ValueError: a number is out of its range; there are several shards without `repeat`.
+        ValueError: a number is out of range, or there are several shards without `repeat`.
     """
 
     sequence_length: int
@@ -77,19 +76,21 @@ class StreamOptions:
             whole_number(getattr(self, name), name, 1)
         whole_number(self.shuffle_buffer, "shuffle_buffer", 0)
         if self.shards > 1 and not self.repeat:
-            way_out = "pass repeat=True and train for a number of steps"
-            raise ValueError(f"shards={self.shards} end at different times; {way_out}")
+            raise ValueError(
+                f"shards={self.shards} end at different times; "
+                "pass repeat=True and train for a number of steps"
+            )
 
 
 class Cursor(NamedTuple):
     """The place of a row and of its first token in the text.
 
     Attributes:
-        row: its number in the shard, counted over all epochs.
+        row: the row's number in the shard, counted over all epochs.
         epoch: the pass over the text, from 0.
-        block: of the shard.
-        document: its number in the block.
-        offset: of the row's first token in the document, in tokens.
+        block: the block's number in the shard.
+        document: the document's number in the block.
+        offset: the place of the row's first token in the document, in tokens.
     """
 
     row: int = 0
@@ -105,13 +106,13 @@ def packed_rows(
     """Pack blocks of text; yield (cursor, row int32 [S + 1]).
 
     Args:
-        blocks: of a shard, in order; only those from `start` on are read.
-        encoder: puts the EOS after each document (append_eod).
-        options: of the stream.
+        blocks: the shard's blocks, in order; those before `start` are not read.
+        encoder: appends the EOS to each document (append_eod).
+        options: the stream's options.
         start: the first row.
     """
     length = options.sequence_length
-    # (block, document) of the texts sent to the encoder, from the first in `starts` on
+    # (block, document) of the texts sent to the encoder, beginning with the first in `starts`
     sent: list[tuple[int, int]] = []
 
     def documents() -> Iterator[Document]:
@@ -121,9 +122,9 @@ def packed_rows(
                     sent.append((number, document.number))
                     yield document
 
-    tokens = np.empty(0, np.int32)  # of the documents whose rows are not complete
-    starts = np.empty(0, np.int64)  # of documents in `tokens`; the first may be negative
-    at = start.offset  # of the next row in `tokens`
+    tokens = np.empty(0, np.int32)  # encoded, but not yet in a row
+    starts = np.empty(0, np.int64)  # document starts in `tokens`; the first may be negative
+    at = start.offset  # start of the next row in `tokens`
     numbers = count(start.row)
     for ids, lengths in encoder.stream(documents()):
         starts = np.append(starts, len(tokens) + np.cumsum(lengths) - lengths)
@@ -147,14 +148,14 @@ def shuffled_rows(
     """Shuffle the rows of one shard; yield (number of the row, cursor of its window, row).
 
     Args:
-        text: of all shards.
-        encoder: puts the EOS after each document (append_eod).
-        options: of the stream.
-        number: of the shard.
+        text: the text of all shards.
+        encoder: appends the EOS to each document (append_eod).
+        options: the stream's options.
+        number: the shard's number.
         start: the first row of a window.
 
     Raises:
-        ValueError: the shard has no row.
+        ValueError: the shard is too short for a row.
     """
     while True:
         blocks = islice(text.blocks(), number, None, options.shards)
@@ -167,9 +168,9 @@ def shuffled_rows(
                 yield row_number, first._asdict(), row
                 row_number += 1
         if row_number == start.row:
-            why = "the text is too short, or has too few blocks"
             raise ValueError(
-                f"shard {number} has no row of {options.sequence_length + 1} tokens: {why}"
+                f"shard {number} has no row of {options.sequence_length + 1} tokens: "
+                "the text is too short, or has too few blocks"
             )
         if not options.repeat:
             encoder.found.warn()

@@ -1,10 +1,10 @@
-"""The base of streaming datasets: ranks and workers share elements, and an epoch can be saved and resumed.
+"""The base of streaming datasets: ranks and workers share elements; an epoch can be resumed.
 
-Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress of
-an epoch: a dict of JSON values that the subclass updates while it reads. A state is a place and its
-plan. `check_state` validates the states of datasets and of loaders.
+Each `for` over a `Resumable` (or over a DataLoader of it) is one epoch. A *place* is the progress
+of an epoch: a dict of JSON values that the subclass updates while it reads. A state is a place and
+its plan. `check_state` validates the states of datasets and of loaders.
 
-Each worker process has its own place; torchdata's StatefulDataLoader saves and restores all of them.
+Each worker process has a place; torchdata's StatefulDataLoader saves and restores all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nanoset_ref.orders.base import whole_number
 from nanoset_ref.orders.plans import VERSION, check_plan
 
 MAX_WORKERS = 1024
-COUNTS = range(10**18)  # no run reads more, so a state with a count outside is damaged
+COUNTS = range(10**18)  # a count outside of this range shows that a state is damaged
 State = dict[str, Any]
 
 
@@ -29,15 +29,15 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
     """Counts the epochs of every worker, and resumes an epoch from a state.
 
     For every epoch a DataLoader starts new workers with a copy of the main process's dataset, which
-    is never iterated itself: a plain counter would be 0 in each worker forever. Shared memory
-    therefore holds the next epoch of each worker, one cell per worker id.
+    is never iterated itself. A plain counter would always be 0 in each worker, so shared memory has
+    the next epoch of each worker, in one cell per worker id.
 
     Args:
-        micro_batch_size: elements per batch of one rank; a DataLoader must use the same.
+        micro_batch_size: elements per batch of one rank; a DataLoader must use the same number.
         dp_rank, dp_size, trainer: see `dp_rank_and_size`.
 
     Attributes:
-        schedule: the `Schedule` by which ranks share elements.
+        schedule: the `Schedule` that assigns elements to ranks.
     """
 
     def __init__(
@@ -51,13 +51,14 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self.dp_rank, self.dp_size = dp_rank_and_size(dp_rank, dp_size, trainer)
         self.schedule = Schedule(dp_size=self.dp_size, micro_batch_size=micro_batch_size)
         self._epochs = torch.zeros(MAX_WORKERS, dtype=torch.int64).share_memory_()
-        self._place: State = {}  # of the current `for`
+        self._place: State = {}  # the place of the current `for`
         self._loaded: State = {}  # the place from which the next `for` resumes
 
     @property
     def plan(self) -> State:
-        """The plan that a state must match, without the layout. A subclass adds the settings that
-        determine its elements.
+        """The plan that a state must match, without the layout.
+
+        A subclass adds the settings that determine its elements.
         """
         return {"version": VERSION}
 
@@ -67,12 +68,12 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         self._place = {}
         self._loaded = {}
 
-    def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        """The place at which one of `workers` workers begins an epoch."""
+    def first_place(self, epoch: int) -> State:
+        """The place at which this worker begins an epoch."""
         raise NotImplementedError
 
     def read(self, place: State) -> Iterator[Any]:
-        """Yield the elements from a place on, and update the place after each."""
+        """Yield the elements that follow a place, and update the place after each."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
@@ -99,36 +100,39 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         return {**self.place, "plan": self.plan | layout}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume the next `for` from a `state_dict` of the same layout: as many ranks and workers, and
-        the same micro-batch size.
+        """Resume the next `for` from a `state_dict`.
 
-        In another layout a TokenStream resumes from a count (see `TokenStream.seek`).
+        The numbers of ranks and workers and the micro-batch size must be the same. With other
+        numbers a TokenStream resumes from a count (see `TokenStream.seek`).
 
         Raises:
             PlanMismatch: the state belongs to another plan or layout.
-            ValueError: this is no state of such a dataset.
+            ValueError: `state` is not the state of such a dataset.
         """
         expected = {**self._next_place(), "plan": self.state_dict()["plan"]}
         self._loaded = check_state(state, expected)
         del self._loaded["plan"]
 
     def _next_place(self) -> State:
-        worker, workers = worker_and_workers()
+        worker, _ = worker_and_workers()
         epoch = int(self._epochs[worker])
-        return {"epoch": epoch, **self.first_place(epoch, worker, workers)}
+        return {"epoch": epoch, **self.first_place(epoch)}
 
 
 def check_state(state: Any, expected: State) -> State:
-    """Copy a state that has the names, types and plan of `expected`, and counts within COUNTS.
+    """Check a state: its names, types and plan are those of `expected`, its counts within COUNTS.
+
+    Returns:
+        A copy of the state.
 
     Raises:
         PlanMismatch: the state belongs to another plan.
-        ValueError: it is no such state.
+        ValueError: the names, types or counts are wrong.
     """
     own = dict(state) if isinstance(state, dict) else {}
     if _types(own) != _types(expected) or not _are_counts(own | {"plan": {}}):
         raise ValueError(
-            f"not a state of this kind, which holds {list(expected)}; got {state!r:.200}"
+            f"not a state of this kind, which has {list(expected)}; got {state!r:.200}"
         )
     check_plan(own.get("plan"), expected.get("plan"))
     return own
@@ -139,17 +143,17 @@ def _types(state: State) -> dict[str, type]:
 
 
 def _are_counts(value: Any) -> bool:
-    """Whether the integers in nested dicts are all within COUNTS."""
+    """Whether all integers in nested dicts are within COUNTS."""
     if isinstance(value, dict):
         return all(map(_are_counts, value.values()))
     return not isinstance(value, int) or value in COUNTS
 
 
-def required(hparams: Any, name: str) -> int:
-    """The attribute `name` of `hparams`.
+def read_count(hparams: Any, name: str) -> int:
+    """Read the attribute `name` of `hparams`.
 
     Raises:
-        ValueError: it is missing, or no integer of at least 1.
+        ValueError: the attribute is missing, or is not an integer of at least 1.
     """
     return whole_number(getattr(hparams, name, None), f"hparams.{name}", 1)
 
@@ -157,14 +161,14 @@ def required(hparams: Any, name: str) -> int:
 def dp_rank_and_size(
     dp_rank: int | None, dp_size: int | None, trainer: Any = None
 ) -> tuple[int, int]:
-    """(rank of this process among the data-parallel ranks, their number): as given, else the trainer's,
-    else torch.distributed's, else (0, 1).
+    """This process's data-parallel rank, and the number of ranks.
 
-    Build a dataset after the process group has started. The dataset keeps both numbers for its
-    DataLoader workers, which have no process group.
+    They are the arguments, else the trainer's, else torch.distributed's, else (0, 1). Build a
+    dataset after the process group has started: it stores both numbers for its DataLoader workers,
+    which do not have a process group.
 
     Raises:
-        ValueError: only one of the two is given, or dp_rank is outside [0, dp_size).
+        ValueError: only one of dp_rank and dp_size is given, or dp_rank is outside [0, dp_size).
     """
     if dp_rank is None and dp_size is None:
         if trainer is not None:
@@ -173,13 +177,14 @@ def dp_rank_and_size(
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
     if dp_rank is None or dp_size is None or not 0 <= dp_rank < dp_size:
-        rule = "dp_rank and dp_size go together, 0 <= dp_rank < dp_size"
-        raise ValueError(f"{rule}; got {dp_rank} and {dp_size}")
+        raise ValueError(
+            f"dp_rank and dp_size go together, 0 <= dp_rank < dp_size; got {dp_rank} and {dp_size}"
+        )
     return dp_rank, dp_size
 
 
 def worker_and_workers() -> tuple[int, int]:
-    """(id, number) of DataLoader workers; (0, 1) in a process that is not a worker."""
+    """This DataLoader worker's id, and the number of workers; (0, 1) in any other process."""
     info = get_worker_info()
     if info is None:
         return 0, 1

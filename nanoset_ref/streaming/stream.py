@@ -1,27 +1,27 @@
-"""TokenStream tokenizes text during training and yields the rows that a token file would have; and its DataLoader.
+"""TokenStream, which tokenizes text during training, and its DataLoader.
 
-Position p of an epoch holds row p of the text, the same row that preprocessing and a Nanoset in
-sequential order read there. W ranks with N workers each share the positions in micro-batches of B
+Position p of an epoch is row p of the text, the same row that a Nanoset in sequential order reads
+from the preprocessed text. W ranks with N workers each share the positions in micro-batches of B
 rows, as in `nanoset_ref.load.schedule`, for any W, N and B. K is the number of shards.
 
 1. Worker t mod N makes micro-batch t of a rank. The DataLoader asks its workers in turn, so batches
    arrive in order and the data do not depend on the number of workers.
-2. Nobody knows where row p starts before everything before it is encoded. With K = 1 every worker
-   of every rank therefore encodes the whole text and returns its part: W x N times the work of one.
-3. With K > 1 the text is split into K texts (block b belongs to shard b mod K), each packed by
-   itself. Position p holds row p // K of shard p mod K, for any W, N and B. A worker encodes the
+2. Row p cannot be located until all preceding text has been encoded. With K = 1 every worker of
+   every rank therefore encodes the whole text and returns its part: W x N times the work of one.
+3. With K > 1 the text is split into K texts (block b belongs to shard b mod K), which are packed
+   separately. Position p is row p // K of shard p mod K, for any W, N and B. A worker encodes the
    shards of its positions; each shard has one worker if K is a multiple of W x B x N. Shards end at
-   different times, so each must start over by itself (repeat=True), and the stream has no end.
+   different times, so they require repeat=True and the stream is endless.
 4. `shuffle_buffer` = M gathers M rows of a shard and returns them in an order that is keyed by
    (seed, epoch, shard, first row).
 5. The state is the epoch and the count of rows. Cursors, one per shard, only save time: with them a
    resume encodes one document and at most M rows again. Without a cursor the text is encoded from
    its start, with the same result.
 
-Every batch of a TokenStreamDataLoader carries the cursors of its worker, so a resume with another
-number of ranks or workers, or another micro-batch size, is as fast. torchdata's StatefulDataLoader
-works with a TokenStream too; it keeps one state per worker, so a resume needs as many ranks and
-workers as before.
+Every batch of a TokenStreamDataLoader carries the cursors of its worker. So a resume is as fast
+with another number of ranks or workers, or another micro-batch size. torchdata's StatefulDataLoader
+also works with a TokenStream. It keeps one state per worker, so a resume requires the same numbers
+of ranks and workers.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ class TokenStream(Resumable):
             and a split.
         tokenizer: a transformers tokenizer, or a name or folder for `load_tokenizer`.
         sequence_length: S, in tokens.
-        dp_rank: of this process among the data-parallel ranks; default: torch.distributed's, else 0.
-        dp_size: W, their number; default: torch.distributed's, else 1.
+        dp_rank: this process's data-parallel rank; default: torch.distributed's, else 0.
+        dp_size: W, the number of data-parallel ranks; default: torch.distributed's, else 1.
         **options: the fields of `StreamOptions`.
 
-    Yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too few
-    for all ranks. Each worker encodes on one thread. Position ids come from the collator
+    It yields {"input_ids": int32 [S + 1]}. The last rows of an epoch are dropped if there are too
+    few for all ranks. Each worker encodes on one thread. The collator computes position ids
     (`documents` with an eod_id).
 
     Raises:
-        ValueError: an argument out of its range; while reading, a text that is too short for one
-            row or has too few blocks.
-        TypeError: an option that does not exist.
+        ValueError: an argument is out of range. While reading: the text is too short for one row,
+            or has too few blocks.
+        TypeError: an option does not exist.
         TokenizerError, InputError, FileNotFoundError: see load_tokenizer, Encoder and open_text.
     """
 
@@ -101,8 +101,10 @@ class TokenStream(Resumable):
 
     @property
     def plan(self) -> State:
-        """A dict that determines the tokens at every position: the content of the text, the tokenizer
-        (see `Encoder.identity`) and the options. The first access reads the whole text.
+        """A dict that determines the tokens at every position.
+
+        It has the checksums of the text, the tokenizer (see `Encoder.identity`) and the options.
+        The first access reads the whole text.
         """
         plan: State = json.loads(self._plan)
         return plan
@@ -115,7 +117,7 @@ class TokenStream(Resumable):
         if self.options.shuffle_buffer < 2:
             options |= {"shuffle_buffer": 0, "seed": None}  # nothing is shuffled
         if self.options.special_tokens == "refuse":
-            options["special_tokens"] = "keep"  # texts that are not refused give the same tokens
+            options["special_tokens"] = "keep"  # the same tokens, if no text is refused
         files = []
         for part in self.source.parts:
             files.append({"name": os.path.basename(part.path), "checksum": _content(part)})
@@ -139,8 +141,8 @@ class TokenStream(Resumable):
         Args:
             epoch: from 0.
             consumed_train_samples: the rows delivered to all ranks together, over all epochs.
-            epoch_began_at: this count when the epoch began.
-            cursors: {shard: cursor} of a stream of the same plan, from any rank; only saves time.
+            epoch_began_at: consumed_train_samples when the epoch began.
+            cursors: {shard: cursor} from any rank of a stream with the same plan; only saves time.
         """
         began = whole_number(epoch_began_at, "epoch_began_at", 0)
         consumed = whole_number(consumed_train_samples, "consumed_train_samples", began)
@@ -152,13 +154,12 @@ class TokenStream(Resumable):
         }
         self.restart(epoch)
 
-    def first_place(self, epoch: int, worker: int, workers: int) -> State:
-        """A start, and in "taken" the number of rows that this worker has made since then."""
+    def first_place(self, epoch: int) -> State:
+        """The start of an epoch, and "taken", the number of rows that this worker has made."""
         start = self.start if epoch == self.start["epoch"] else next_epoch(self.start)
         return {**start, "epoch": epoch, "taken": 0}
 
     def read(self, place: State) -> Iterator[Row]:
-        consumed = place["consumed_train_samples"] - place["epoch_began_at"]
         encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_workers()
         if self.dp_rank == worker == 0:
@@ -168,33 +169,57 @@ class TokenStream(Resumable):
         shards: dict[int, Iterator[Any]] = {}
         for taken in count(place["taken"]):
             item = worker_item(taken, worker, workers, self.micro_batch_size)
-            position = self.schedule.position_at(consumed, self.dp_rank, item)
-            index, number = divmod(position, self.options.shards)
-            if number not in shards:
-                cursor = _cursor(place, number, index)
-                shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
-            found = _row_at(index, shards[number])
+            found = self._row_of(item, place, encoder, shards)
             if found is None:
                 return
-            position_of_last_rank = self.schedule.position_at(consumed, self.dp_size - 1, item)
-            if not self._is_group_complete(position, position_of_last_rank, shards[number]):
-                return
-            _, cursor_of_window, ids = found
+            number, window_cursor, ids = found
             place["taken"] = taken + 1
-            place["cursors"] = {**place["cursors"], str(number): cursor_of_window}
+            place["cursors"] = {**place["cursors"], str(number): window_cursor}
             yield {"input_ids": ids}
 
-    def _is_group_complete(self, position: int, last: int, rows: Iterator[Any]) -> bool:
-        """Whether the text has a row for each rank, from this rank's position to the last rank's.
+    def _row_of(
+        self, item: int, place: State, encoder: Encoder, shards: dict[int, Iterator[Any]]
+    ) -> tuple[int, State, NDArray[np.int32]] | None:
+        """Read this rank's row number `item` since the start of `place`.
 
-        Reads ahead up to the last rank's row. A stream that repeats has a row for each rank.
+        Args:
+            item: the number of the row among those of this rank.
+            place: where the stream started.
+            encoder: encodes the text.
+            shards: {number of a shard: iterator over its rows}; an opened shard is added.
+
+        Returns:
+            (shard, cursor of the row's window, ids int32 [S + 1]). None if the text does not have a
+            row for every rank.
+        """
+        consumed = place["consumed_train_samples"] - place["epoch_began_at"]
+        position = self.schedule.position_at(consumed, self.dp_rank, item)
+        index, number = divmod(position, self.options.shards)
+        if number not in shards:
+            cursor = _cursor(place, number, index)
+            shards[number] = shuffled_rows(self.source, encoder, self.options, number, cursor)
+        found = _row_at(index, shards[number])
+        if found is None:
+            return None
+        last = self.schedule.position_at(consumed, self.dp_size - 1, item)
+        if not self._advance_to_last_rank(position, last, shards[number]):
+            return None
+        _, window_cursor, ids = found
+        return number, window_cursor, ids
+
+    def _advance_to_last_rank(self, position: int, last: int, rows: Iterator[Any]) -> bool:
+        """Advance `rows` from this rank's position to the last rank's.
+
+        Returns:
+            Whether the text has a row for each rank. A stream that repeats always has, and is not
+            advanced.
         """
         if self.options.repeat or position == last:
             return True
         return _row_at(last, rows) is not None
 
     def _encoder(self, backend: Backend) -> Encoder:
-        """A new encoder for this process, because a parent's threads do not survive a fork.
+        """Make an encoder in this process: a parent's threads do not survive a fork.
 
         Workers use one thread.
         """
@@ -216,13 +241,13 @@ class TokenStreamDataLoader(OneIterationLoader):
 
     Args:
         stream: its micro_batch_size is the batch size.
-        collate_fn: makes a batch of rows, in the worker; for example a DataCollatorForCLM.
-        **options: of torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...), but not
-            persistent_workers: they would keep their place when an epoch begins.
+        collate_fn: makes a batch from rows, in the worker; for example a DataCollatorForCLM.
+        **options: passed to torch's DataLoader (num_workers, pin_memory, prefetch_factor, ...).
+            persistent_workers is refused: such workers would not start over in a new epoch.
 
-    Each `for` is the rest of the current epoch, the next one a whole epoch. With repeat=True there
-    is one epoch without an end. Only one iterator is live: a new one closes the old one and resumes
-    after the last delivered batch.
+    The first `for` reads the rest of the current epoch, each further one a whole epoch. With
+    repeat=True the epoch is endless. Only one iterator is live: a new one closes the old one and
+    resumes after the last delivered batch.
     """
 
     def __init__(
@@ -255,29 +280,31 @@ class TokenStreamDataLoader(OneIterationLoader):
         return dict(self._start["cursors"])
 
     def seek(self, consumed_train_samples: int, cursors: Mapping[str, dict[str, int]]) -> None:
-        """Start the next `for` at a count of the first epoch, as `TokenStream.seek`. Ends a live
-        iterator.
+        """Start the next `for` at a count of the first epoch; see `TokenStream.seek`.
+
+        This ends a live iterator.
         """
         self.end_iteration()
         self.stream.seek(consumed_train_samples=consumed_train_samples, cursors=cursors)
         self._start = dict(self.stream.start)
 
     def state_dict(self) -> State:
-        """{"epoch", "epoch_began_at", "consumed_train_samples", "cursors", "plan"}: JSON, valid on
-        every rank.
+        """Return the state, JSON, valid on every rank.
 
-        As in a NanosetDataLoader, consumed_train_samples counts the rows delivered to all ranks
-        together, over all epochs.
+        It has "epoch", "epoch_began_at", "consumed_train_samples", "cursors" and "plan". As in a
+        NanosetDataLoader, consumed_train_samples counts the rows delivered to all ranks together,
+        over all epochs.
         """
         return {**self._start, "plan": self.plan}
 
     def load_state_dict(self, state: State) -> None:
-        """Resume after the last batch counted in `state`, with any number of ranks and workers. Ends
-        a live iterator.
+        """Resume after the last batch counted in `state`, with any number of ranks and workers.
+
+        This ends a live iterator.
 
         Raises:
-            PlanMismatch: the state is of another text, tokenizer or order.
-            ValueError: this is no state of a TokenStreamDataLoader.
+            PlanMismatch: the state belongs to another text, tokenizer or order.
+            ValueError: `state` is not the state of a TokenStreamDataLoader.
         """
         start = check_state(state, self.state_dict())
         del start["plan"]
@@ -286,16 +313,16 @@ class TokenStreamDataLoader(OneIterationLoader):
 
 
 def next_epoch(start: State) -> State:
-    """The start of the epoch after the one of `start`."""
+    """The start of the epoch that follows `start`."""
     consumed = start["consumed_train_samples"]
     return {**start, "epoch": start["epoch"] + 1, "epoch_began_at": consumed, "cursors": {}}
 
 
 def _cursor(place: State, number: int, index: int) -> Cursor:
-    """The saved cursor of shard `number` if it is not beyond row `index`; else that of the shard's start.
+    """The saved cursor of shard `number`, or the shard's start if the cursor is beyond row `index`.
 
     Raises:
-        TypeError: the cursor of a damaged state holds something other than integers.
+        TypeError: a value of the cursor is not an integer, in a damaged state.
     """
     epoch = place["epoch"]
     saved = place["cursors"].get(str(number), {"epoch": epoch})
@@ -309,7 +336,7 @@ def _row_at(index: int, rows: Iterator[Any]) -> Any:
 
 
 def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[Any, State]:
-    """A batch, and the cursors of this process after it.
+    """Collate rows; return the batch and the cursors of this process after it.
 
     A worker receives the loader's dataset and collate function in one message, so `stream` is the
     copy that it reads.
@@ -318,7 +345,7 @@ def _with_cursors(stream: TokenStream, collate_fn: Collate, rows: Any) -> tuple[
 
 
 def _content(part: TextPart) -> str:
-    """The checksum of a text file; or of the texts of a dataset, each after its length."""
+    """The checksum of a text file, or of a dataset's texts, each preceded by its length."""
     if os.path.isfile(part.path):
         return checksum(part.path)
     digest = xxhash.xxh3_128()

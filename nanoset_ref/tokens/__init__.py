@@ -2,14 +2,14 @@
 
     <stem>.npy             the ids back to back, no header (the format Nanotron writes and reads)
     <stem>.json            the manifest: dtype, counts, tokenizer, EOS id, checksum
-    <stem>.documents.npy   int64 [num_documents + 1], token offsets at which documents begin, and the end
-    <stem>.sources.npz     in a file made of chunks: each row's label
+    <stem>.documents.npy   int64 [num_documents + 1], the token offset of each document, and the end
+    <stem>.sources.npz     only in a file made of chunks: each row's label
 
-A reader costs three system calls and no memory: the ids stay in the page cache. A file without a
-manifest is readable too, with the dtype given by the caller.
+Opening a file takes three system calls and no memory: the ids stay in the page cache. A file
+without a manifest can be read too; then the caller gives the dtype.
 
-The formats are siblings behind one interface, `Tokens`: .npy, .bin/.idx (Megatron) and .ds
-(datatrove).
+All formats implement one interface, `Tokens`: .npy, .bin/.idx (Megatron), .ds (datatrove) and the
+shards of llm.c.
 """
 
 import lazy_loader

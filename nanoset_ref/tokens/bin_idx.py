@@ -7,7 +7,7 @@
                    int64 [D] running sequence counts at the document ends, the first 0 (if that is
                              the only one, as in Pythia's index, each sequence is a document),
                    int8 [S] modes, if multimodal
-    <prefix>.seal  in pairs of this package: a checksum of both as a JSON string; upstream ignores it
+    <prefix>.seal  in pairs of this package: a checksum of both, JSON; upstream ignores it
 
 A reader maps the index and needs no memory. The ids are mapped too, or read with pread where a
 mapping is unwanted (network filesystems). Opening reads the index once: the sequences must lie end
@@ -31,9 +31,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from nanoset_ref.cli.launcher import is_main_rank
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, checksum, read_json, seal
+from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
@@ -87,7 +87,8 @@ class MMapIndexedDataset(Tokens):
         self.idx_path = Path(f"{self.path_prefix}.idx")
         if not (self.path.is_file() and self.idx_path.is_file()):
             raise FileNotFoundError(
-                f"{path_prefix} is no corpus: it takes {self.path.name} and {self.idx_path.name}"
+                f"{path_prefix} is not a corpus: "
+                f"{self.path.name} and {self.idx_path.name} must both exist"
             )
         super().__init__(self.path, self.idx_path)
         self._read_index()
@@ -126,7 +127,10 @@ class MMapIndexedDataset(Tokens):
             self.document_indices = np.arange(sequences + 1)
 
     def _check_index(self) -> None:
-        """Sequences lie end to end and fill .bin, documents do not decrease; set `num_tokens`."""
+        """Check the index, and set `num_tokens`.
+
+        Sequences must lie end to end and fill .bin. Document entries must not decrease.
+        """
         ends = self.document_indices
         itemsize = self.dtype.itemsize
         total = _end_to_end(self.sequence_lengths, self.sequence_pointers, ends, itemsize)
@@ -134,8 +138,8 @@ class MMapIndexedDataset(Tokens):
         name = self.idx_path.name
         require(
             len(ends) > 0 and ends[0] == 0 and ends[-1] == len(self) and total >= 0,
-            f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, its "
-            "sequences must lie end to end; copy it again",
+            f"{self.idx_path} is damaged: its document entries must run from 0 to {len(self)}, and "
+            "its sequences must lie end to end; copy it again",
         )
         require(
             found == total,
@@ -160,11 +164,11 @@ class MMapIndexedDataset(Tokens):
 
     @property
     def seal_path(self) -> Path:
-        """As `Tokens.seal_path`; `MMapIndexedDatasetBuilder` writes a seal there, too."""
+        """See `Tokens.seal_path`; `MMapIndexedDatasetBuilder` also writes a seal there."""
         return seal_path(self.path)
 
     def content_checksum(self) -> str:
-        """Of both files."""
+        """A checksum of both files."""
         return seal(checksum(self.path), self.idx_path)
 
     @functools.cached_property
@@ -180,7 +184,7 @@ class MMapIndexedDataset(Tokens):
         return digest.hexdigest()
 
     def check_content(self) -> bool:
-        """As `Tokens.check_content`, where the pair has a seal."""
+        """See `Tokens.check_content`; a pair without a seal has no checksum to compare."""
         sealed = self.seal_path
         if not sealed.exists():
             return False
@@ -203,8 +207,8 @@ class MMapIndexedDataset(Tokens):
         """`length` ids (None: the rest) of sequence `index` from token `offset` on.
 
         Raises:
-            IndexError: no such sequence.
-            ValueError: the range leaves the sequence (upstream then returns its neighbors' ids).
+            IndexError: the sequence does not exist.
+            ValueError: the range leaves the sequence (upstream would return neighboring ids).
         """
         available = int(self.sequence_lengths[index])
         stop = available if length is None else offset + length
@@ -239,13 +243,13 @@ class MMapIndexedDataset(Tokens):
 
 
 def _warn_unsealed(path: Path) -> None:
-    """Log that the first pair without a seal has none: once per run, not in workers or other ranks."""
+    """Log that a pair has no seal: once per run, for the first pair, and only on the main rank."""
     if not _warned and is_main_rank() and multiprocessing.parent_process() is None:
         _warned.append(path)
         logger.warning(
-            "%s and its .idx (and perhaps more pairs) have no .seal, so nothing tells whether they "
-            "were damaged since they were written; nanoset-ref verify --seal keeps a checksum of them "
-            "as they are",
+            "%s and its .idx (and perhaps more pairs) have no .seal, so damage since they were "
+            "written cannot be detected; nanoset-ref verify --seal records a checksum of them as "
+            "they are",
             path,
         )
 

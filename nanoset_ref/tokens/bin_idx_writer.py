@@ -1,10 +1,10 @@
 """Write and merge .bin/.idx pairs, byte for byte as Megatron-Core does, complete or not at all.
 
-The ids stream into a hidden temporary beside the target; memory holds only 5 bytes per sequence and
-8 per document of the index. A pair exists when its index does, which is renamed last. Merging
-copies bytes and adds up counts. Three things differ from upstream on purpose: ids that do not fit
-the dtype raise (upstream wraps them silently), an existing pair is not replaced unless asked, and a
-third file, <prefix>.seal, holds a checksum of the pair.
+The ids are streamed into a hidden temporary beside the target; memory holds only 5 bytes per
+sequence and 8 per document for the index. The index is renamed last, so a pair exists if its index
+does. Merging copies bytes and adds up counts. Three differences from upstream are intended: ids
+that do not fit the dtype raise (upstream wraps them silently), an existing pair is replaced only
+with `overwrite`, and a third file, <prefix>.seal, contains a checksum of the pair.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike
 
 from nanoset_ref.io.files import atomic_write_set
-from nanoset_ref.io.paths import PathLike, listed, seal
+from nanoset_ref.io.paths import PathLike, as_list, seal
 from nanoset_ref.tokens.bin_idx import DTYPES, HEADER, MAGIC, MMapIndexedDataset, require, seal_path
 
 
@@ -28,14 +28,14 @@ class MMapIndexedDatasetBuilder:
 
     Args:
         bin_path: the .bin file to write; nothing appears there before `finalize`.
-        dtype: of the ids: int32, uint16 or another that the format knows.
+        dtype: the ids' dtype: int32, uint16 or another one of the format.
         multimodal: whether every sequence has a mode, an int8.
         overwrite: whether an existing pair may be replaced. A .bin without an index is unfinished,
-            and always may.
+            and may always be replaced.
 
     Raises:
         FileExistsError: the index exists and `overwrite` is False.
-        TokenFileError: a dtype that the format does not know.
+        TokenFileError: the format does not have this dtype.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MMapIndexedDatasetBuilder:
         return len(self._lengths)
 
     def add_item(self, tensor: ArrayLike, mode: int = 0) -> None:
-        """Append one sequence to the open document: integers [n], also as a torch tensor."""
+        """Append one sequence, integers [n] (an array or a torch tensor), to the open document."""
         ids = np.asarray(tensor)
         self._append(ids, [ids.size], (), [mode])
 
@@ -77,24 +77,33 @@ class MMapIndexedDatasetBuilder:
     def add_document(
         self, tensor: ArrayLike, lengths: ArrayLike, modes: ArrayLike | None = None
     ) -> None:
-        """Append a document: the ids [sum(lengths)] of its sequences back to back, the tokens of
-        each, and their modes (default 0).
+        """Append a document.
+
+        Args:
+            tensor: the ids of its sequences back to back, [sum(lengths)].
+            lengths: tokens in each sequence.
+            modes: the mode of each sequence; default: 0.
         """
         self._append(tensor, lengths, [np.size(lengths)], modes)
 
     def write(self, ids: ArrayLike, lengths: ArrayLike) -> None:
-        """Append documents of one sequence each: ids [sum(lengths)] back to back, lengths [documents].
+        """Append documents of one sequence each.
 
         As in upstream's preprocessing, a document without tokens has no sequences.
+
+        Args:
+            ids: the documents' ids back to back, [sum(lengths)].
+            lengths: tokens in each document, [documents].
         """
         full = np.asarray(lengths) != 0
         self._append(ids, np.compress(full, lengths), np.cumsum(full))
 
     def add_index(self, path_prefix: PathLike) -> None:
-        """Append a whole pair, its sequences and documents in their order.
+        """Append all sequences and documents of a pair.
 
         Raises:
-            TokenFileError: another dtype, modes on one side only, or a damaged pair.
+            TokenFileError: the dtypes differ, only one of the pairs has modes, or a pair is
+                damaged.
         """
         part = MMapIndexedDataset(path_prefix)
         theirs = part.dtype.name
@@ -104,16 +113,16 @@ class MMapIndexedDatasetBuilder:
         modes = part.sequence_modes
         require(
             self.multimodal == (modes is not None),
-            f"cannot merge {path_prefix}: either every sequence of a multimodal corpus has a mode, or "
-            "none",
+            f"cannot merge {path_prefix}: every sequence of a multimodal corpus has a mode, "
+            "and no sequence of another corpus",
         )
         self._append(part.tokens, part.sequence_lengths, part.document_indices[1:], modes)
 
     def finalize(self, idx_path: PathLike) -> None:
-        """Write the index and the seal, and rename all; `idx_path` must be that of `bin_path`.
+        """Write the index and the seal, and rename all; `idx_path` must belong to `bin_path`.
 
         Raises:
-            TokenFileError: sequences that belong to no document (a missing `end_document`).
+            TokenFileError: a sequence does not belong to a document (`end_document` is missing).
         """
         require(
             Path(idx_path) == self.idx_path,
@@ -139,7 +148,7 @@ class MMapIndexedDatasetBuilder:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """`finalize`, if that was not called yet; after an error, remove what was written."""
+        """Call `finalize` unless it was called; after an error, remove the temporaries."""
         if error[0] is not None:
             self._set.__exit__(*error)
         elif not self._bin.closed:
@@ -149,7 +158,7 @@ class MMapIndexedDatasetBuilder:
     def _append(
         self, tensor: ArrayLike, lengths: ArrayLike, ends: ArrayLike, modes: ArrayLike | None = None
     ) -> None:
-        """Append sequences; `ends` [documents] counts the sequences up to the end of each document."""
+        """Append sequences; `ends` [documents] counts sequences up to each document's end."""
         ids = np.asarray(tensor).reshape(-1)
         sizes = np.asarray(lengths, dtype=np.int64)
         require(
@@ -162,8 +171,8 @@ class MMapIndexedDatasetBuilder:
             wrong = ids[stored != ids]
             require(
                 not len(wrong),
-                f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a wider "
-                "dtype, int32 for vocabularies above 65,536",
+                f"id {wrong[:1]} does not fit the {self.dtype.name} of {self.bin_path}: take a "
+                "wider dtype, int32 for vocabularies above 65,536",
             )
         if self.multimodal:
             labels = np.zeros(len(sizes), np.int8) if modes is None else np.asarray(modes, np.int8)
@@ -185,18 +194,18 @@ def merge_corpora(
     """Concatenate .bin/.idx pairs of one dtype, in the order given.
 
     Args:
-        input: prefixes (paths without .bin and .idx)
-        output_prefix: the pair to write
-        overwrite: replace an existing output
+        input: prefixes (paths without .bin and .idx).
+        output_prefix: the prefix of the pair to write.
+        overwrite: whether an existing output may be replaced.
 
     Returns:
-        The pair written.
+        The new pair.
 
     Raises:
-        TokenFileError: nothing to merge, different dtypes, damaged parts.
+        TokenFileError: there is nothing to merge, dtypes differ, or a pair is damaged.
         FileExistsError: the output exists and `overwrite` is False.
     """
-    prefixes = listed(input)
+    prefixes = as_list(input)
     require(prefixes, "there is nothing to merge: give at least one prefix")
     first = MMapIndexedDataset(prefixes[0])
     modes = first.sequence_modes is not None

@@ -1,4 +1,4 @@
-"""Copy documents from any format to any other, all or chosen ones, and verify the copy."""
+"""Copy documents, all or chosen ones, from any format to any other, and verify the copy."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nanoset_ref.io.files import written_together
-from nanoset_ref.io.paths import PathLike, located
+from nanoset_ref.io.files import write_together
+from nanoset_ref.io.paths import PathLike, as_path
 from nanoset_ref.io.urls import BucketPath
 from nanoset_ref.tokens.bin_idx_writer import MMapIndexedDatasetBuilder
 from nanoset_ref.tokens.ds import DatatroveWriter
@@ -18,7 +18,7 @@ from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 from nanoset_ref.tokens.opening import open_tokens
 
-Chosen = Sequence[NDArray[np.int64]] | None  # for each source, the numbers of documents; None: all
+Chosen = Sequence[NDArray[np.int64]] | None  # document numbers for each source; None: all
 
 
 def convert(
@@ -30,17 +30,17 @@ def convert(
         sources: the files to copy, in this order.
         target: the file to write; its suffix decides the format (.bin writes .idx too).
         chosen: for each source, the documents to copy, int64, ascending; default: all.
-        dtype: of the ids in the target; default: of the first source.
+        dtype: the dtype of the target's ids; default: the first source's.
         overwrite: whether an existing target may be replaced.
-        facts: `Tokens.facts` for what the sources leave open.
+        facts: `Tokens.facts` that the sources do not record.
 
     Returns:
         The target, opened.
 
     Raises:
-        ValueError: no source, an unknown suffix, a target that is a source, ids that do not fit the
-            dtype, sources of different vocabularies or windows, nothing to write, a source whose
-            content has changed.
+        ValueError: there is no source, or nothing to write. The suffix is unknown. The target is a
+            source. An id does not fit the dtype. The sources have different vocabularies or
+            windows. The content of a source has changed.
         FileExistsError: the target exists and `overwrite` is False.
     """
     return convert_parts(sources, {target: chosen}, **options)[0]
@@ -54,25 +54,25 @@ def convert_parts(
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> list[Tokens]:
-    """As `convert`, into several targets {target: chosen} that appear or are replaced as one set."""
+    """Like `convert`, but into several targets {target: chosen}, which appear as one set."""
     if not sources:
         raise ValueError("there is nothing to convert: give at least one source")
     width = np.dtype(dtype or sources[0].dtype)
     if width.kind not in "iu":
-        raise ValueError(f"ids are integers, so dtype must be one of integers, got {width.name}")
+        raise ValueError(f"dtype must be an integer type, got {width.name}")
     for source in sources:
         source.check_content()
     description = (facts or {}) | agreed_facts(sources)
-    targets = [located(target) for target in parts]
+    targets = [as_path(target) for target in parts]
     for target, chosen in zip(targets, parts.values(), strict=True):
         _refuse(target, chosen, sources, description.get("row_length"))
     options = description | {"dtype": width, "overwrite": overwrite}
     hashes = []
-    with written_together(), contextlib.ExitStack() as stack:
+    with write_together(), contextlib.ExitStack() as stack:
         writers = [WRITERS[target.suffix](target, **options) for target in targets]
         sinks = [stack.enter_context(writer) for writer in writers]
         for sink, chosen in zip(sinks, parts.values(), strict=True):
-            hashes.append(content_hash(_copied(sources, chosen, sink)))
+            hashes.append(content_hash(_copy(sources, chosen, sink)))
     try:
         copies = [open_tokens(target) for target in targets]
         if [copy.content_hash() for copy in copies] != hashes:
@@ -91,26 +91,28 @@ def convert_parts(
 def _refuse(
     target: Path, chosen: Chosen, sources: Sequence[Tokens], row_length: int | None
 ) -> None:
-    """ValueError for a target that cannot be written."""
+    """Raise ValueError if the target cannot be written."""
     if isinstance(target, BucketPath):
-        what = "only preprocess writes into a bucket; write a file here and upload it"
-        raise ValueError(f"{target}: {what}")
+        raise ValueError(
+            f"{target}: only preprocess writes into a bucket; write a local file and upload it"
+        )
     if target.suffix not in WRITERS:
         known = sorted(WRITERS)
         raise ValueError(f"the target's suffix must be one of {known}, got {target.name!r}")
     if target.exists() and any(target.samefile(source.path) for source in sources):
-        what = "is read and cannot be written at the same time; give the target another name"
-        raise ValueError(f"{target} {what}")
+        raise ValueError(
+            f"{target} is read and cannot be written at the same time; give the target another name"
+        )
     if chosen is None or not row_length:
         return
     if any(np.any(source.known_documents() % row_length) for source in sources):
-        what = "choose among the texts"
         raise ValueError(
-            f"a choice of documents would tear rows of {row_length} tokens apart: {what}"
+            f"a choice of documents would tear rows of {row_length} tokens apart: "
+            "choose among the texts instead"
         )
 
 
-def _copied(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
+def _copy(sources: Sequence[Tokens], chosen: Chosen, writer: Any) -> Iterator[Block]:
     """Write the documents, and yield them."""
     every: Sequence[NDArray[np.int64] | None] = chosen or [None] * len(sources)
     for source, documents in zip(sources, every, strict=True):
@@ -131,8 +133,10 @@ def agreed_facts(sources: Sequence[Tokens]) -> dict[str, Any]:
             if name == "checksum" or value is None:
                 continue
             if agreed.setdefault(name, value) != value:
-                both = f"{source.path} has {name}={value!r}, the others {agreed[name]!r}"
-                raise ValueError(f"one file cannot hold both: {both}")
+                raise ValueError(
+                    f"one file cannot hold both: {source.path} has {name}={value!r}, "
+                    f"the others {agreed[name]!r}"
+                )
     return agreed
 
 
@@ -144,14 +148,14 @@ def split(
     Args:
         source: the documents.
         held_out: a share of the documents in (0, 1), or their number.
-        seed: of the choice (numpy's PCG64).
+        seed: seeds NumPy's PCG64, which draws the documents.
 
     Returns:
-        (rest, held out): numbers of documents, ascending, int64; `convert(..., chosen=[...])`
-        writes them.
+        (rest, held out): document numbers, ascending, int64; `convert(..., chosen=[...])` writes
+        them.
 
     Raises:
-        ValueError: one of the two would be empty.
+        ValueError: `rest` or `held out` would be empty.
     """
     documents = len(source.known_documents()) - 1
     if not isinstance(held_out, float):
@@ -159,8 +163,9 @@ def split(
     elif 0 < held_out < 1:
         count = round(held_out * documents)
     else:
-        what = f"got {held_out}; or give a whole number"
-        raise ValueError(f"a share held out lies between 0 and 1, {what}")
+        raise ValueError(
+            f"held_out must be a share between 0 and 1 or a whole number, got {held_out}"
+        )
     if not 0 < count < documents:
         raise ValueError(
             f"of {documents} documents, 1 to {documents - 1} can be held out; "
@@ -172,9 +177,9 @@ def split(
 
 
 def _pair_writer(path: Path, *, dtype: Any, overwrite: bool, **facts: Any) -> Any:
-    """A .bin/.idx pair keeps no facts about its ids."""
+    """Drop the facts: a .bin/.idx pair does not record any."""
     return MMapIndexedDatasetBuilder(path, dtype, overwrite=overwrite)
 
 
-# one writer per format: a context whose `write(ids, lengths)` takes documents
+# one writer per format: a context manager with `write(ids, lengths)`
 WRITERS: dict[str, Any] = {".npy": TokenFileWriter, ".bin": _pair_writer, ".ds": DatatroveWriter}

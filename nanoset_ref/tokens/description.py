@@ -1,7 +1,7 @@
 """Statistics of a file of tokenized documents, and checks of it.
 
 `describe` makes one pass over the ids. It compares documents by a 128-bit hash of their ids, which
-takes 16 bytes per document: the only memory that grows with the corpus. `verify` compares a file
+takes 16 bytes per document, the only memory that grows with the corpus. `verify` compares a file
 with the facts recorded beside it.
 """
 
@@ -17,7 +17,7 @@ from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.opening import open_tokens
 
 MAX_ID = 1 << 24  # ids are counted one by one, up to the largest
-FEWEST = 8  # documents; with so many, an id that occurs once for each is no coincidence
+MIN_DOCUMENTS = 8  # with this many, an id that occurs once per document is not a coincidence
 
 
 def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
@@ -26,20 +26,20 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     Returns:
         A dict of
 
-        path: the file. dtype: of its ids. num_tokens, num_documents: counts.
+        path: the file. dtype: the ids' dtype. num_tokens, num_documents: counts.
         empty_documents: documents of no tokens.
         shortest, median, mean, longest: tokens per document.
         length_histogram: [(first length, last length, documents), ...]; every range is twice as
             long as the one before.
         distinct_ids: number of different ids. largest_id: the largest one.
-        eos_token_id: of the file or as given; None: unknown.
+        eos_token_id: the given id, else the file's; None if unknown.
         eos_share: EOS ids per token; None without an EOS id.
         documents_ending_in_eos: documents whose last id is EOS; None without an EOS id.
         duplicate_documents: documents equal to an earlier one, without empty ones.
-        duplicate_tokens: the tokens in those.
+        duplicate_tokens: the tokens in duplicate documents.
 
     Raises:
-        TokenFileError: unknown document boundaries, or values that are no token ids.
+        TokenFileError: the document boundaries are unknown, or a value is not a token id.
     """
     eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     lengths = np.diff(file.known_documents())
@@ -50,7 +50,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> dict[str, Any]:
     for ids, sizes in file.blocks():
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
-        lasts = ids[ends[sizes > 0] - 1]  # of each document that has tokens
+        lasts = ids[ends[sizes > 0] - 1]  # the last id of each document with tokens
         closed += int(np.count_nonzero(lasts == eos))
         for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
@@ -87,8 +87,10 @@ def _add_counts(counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens) -> N
     lowest = int(ids.min(initial=0))
     largest = int(ids.max(initial=0))
     if lowest < 0 or largest >= MAX_ID:
-        what = f"values {lowest} to {largest}, which are no token ids: another dtype?"
-        raise TokenFileError(f"{file.path} holds {what}")
+        raise TokenFileError(
+            f"{file.path} holds values {lowest} to {largest}, which are not token ids; "
+            "does it have another dtype?"
+        )
     added = np.bincount(ids, minlength=len(counts))
     added[: len(counts)] += counts
     return added
@@ -96,16 +98,17 @@ def _add_counts(counts: NDArray[np.int64], ids: NDArray[Any], file: Tokens) -> N
 
 FIGURES = """\
 {path}: {num_tokens:,} tokens ({dtype}) in {num_documents:,} documents
-  document length: shortest {shortest:,}, median {median:,.1f}, mean {mean:,.1f}, longest {longest:,}; \
-{empty_documents:,} empty
+  document length: shortest {shortest:,}, median {median:,.1f}, mean {mean:,.1f}, \
+longest {longest:,}; {empty_documents:,} empty
   vocabulary: {distinct_ids:,} different ids, the largest is {largest_id:,}{eos}
   duplicates: {duplicate_documents:,} documents, {duplicate_tokens:,} tokens"""
 EOS_FIGURES = """
-  EOS (id {eos_token_id}): {eos_share:.4%} of the tokens, at the end of {documents_ending_in_eos:,} documents"""
+  EOS (id {eos_token_id}): {eos_share:.4%} of the tokens, \
+at the end of {documents_ending_in_eos:,} documents"""
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """The statistics of `describe`, for people."""
+    """Format the statistics of `describe`."""
     eos = "" if found["eos_share"] is None else EOS_FIGURES.format(**found)
     lines = [FIGURES.format(**found, eos=eos)]
     most = max(count for _, _, count in found["length_histogram"])
@@ -130,13 +133,18 @@ def _histogram(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
 def verify(
     file: PathLike | Tokens, vocab_size: int | None = None, eos_token_id: int | None = None
 ) -> str:
-    """Read a whole file, by its path or already opened, and check every fact known about it.
+    """Read a whole file and check every fact known about it.
 
-    1. It opens: sizes, dtype, header, boundaries (see the readers of the formats).
-    2. Its files have the recorded checksums. A .bin/.idx pair of another tool has none.
-    3. Every id is in [0, vocab_size), where vocab_size is given or in the manifest.
-    4. Every document ends with the EOS id, if the manifest says so, `eos_token_id` is given, or the
-       ids suggest it: the last id of the file occurs once per document.
+    1. Open it, which checks sizes, dtype, header and boundaries (see the formats' readers).
+    2. Compare its files with the recorded checksums, if there are any.
+    3. Check that every id is in [0, vocab_size), if vocab_size is given or in the manifest.
+    4. Check that every document ends with the EOS id, if the manifest says so, `eos_token_id` is
+       given, or the ids suggest it: the last id of the file occurs once per document.
+
+    Args:
+        file: a path, or an opened file.
+        vocab_size: default: the manifest's.
+        eos_token_id: the id at the end of every document, for a file without a manifest.
 
     Returns:
         The result in one line.
@@ -144,14 +152,14 @@ def verify(
     Raises:
         FileNotFoundError, TokenFileError: a check failed.
     """
-    # 1.
+    # 1. open the file
     if not isinstance(file, Tokens):
         file = open_tokens(file)
-    # 2.
+    # 2. compare the checksums
     checksum = ", checksum as in the manifest" if file.check_content() else ""
-    # 3.
+    # 3. check the range of the ids
     limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
-    of_last_id = 0
+    last_id_count = 0
     first = 0
     ends = [file.tokens[:0]]
     for ids, sizes in file.blocks():
@@ -160,22 +168,26 @@ def verify(
             is_wrong |= ids >= limit
         wrong = np.flatnonzero(is_wrong)
         if len(wrong):
-            found = f"token {first + wrong[0]} has the id {ids[wrong[0]]}"
-            raise TokenFileError(f"{file.path}: {found}, outside the vocabulary of {limit} ids")
-        of_last_id += int(np.count_nonzero(ids == file.tokens[-1:]))
+            raise TokenFileError(
+                f"{file.path}: token {first + wrong[0]} has the id {ids[wrong[0]]}, outside the "
+                f"vocabulary of {limit} ids"
+            )
+        last_id_count += int(np.count_nonzero(ids == file.tokens[-1:]))
         ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
-    # 4.
+    # 4. check the ends of the documents
     offsets = file.known_documents()
     lasts = np.concatenate(ends)
     if "appended_eod" in file.facts:
         eos_token_id = file.facts["eos_token_id"] if file.facts["appended_eod"] else None
-    elif eos_token_id is None and of_last_id == len(lasts) >= FEWEST:
+    elif eos_token_id is None and last_id_count == len(lasts) >= MIN_DOCUMENTS:
         eos_token_id = int(lasts[-1])
     if eos_token_id is not None and np.any(lasts != eos_token_id):
         wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
-        no_eos = f"the document that ends at {wrong[0]} has no EOS id {eos_token_id} there"
-        raise TokenFileError(f"{file.path}: {no_eos}: a boundary or an id has changed")
+        raise TokenFileError(
+            f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos_token_id} "
+            "there: a boundary or an id has changed"
+        )
     checked = "ids not negative (no vocabulary size known: give --vocab-size)"
     if limit:
         checked = f"ids below {limit:,}"

@@ -36,11 +36,11 @@ class DatatroveFile(Tokens):
         path: the file; its .index is needed for `document_offsets` only, its .metadata for the size
             of an id.
         windows: "disjoint" (datatrove's) or "overlapping".
-        token_size: bytes per id, 2 or 4, for a file without .metadata. With it, it must agree.
+        token_size: bytes per id, 2 or 4, for a file without .metadata; both must agree.
 
     Raises:
-        FileNotFoundError: no such file.
-        TokenFileError: a size of ids that is not 2 or 4; an index that does not belong to the file.
+        FileNotFoundError: the file does not exist.
+        TokenFileError: the size of an id is not 2 or 4, or the index belongs to another file.
     """
 
     def __init__(
@@ -104,27 +104,27 @@ class DatatroveFile(Tokens):
 
     @property
     def checksum(self) -> str | None:
-        """As `Tokens.checksum`; the seal in .metadata covers all three files."""
+        """See `Tokens.checksum`; the seal in .metadata covers all three files."""
         if self._is_sealed:
             return self._metadata_text.rpartition("\n")[2]
         return super().checksum
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Samples of sequence_length + 1 tokens; 0 in a file that is shorter, as a folder may have."""
+        """Samples of sequence_length + 1 tokens; 0 in a shorter file, which a folder may have."""
         if self.num_tokens <= sequence_length:
             return 0
         return super().num_samples(sequence_length, disjoint)
 
 
 class DatatroveWriter(TokenFileWriter):
-    """As TokenFileWriter, for a .ds file with its index and metadata; ids of 2 or 4 bytes."""
+    """Like TokenFileWriter, but for a .ds file with its index and metadata."""
 
     def __init__(self, path: PathLike, *, dtype: DTypeLike, **options: Any) -> None:
         if np.dtype(dtype) == np.uint32:
             dtype = "int32"  # the same bytes: ids lie below 2**31
         super().__init__(path, dtype=dtype, **options)
 
-    def _beside(self) -> Sequence[Path]:
+    def _companions(self) -> Sequence[Path]:
         return index_and_metadata(self.path)
 
     def _begin(self) -> None:
@@ -166,7 +166,9 @@ def datatrove_files(
     """
     paths = sorted(Path(folder).glob("**/*.ds" if recursive else "*.ds"), key=str)
     if not paths:
-        raise FileNotFoundError(f"{folder} holds no file '*.ds', as datatrove writes them")
+        raise FileNotFoundError(
+            f"{folder} has no file '*.ds'; datatrove's DocumentTokenizer writes them"
+        )
     if shuffle:
         paths = [paths[i] for i in np.random.default_rng(seed).permutation(len(paths))]
     return [DatatroveFile(path, windows) for path in paths]

@@ -1,9 +1,9 @@
 """One file of token ids in any format: the ids, the document boundaries, and facts about them.
 
 `TokenFile` (.npy and manifest), `MMapIndexedDataset` (.bin/.idx) and `DatatroveFile` (.ds) are
-Tokens, so Nanosets, conversions and provenance read any of them. Tokens remember the files that
-they opened: if one is replaced or changed later, mapping it or unpickling the object in another
-process raises instead of reading different ids.
+Tokens, so Nanosets, conversions and provenance read any of them. Tokens remember the version of
+each file that they opened. If a file is replaced or changed later, mapping it or unpickling the
+object in another process raises instead of reading different ids.
 """
 
 import functools
@@ -20,36 +20,35 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    as_path,
     checksum,
     file_version,
     in_bucket,
-    located,
     read_json,
     version_of,
 )
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
-BLOCK_IDS = 1 << 22  # ids that are handled at once
-Block = tuple[NDArray[Any], NDArray[np.int64]]  # ids of documents back to back, tokens of each
+BLOCK_IDS = 1 << 22  # ids that are processed at once
+Block = tuple[NDArray[Any], NDArray[np.int64]]  # the documents' ids back to back, and their lengths
 
 
 class Tokens(ABC):
     """Token ids on disk.
 
     Args:
-        path: the file that holds the ids, little endian, back to back from its first byte.
-        *beside: the other files of its set, which may be missing.
+        path: the file with the ids, little endian, back to back from byte `first_byte` on.
+        *companions: the other files of its set, which may be missing.
 
     Attributes:
-        path: as given.
+        path: a Path, or a BucketPath for a URL.
         opened: the `paths.file_version` of each file of the set.
-        dtype: of an id.
+        dtype: the type of an id.
         num_tokens: ids in the file.
         windows: how samples are cut, see `Windows`.
         first_byte: offset of the ids in the file, in bytes.
-        facts: the fields of a manifest that survive a conversion (tokenizer, vocab_size,
-            eos_token_id, ...), as far as they are known, and "checksum" of the file's bytes if one
-            is recorded.
+        facts: the known fields of a manifest that survive a conversion (tokenizer, vocab_size,
+            eos_token_id, ...), and the "checksum" of the file's bytes if one is recorded.
     """
 
     dtype: np.dtype[Any]
@@ -57,30 +56,32 @@ class Tokens(ABC):
     windows: Windows = "overlapping"
     first_byte = 0
 
-    def __init__(self, path: PathLike, *beside: PathLike) -> None:
-        self.path = located(path)
-        self.opened = {part: file_version(part) for part in (self.path, *map(located, beside))}
+    def __init__(self, path: PathLike, *companions: PathLike) -> None:
+        self.path = as_path(path)
+        parts = [self.path, *map(as_path, companions)]
+        self.opened = {part: file_version(part) for part in parts}
 
     def check_unchanged(self) -> None:
-        """TokenFileError if a file of the set was replaced or has changed since it was opened."""
+        """Raise TokenFileError if a file of the set was replaced or changed since it was opened."""
         for part, before in self.opened.items():
             if file_version(part) != before:
-                raise _changed(part)
+                raise _changed_error(part)
 
     def check_descriptor(self, descriptor: int) -> None:
-        """TokenFileError if the local file open as `descriptor` is not the one that was opened."""
+        """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
         if version_of(os.fstat(descriptor)) != self.opened[self.path]:
-            raise _changed(self.path)
+            raise _changed_error(self.path)
 
     def check_length(self) -> None:
-        """TokenFileError if the file is shorter than when it was opened: reading beyond the end of
-        a mapping kills the process.
+        """Raise TokenFileError if the file is shorter than when it was opened.
+
+        Reading beyond the end of a mapping would kill the process.
         """
         found = file_version(self.path)
         before = self.opened[self.path]
         if found is not None and before is not None and found[0] < before[0]:
             raise TokenFileError(
-                f"{self.path} was cut short after it was opened; build the dataset again"
+                f"{self.path} was truncated after it was opened; build the dataset again"
             )
 
     @property
@@ -89,23 +90,23 @@ class Tokens(ABC):
 
     @property
     def seal_path(self) -> Path:
-        """The file in which `keep_seal` keeps the checksum of a file of another tool."""
-        return located(f"{self.path}.seal")
+        """The file in which `keep_seal` records the checksum of a file that another tool wrote."""
+        return as_path(f"{self.path}.seal")
 
     @property
     def checksum(self) -> str | None:
-        """The checksum recorded for the content, in the file's set or as a seal; None: none is."""
+        """The recorded checksum of the content, from the file's set or a seal; None without one."""
         recorded: str | None = self.facts.get("checksum")
         if recorded is None and self.seal_path.is_file():
             recorded = str(read_json(self.seal_path))
         return recorded
 
     def content_checksum(self) -> str:
-        """The checksum of the present content."""
+        """The checksum of the current content."""
         return checksum(self.path)
 
     def keep_seal(self) -> bool:
-        """Write the checksum of the content beside the file unless one is recorded; return whether."""
+        """Write the checksum beside the file unless one is recorded; return whether it did."""
         if self.checksum is not None:
             return False
         from nanoset_ref.io.files import atomic_write  # most readers write nothing
@@ -116,7 +117,7 @@ class Tokens(ABC):
 
     @functools.cached_property
     def documents_checksum(self) -> str | None:
-        """A checksum of `document_offsets`, the same in every format; None: boundaries unknown."""
+        """A checksum of `document_offsets`, equal in all formats; None if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:
             return None
@@ -124,9 +125,12 @@ class Tokens(ABC):
 
     @functools.cached_property
     def tokens(self) -> NDArray[Any]:
-        """The ids, [num_tokens], read-only; mapped at the first access and never copied. In a bucket: `BucketIds`."""
+        """The ids, [num_tokens], read-only; mapped at the first access and never copied.
+
+        For a URL they are `BucketIds`.
+        """
         if in_bucket(self.path):
-            from nanoset_ref.io.bucket_ids import BucketIds  # only where a URL is met
+            from nanoset_ref.io.bucket_ids import BucketIds  # imported lazily
 
             version: Any = self.opened[self.path]
             ids: Any = BucketIds(self.path, version, self.dtype)  # type: ignore[arg-type]
@@ -139,12 +143,13 @@ class Tokens(ABC):
     @property
     @abstractmethod
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]]. None: unknown
-        boundaries.
+        """int64 [num_documents + 1]: document d is tokens[offsets[d]:offsets[d + 1]].
+
+        None if the boundaries are unknown.
         """
 
     def known_documents(self) -> NDArray[np.int64]:
-        """`document_offsets`; TokenFileError if they are unknown."""
+        """Return `document_offsets`; raise TokenFileError if they are unknown."""
         offsets = self.document_offsets
         if offsets is None:
             raise TokenFileError(
@@ -153,11 +158,15 @@ class Tokens(ABC):
         return offsets
 
     def source_of(self, document: int | None) -> str | None:
-        """The label of a document's source, in files made of chunks; None: unknown."""
+        """The label of a document's source, in files made of chunks; None if it is unknown."""
         return None
 
     def count_ids(self) -> int:
-        """Ids of `dtype` in the file; TokenFileError if it is empty or not a whole number of ids."""
+        """The number of ids of `dtype` in the file.
+
+        Raises:
+            TokenFileError: the file is empty, or its size is not a multiple of an id's size.
+        """
         opened = self.opened[self.path]
         num_bytes = opened[0] if opened else 0
         count, rest = divmod(num_bytes, self.dtype.itemsize)
@@ -168,10 +177,12 @@ class Tokens(ABC):
         return count
 
     def stride(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Tokens from the start of one sample to the next: S in overlapping windows, S + 1 in
-        disjoint ones.
+        """Tokens from the start of one sample to the next.
+
+        This is S in overlapping windows and S + 1 in disjoint ones.
 
         Args:
+            sequence_length: S.
             disjoint: use disjoint windows, whatever `windows` is.
 
         Raises:
@@ -182,14 +193,22 @@ class Tokens(ABC):
             raise TokenFileError(
                 f"{self.path} was cut into rows: read it with sequence_length={row_length - 1}"
             )
-        return sequence_length + (disjoint or self.windows != "overlapping")
+        if disjoint or self.windows != "overlapping":
+            return sequence_length + 1
+        return sequence_length
 
     def num_samples(self, sequence_length: int, disjoint: bool = False) -> int:
-        """Samples of S + 1 tokens in the file: (num_tokens - 1) // S overlapping ones; with
-        `disjoint` num_tokens // (S + 1), which may be 0.
+        """Samples of S + 1 tokens in the file.
+
+        There are (num_tokens - 1) // S overlapping samples, or num_tokens // (S + 1) disjoint ones,
+        which may be 0.
+
+        Args:
+            sequence_length: S.
+            disjoint: see `stride`.
 
         Raises:
-            TokenFileError: as `stride`; the file is too short for a single sample.
+            TokenFileError: see `stride`; or the file is too short for a single sample.
         """
         if self.num_tokens <= sequence_length and not disjoint:
             raise TokenFileError(
@@ -200,11 +219,13 @@ class Tokens(ABC):
         return (self.num_tokens - sequence_length - 1) // self.stride(sequence_length, disjoint) + 1
 
     def blocks(self, chosen: NDArray[np.int64] | None = None) -> Iterator[Block]:
-        """Yield the documents in order, about 4 million ids at a time: ids back to back, and the
-        tokens of each document.
+        """Yield the documents in order, about 4 million ids at a time.
 
         Args:
-            chosen: int64, ascending, the documents wanted; None: all.
+            chosen: the wanted documents, int64, ascending; None: all.
+
+        Yields:
+            (the documents' ids back to back, the number of tokens in each document int64).
         """
         offsets = self.known_documents()
         lengths = np.diff(offsets)
@@ -223,7 +244,10 @@ class Tokens(ABC):
             yield ids, lengths[part]
 
     def check_content(self) -> bool:
-        """Compare the files of the set with the recorded checksums; return whether there are any.
+        """Compare the files of the set with the recorded checksums, if there are any.
+
+        Returns:
+            Whether checksums are recorded.
 
         Raises:
             TokenFileError: they differ.
@@ -233,16 +257,17 @@ class Tokens(ABC):
             return False
         if recorded != self.content_checksum():
             raise TokenFileError(
-                f"{self.path}: the content has changed since its manifest was written; copy it again"
+                f"{self.path}: the content has changed since its manifest was written; "
+                "copy it again"
             )
         return True
 
     def content_hash(self) -> str:
-        """`content_hash` of all documents."""
+        """A hash of all documents: 32 hexadecimal digits, equal in all formats and dtypes."""
         return content_hash(self.blocks())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the mappings out: pickling would copy them; another process maps the files again."""
+        """Leave out mappings, which pickling would copy; another process maps the files again."""
         state = self.__dict__.copy()
         state.pop("tokens", None)
         state.pop("document_offsets", None)
@@ -253,15 +278,16 @@ class Tokens(ABC):
         self.check_unchanged()
 
 
-def _changed(path: Path) -> TokenFileError:
+def _changed_error(path: Path) -> TokenFileError:
     return TokenFileError(
         f"{path} was replaced or changed after it was opened; build the dataset again"
     )
 
 
 def content_hash(blocks: Iterable[Block]) -> str:
-    """xxh3_128 of the ids as int64 and of the document boundaries: equal for equal documents in any
-    format and dtype.
+    """A hash (xxh3_128) of the ids as int64 and of the document boundaries.
+
+    Equal documents have equal hashes in every format and dtype.
     """
     digest = xxhash.xxh3_128()
     lengths = [np.zeros(1, dtype=np.int64)]

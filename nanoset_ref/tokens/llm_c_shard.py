@@ -3,8 +3,8 @@
     int32 [256]      magic, version, number of tokens, 0, 0, ...
     uint16 or uint32 the ids, little endian
 
-A document *begins* with <|endoftext|>. Written by karpathy/llm.c f1e2ace (May 2025, `dev/data/data_common.py`), read by
-KellerJordan/modded-nanogpt f411b3d3 (August 2026).
+A document *begins* with <|endoftext|>. karpathy/llm.c f1e2ace (May 2025) writes the files in
+`dev/data/data_common.py`; KellerJordan/modded-nanogpt f411b3d3 (August 2026) reads them.
 """
 
 import functools
@@ -19,12 +19,12 @@ from nanoset_ref.tokens.manifest import TokenFileError
 HEADER_BYTES = 1024
 FORMATS = {  # magic: version, dtype, the id that begins a document
     20240520: (1, "<u2", 50256),  # GPT-2
-    20240801: (7, "<i4", 128000),  # Llama 3; uint32, but its ids lie below 2**31
+    20240801: (7, "<i4", 128000),  # Llama 3; uint32, but ids are below 2**31
 }
 
 
 def has_header(path: PathLike) -> bool:
-    """Whether a file begins as a shard does."""
+    """Whether a file begins with the magic number of a shard."""
     magic = np.fromfile(path, "<i4", 1)
     return magic.size == 1 and int(magic[0]) in FORMATS
 
@@ -34,11 +34,11 @@ class LlmCFile(Tokens):
 
     Args:
         path: the file.
-        eos_token_id: the id that begins a document; default: that of GPT-2 or Llama 3.
+        eos_token_id: the id that begins a document; default: <|endoftext|> of GPT-2 or Llama 3.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TokenFileError: the file has another header, or another size than its header says.
+        FileNotFoundError: the file does not exist.
+        TokenFileError: the header is unknown, or contradicts the size of the file.
     """
 
     first_byte = HEADER_BYTES
@@ -56,23 +56,23 @@ class LlmCFile(Tokens):
         expected = HEADER_BYTES + self.num_tokens * self.dtype.itemsize
         if header[1] != version or size != expected or self.num_tokens < 1:
             raise TokenFileError(
-                f"{self.path} has version {header[1]} and {size} bytes, its header asks for version "
-                f"{version} and {expected} bytes: copy it again"
+                f"{self.path} has version {header[1]} and {size} bytes, its header asks for "
+                f"version {version} and {expected} bytes: copy it again"
             )
 
     @functools.cached_property
     def tokens(self) -> NDArray[np.integer]:
-        """As `Tokens.tokens`, behind the header."""
+        """See `Tokens.tokens`; the ids follow the header."""
         self.check_unchanged()
         mapped = np.memmap(self.path, self.dtype, "r", HEADER_BYTES, (self.num_tokens,))
         return mapped.view(np.ndarray)
 
     @functools.cached_property
     def begins(self) -> NDArray[np.int64]:
-        """int64, the places at which documents begin, searched for at the first access."""
+        """The token offsets at which documents begin, int64; searched for at the first access."""
         return np.flatnonzero(self.tokens == self.begins_with)
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64]:
-        """As `Tokens.document_offsets`; the tokens before the first begin are a document."""
+        """See `Tokens.document_offsets`; tokens before the first beginning are a document."""
         return np.unique(np.concatenate([[0], self.begins, [self.num_tokens]]))

@@ -13,15 +13,18 @@ from nanoset_ref.io.paths import PathLike, read_json, seal
 
 FORMAT_VERSION = 1
 # suffixes of the companions, in place of .npy
-MANIFEST = ".json"
-DOCUMENTS = ".documents.npy"
-SOURCES = ".sources.npz"
+MANIFEST_SUFFIX = ".json"
+DOCUMENTS_SUFFIX = ".documents.npy"
+SOURCES_SUFFIX = ".sources.npz"
+MANIFEST = MANIFEST_SUFFIX  # the public names
+DOCUMENTS = DOCUMENTS_SUFFIX
 TOKEN_DTYPES = ("uint16", "int32")
-# "overlapping": sample j holds tokens [j*S, j*S + S + 1); neighbors share a token, so every token is
-#     a label once.
-# "disjoint": sample j holds tokens [j*(S+1), (j+1)*(S+1)): the file was cut into rows of S + 1.
-# "padded": disjoint, and rows may end in padding; each padding token is a document of its own, so no
-#     loss counts it.
+COUNTS = "num_tokens num_documents vocab_size eos_token_id row_length".split()
+# "overlapping": sample j is tokens [j*S, j*S + S + 1); neighbors share a token, so every token is a
+#     label once.
+# "disjoint": sample j is tokens [j*(S+1), (j+1)*(S+1)): the file was cut into rows of S + 1.
+# "padded": disjoint, and rows may end in padding; each padding token is a separate document, so the
+#     loss ignores it.
 Windows = Literal["overlapping", "disjoint", "padded"]
 
 
@@ -30,8 +33,9 @@ class TokenFileError(ValueError):
 
 
 def token_dtype_for(vocab_size: int) -> np.dtype[Any]:
-    """The smaller of the dtypes of Nanotron's readers that holds every id below `vocab_size`:
-    uint16 up to 65,536 ids, else int32.
+    """The smaller dtype of Nanotron's readers that fits every id below `vocab_size`.
+
+    This is uint16 up to 65,536 ids, else int32.
     """
     if not 1 <= vocab_size <= 2**31:
         raise ValueError(f"vocab_size must be in [1, 2**31], got {vocab_size}")
@@ -45,21 +49,21 @@ class Manifest:
     Args:
         dtype: "uint16" or "int32", little endian.
         num_tokens: number of ids in the file.
-        num_documents: number of documents; the boundaries lie in `<stem>.documents.npy`.
+        num_documents: number of documents; their boundaries are in `<stem>.documents.npy`.
         checksum: "xxh3_128:<hex>" of the token file's bytes.
-        tokenizer: name or folder the tokenizer was loaded from, None if unknown.
+        tokenizer: name or folder from which the tokenizer was loaded, None if unknown.
         vocab_size: len(tokenizer): every id is below it, None if unknown.
         eos_token_id: the tokenizer's end-of-sequence id, None if it has none.
         appended_eod: whether an EOS id was written after each document.
         added_special_tokens: whether the tokenizer's own special tokens (such as BOS) were written.
         windows: how samples are cut, "overlapping", "disjoint" or "padded" (see the top of this
             module).
-        row_length: for the last two, the tokens per row (sequence_length + 1) the file was cut to;
-            else None.
+        row_length: in disjoint and padded windows, tokens per row (sequence_length + 1); None in
+            overlapping windows.
         format_version: 1.
-        sources: checksum of the file of labels (`<stem>.sources.npz`), None without one.
-        seal: checksum of the other fields and of the file of document boundaries, None in manifests
-            of older files.
+        sources: checksum of the file of labels (`<stem>.sources.npz`), None without such a file.
+        seal: checksum of the other fields and of the file of document boundaries, None in the
+            manifests of older files.
     """
 
     dtype: str
@@ -83,21 +87,24 @@ class Manifest:
             "dtype": TOKEN_DTYPES,
             "windows": get_args(Windows),
         }
-        for field in dataclasses.fields(self):
-            name = field.name
+        for name, values in allowed.items():
             value = getattr(self, name)
-            if name in allowed and value not in allowed[name]:
-                raise TokenFileError(f"{name} must be one of {allowed[name]}, got {value!r}")
-            if "int" not in field.type or value == field.default:
+            if value not in values:
+                raise TokenFileError(f"{name} must be one of {values}, got {value!r}")
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is None and name not in ("num_tokens", "num_documents"):
                 continue
             if not isinstance(value, int) or value < 0:
                 raise TokenFileError(f"{name} must be a non-negative integer, got {value!r}")
         if (self.windows == "overlapping") != (self.row_length is None):
-            given = f"got {self.windows}, {self.row_length}"
-            raise TokenFileError(f"row_length goes with disjoint or padded windows, {given}")
+            raise TokenFileError(
+                "row_length goes with disjoint or padded windows, "
+                f"got {self.windows}, {self.row_length}"
+            )
 
-    def sealed(self, documents: PathLike) -> bytes:
-        """The manifest as JSON, sealed together with the file of document boundaries."""
+    def to_json(self, documents: PathLike) -> bytes:
+        """The manifest as JSON, with a seal over it and the file of document boundaries."""
         fields = dataclasses.asdict(self) | {"seal": None}
         if self.sources is None:
             del fields["sources"]

@@ -2,6 +2,7 @@
 
 import functools
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,19 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_ref.io.paths import (
     PathLike,
+    as_path,
     checksum,
-    copied,
     file_version,
     in_bucket,
-    located,
-    readable,
+    local_copy,
+    may_read,
     require_regular,
 )
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 from nanoset_ref.tokens.manifest import (
-    DOCUMENTS,
-    MANIFEST,
-    SOURCES,
+    DOCUMENTS_SUFFIX,
+    MANIFEST_SUFFIX,
+    SOURCES_SUFFIX,
     TOKEN_DTYPES,
     Manifest,
     TokenFileError,
@@ -37,59 +38,77 @@ NUMPY_HEADER = b"\x93NUMPY"
 class TokenFile(Tokens):
     """One token file.
 
+    A signed URL opens a single object. If `token_dtype` is given, companions that the server does
+    not allow to read are left out.
+
     Args:
         path: the file with the ids.
-        token_dtype: dtype of the ids; None: the manifest's or, without one, uint16, as in Nanotron.
-            It must agree with the manifest. "uint32" is read as int32: ids are below 2**31.
-        eos_token_id: the id at the end of each document, in a file without a manifest; the ids are
-            searched for it when document boundaries are asked for.
+        token_dtype: the dtype of the ids; it must agree with the manifest. None: the manifest's, or
+            uint16 without a manifest, as in Nanotron. "uint32" is read as int32: ids are below
+            2**31.
+        eos_token_id: the id at the end of each document, for a file without a manifest; document
+            boundaries are then found by searching the ids for it.
 
-    Attributes (beside those of `Tokens`):
+    Attributes (in addition to those of `Tokens`):
         manifest: the Manifest, or None.
 
     Raises:
-        FileNotFoundError: no such file.
-        TokenFileError: an empty file, not a whole number of ids, another size or dtype than in the
-            manifest, or a NumPy header in the file.
+        FileNotFoundError: the file does not exist.
+        TokenFileError: the file is empty or has a NumPy header, its size is not a multiple of an
+            id's size, or its size or dtype differs from the manifest's.
     """
 
     def __init__(
         self, path: PathLike, token_dtype: DTypeLike | None = None, eos_token_id: int | None = None
     ) -> None:
-        path = located(path)
-        beside = path.with_suffix(MANIFEST)
-        companions = [beside, path.with_suffix(DOCUMENTS)]
-        if token_dtype is not None:  # then a signed URL that opens only the token file is enough
-            companions = [part for part in companions if readable(part)]
+        self._open_set(as_path(path), skip_denied=token_dtype is not None)
+        self.eos_token_id = eos_token_id
+        self._is_ascending = False
+        self.dtype = np.dtype(self._choose_dtype(token_dtype)).newbyteorder("<")
+        self.num_tokens = self.count_ids()
+        self._check_header()
+        self._check_size()
+
+    def _open_set(self, path: Path, skip_denied: bool) -> None:
+        """Record the versions of the files, and read the manifest if there is one.
+
+        Args:
+            path: the file with the ids.
+            skip_denied: whether to leave out companions that the server does not allow to read.
+        """
+        companions = [path.with_suffix(MANIFEST_SUFFIX), path.with_suffix(DOCUMENTS_SUFFIX)]
+        if skip_denied:
+            companions = [part for part in companions if may_read(part)]
         super().__init__(path, *companions[:1])
-        if self.opened.get(path.with_suffix(MANIFEST)):  # without it, boundaries mean nothing
-            self.opened.update({part: file_version(part) for part in companions[1:]})
         if self.opened[self.path] is None:
             raise FileNotFoundError(
                 f"no token file at {path}; nanoset_ref.preprocess writes <prefix>_input_ids.npy"
             )
-        self.eos_token_id = eos_token_id
-        self._ascending = False
         self.manifest = None
-        if self.opened.get(beside):
-            self.manifest = Manifest.read(beside)
+        if self.opened.get(path.with_suffix(MANIFEST_SUFFIX)):
+            self.manifest = Manifest.read(path.with_suffix(MANIFEST_SUFFIX))
             self.windows = self.manifest.windows
-        self.dtype = np.dtype(self._choose_dtype(token_dtype)).newbyteorder("<")
-        self.num_tokens = self.count_ids()
-        has_header = self._first_bytes() == NUMPY_HEADER  # and the file can be read
-        if self.manifest is None:
-            if has_header:
-                raise TokenFileError(
-                    f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
-                )
-        elif self.num_tokens != self.manifest.num_tokens:
+            # boundaries belong to a manifest: without one they are not even looked for
+            self.opened.update({part: file_version(part) for part in companions[1:]})
+
+    def _check_header(self) -> None:
+        """Refuse a file of np.save; the read also proves that the file is readable."""
+        has_header = self._first_bytes() == NUMPY_HEADER
+        if has_header and self.manifest is None:
             raise TokenFileError(
-                f"{path} holds {self.num_tokens} ids, its manifest says "
+                f"{self.path} has a NumPy header; write raw ids: np.load(...).tofile(...)"
+            )
+
+    def _check_size(self) -> None:
+        """Compare the number of ids with the manifest's."""
+        if self.manifest is not None and self.num_tokens != self.manifest.num_tokens:
+            raise TokenFileError(
+                f"{self.path} holds {self.num_tokens} ids, its manifest says "
                 f"{self.manifest.num_tokens}: the file was truncated or replaced"
             )
 
     def _choose_dtype(self, token_dtype: DTypeLike | None) -> str:
-        """The name of the dtype: of the manifest, as given, or uint16."""
+        """The name of the dtype: the manifest's, else the given one, else uint16."""
         given = None
         if token_dtype is not None:
             given = np.dtype(token_dtype).name.replace("uint32", "int32")  # the same bytes
@@ -98,8 +117,8 @@ class TokenFile(Tokens):
             name = self.manifest.dtype
         elif self.path.suffix == ".bin" and self.path.with_suffix(".idx").is_file():
             raise TokenFileError(
-                f"{self.path} has an .idx, which knows its dtype: "
-                "open it by nanoset_ref.open_tokens"
+                f"{self.path} is the .bin of a Megatron pair; its dtype is in the .idx: "
+                "open it with nanoset_ref.open_tokens"
             )
         if name not in TOKEN_DTYPES:
             raise TokenFileError(f"token_dtype must be one of {TOKEN_DTYPES}, got {name}")
@@ -110,7 +129,7 @@ class TokenFile(Tokens):
         return name
 
     def _first_bytes(self) -> bytes:
-        """As many as a NumPy header begins with; a local file is not mapped for them."""
+        """Read as many bytes as NumPy's magic string has, without mapping a local file."""
         if in_bucket(self.path):
             return self.tokens[:4].tobytes()[: len(NUMPY_HEADER)]
         with open(self.path, "rb", buffering=0) as file:
@@ -129,30 +148,31 @@ class TokenFile(Tokens):
 
     @functools.cached_property
     def document_offsets(self) -> NDArray[np.int64] | None:
-        """As `Tokens.document_offsets`, mapped or searched for at the first access."""
+        """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
         self.check_unchanged()
         if self.manifest is None:
             if self.eos_token_id is None:
                 return None
             return self._search_documents()
-        path = self.path.with_suffix(DOCUMENTS)
+        path = self.path.with_suffix(DOCUMENTS_SUFFIX)
         try:
             require_regular(path)
-            with copied(path) as found:
+            with local_copy(path) as found:
                 offsets = np.load(found, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # a damaged header gives errors of many types
+        except Exception as error:  # a damaged header raises errors of many types
             raise TokenFileError(
-                f"{path} is missing or holds no document boundaries ({error})"
+                f"{path} is missing, or is not a file of document boundaries ({error})"
             ) from error
         size = self.manifest.num_documents + 1
         has_form = offsets.dtype == np.int64 and offsets.shape == (size,)
         if not has_form or offsets[0] != 0 or offsets[-1] != self.num_tokens:
             raise TokenFileError(
-                f"{path} must hold int64 [{size}] from 0 to {self.num_tokens}: of another file?"
+                f"{path} must hold int64 [{size}] from 0 to {self.num_tokens}. Does it belong to "
+                "another token file?"
             )
-        if not self._ascending:  # a worker process receives True with the unchanged file
-            self._ascending = _ascend(offsets)
-        if not self._ascending:
+        if not self._is_ascending:  # a worker process inherits True with the unchanged file
+            self._is_ascending = _are_ascending(offsets)
+        if not self._is_ascending:
             raise TokenFileError(
                 f"{path}: the document boundaries must not decrease; write the file again"
             )
@@ -166,8 +186,8 @@ class TokenFile(Tokens):
 
     @functools.cached_property
     def _sources(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The labels and numbers that `TokenFileWriter.keep_sources` wrote for these ids."""
-        kept = self.path.with_suffix(SOURCES)
+        """The labels and each document's label number, see `TokenFileWriter.keep_sources`."""
+        kept = self.path.with_suffix(SOURCES_SUFFIX)
         if file_version(kept) is None:
             return None
         try:
@@ -175,7 +195,7 @@ class TokenFile(Tokens):
                 labels = found["labels"]
                 numbers = found["numbers"]
                 checksum_of_ids = str(found["checksum"])
-        except Exception as error:  # as above
+        except Exception as error:  # a damaged file raises errors of many types
             raise TokenFileError(f"{kept} is damaged ({error}); remove it") from error
         if checksum_of_ids != self.facts.get("checksum"):
             return None
@@ -190,25 +210,28 @@ class TokenFile(Tokens):
         return np.unique(np.concatenate(ends))
 
     def check_content(self) -> bool:
-        """As `Tokens.check_content`; the manifest's seal covers the manifest and the document
-        boundaries, and its `sources` the labels.
+        """See `Tokens.check_content`.
+
+        The manifest's seal covers the manifest and the document boundaries; its field `sources`
+        covers the labels.
         """
         recorded = super().check_content()
         if self.manifest is None:
             return recorded
         if self.manifest.sources is not None:
-            kept = self.path.with_suffix(SOURCES)
+            kept = self.path.with_suffix(SOURCES_SUFFIX)
             if not kept.is_file() or checksum(kept) != self.manifest.sources:
                 raise TokenFileError(
                     f"{kept} is missing or has changed since it was written; copy it again"
                 )
         if self.manifest.seal is not None:
             self.known_documents()
-            beside = self.path.with_suffix(MANIFEST)
-            documents = self.path.with_suffix(DOCUMENTS)
-            if beside.read_bytes() != self.manifest.sealed(documents):
+            manifest = self.path.with_suffix(MANIFEST_SUFFIX)
+            documents = self.path.with_suffix(DOCUMENTS_SUFFIX)
+            if manifest.read_bytes() != self.manifest.to_json(documents):
                 raise TokenFileError(
-                    f"{beside} or {documents} has changed since both were written; copy them again"
+                    f"{manifest} or {documents} has changed since both were written; "
+                    "copy them again"
                 )
         return recorded
 
@@ -219,8 +242,8 @@ class TokenFile(Tokens):
         return f"TokenFile({facts})"
 
 
-def _ascend(offsets: NDArray[np.int64]) -> bool:
-    """Whether no offset [n] is below the one before it; read in blocks, because they are mapped."""
+def _are_ascending(offsets: NDArray[np.int64]) -> bool:
+    """Whether no offset [n] is below its predecessor; they are mapped, and so read in blocks."""
     for first in range(0, len(offsets), BLOCK_IDS):
         block = offsets[first : first + BLOCK_IDS + 1]
         if np.any(block[1:] < block[:-1]):

@@ -10,15 +10,22 @@ import xxhash
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nanoset_ref.io.files import atomic_write, atomic_write_set
-from nanoset_ref.io.paths import PathLike, checksum, located
-from nanoset_ref.tokens.manifest import DOCUMENTS, MANIFEST, SOURCES, Manifest, TokenFileError
+from nanoset_ref.io.paths import PathLike, as_path, checksum
+from nanoset_ref.tokens.manifest import (
+    DOCUMENTS_SUFFIX,
+    MANIFEST_SUFFIX,
+    SOURCES_SUFFIX,
+    Manifest,
+    TokenFileError,
+)
 
 
 class TokenFileWriter:
     """Write a token file with its manifest and document boundaries; a context manager.
 
-    Nothing appears under the final names before a clean exit; the ids appear last, after boundaries
-    and manifest (`files.atomic_write_set`). An exception or a kill leaves no token file.
+    Nothing appears under the final names before a clean exit. The ids appear last, after the
+    boundaries and the manifest (see `files.atomic_write_set`). An exception or a kill leaves no
+    token file.
 
     Args:
         path: the token file to write, `<prefix>_input_ids.npy` by convention.
@@ -30,21 +37,21 @@ class TokenFileWriter:
     Raises:
         FileExistsError: the file exists and `overwrite` is False, or another JSON file has the name
             of its manifest.
-        TokenFileError: (write) an id that does not fit the vocabulary or the dtype; lengths that do
-            not add up.
+        TokenFileError: (in `write`) an id does not fit the vocabulary or the dtype, or the lengths
+            do not add up.
     """
 
     def __init__(
         self, path: PathLike, *, dtype: DTypeLike, overwrite: bool = False, **description: Any
     ) -> None:
-        self.path = located(path)
+        self.path = as_path(path)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.num_tokens = 0
         self.num_documents = 0
         self._description = description
         self._overwrite = overwrite
         self._digest = xxhash.xxh3_128()
-        vocab_size = self._manifest().vocab_size  # a wrong description fails now, not after hours
+        vocab_size = self._manifest().vocab_size  # a wrong description fails at once
         limit = np.iinfo(self.dtype).max + 1
         self._limit = min(limit, vocab_size or limit)
 
@@ -67,7 +74,7 @@ class TokenFileWriter:
 
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
-        paths = [*self._beside(), self.path]
+        paths = [*self._companions(), self.path]
         with atomic_write_set(paths, overwrite=self._overwrite) as files:
             self._offsets, manifest, self._ids = files
             self._begin()
@@ -78,21 +85,21 @@ class TokenFileWriter:
                 )
             manifest.write(self._end())
 
-    # ---- what a format decides
+    # ---- methods that a format overrides
 
-    def _beside(self) -> Sequence[Path]:
+    def _companions(self) -> Sequence[Path]:
         """The files of the document boundaries and of the description."""
-        beside = self.path.with_suffix(MANIFEST)
+        manifest = self.path.with_suffix(MANIFEST_SUFFIX)
         try:
-            Manifest.read(beside)
+            Manifest.read(manifest)
         except FileNotFoundError:
             pass
         except TokenFileError as error:
             raise FileExistsError(f"{error}; one would replace it: take another name") from error
-        return self.path.with_suffix(DOCUMENTS), beside
+        return self.path.with_suffix(DOCUMENTS_SUFFIX), manifest
 
     def _begin(self) -> None:
-        """Write a .npy header, padded by NumPy so that any number of documents fits, and a 0."""
+        """Write a 0 after a .npy header, which NumPy pads so that any number of documents fits."""
         header = {"descr": "<i8", "fortran_order": False, "shape": (self.num_documents + 1,)}
         np.lib.format.write_array_header_1_0(self._offsets, header)
         self._offsets.write(bytes(8))
@@ -102,7 +109,7 @@ class TokenFileWriter:
         self._offsets.seek(0)
         self._begin()
         self._offsets.flush()
-        return self._manifest().sealed(self._offsets.name)
+        return self._manifest().to_json(self._offsets.name)
 
     # ---- writing
 
@@ -112,7 +119,12 @@ class TokenFileWriter:
         self.write(ids, [ids.size])
 
     def write(self, ids: ArrayLike, lengths: Iterable[int] | NDArray[np.int64]) -> None:
-        """Append n documents: integers [sum(lengths)], back to back, and the tokens of each, [n]."""
+        """Append n documents.
+
+        Args:
+            ids: the documents' ids back to back, integers [sum(lengths)].
+            lengths: tokens in each document, [n].
+        """
         ids = np.asarray(ids)
         lengths = np.asarray(lengths, dtype=np.int64)
         if ids.size == 0:
@@ -141,11 +153,13 @@ class TokenFileWriter:
         self.num_documents += len(lengths)
 
     def keep_sources(self, labels: Sequence[str], numbers: ArrayLike) -> None:
-        """Write labels beside the file, and for each document the number of its label. Call it
-        after the last document, inside `files.written_together`, which makes them part of the set.
+        """Write labels beside the file, and for each document the number of its label.
+
+        Call this after the last document, inside `files.write_together`, which adds them to the
+        set.
         """
         content = np.array(self._manifest().checksum)
-        with atomic_write(self.path.with_suffix(SOURCES)) as file:
+        with atomic_write(self.path.with_suffix(SOURCES_SUFFIX)) as file:
             np.savez(file, labels=np.array(labels), numbers=numbers, checksum=content)
             file.flush()
             self._description["sources"] = checksum(file.name)

@@ -1,4 +1,4 @@
-"""`open_tokens`: a file of token ids, in whatever format it is."""
+"""`open_tokens`, which opens a file of token ids in any format."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import PathLike, in_bucket, located
+from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 from nanoset_ref.tokens.npy import TokenFile
@@ -19,21 +19,23 @@ def open_tokens(
     *,
     allow_unversioned: bool = False,
 ) -> Tokens:
-    """Open a .npy token file, a .bin/.idx pair (by either name or their common prefix), a .ds file, or a .bin with the
-    header of llm.c.
+    """Open a file of token ids.
+
+    It is a .npy token file, a .bin/.idx pair (named by either file or their common prefix), a .ds
+    file, or a .bin with the header of llm.c.
 
     Args:
         path: the file, or the URL of a .npy token file (see `nanoset_ref.io.buckets`).
-        token_dtype: of a .npy or .ds file that does not say it itself.
-        eos_token_id: documents end with this id, in a .npy file without a manifest.
-        allow_unversioned: read also from a server that tells no versions of its objects, where nobody would notice a
-            replaced one.
+        token_dtype: the ids' dtype, for a .npy or .ds file that does not record it.
+        eos_token_id: the id that ends each document, for a .npy file without a manifest.
+        allow_unversioned: whether to read from a server that reports no object versions, so that a
+            replaced object goes undetected.
 
     Raises:
-        FileNotFoundError, TokenFileError: as the format's reader.
-        StorageError: a URL that cannot be read (see `nanoset_ref.io.buckets`).
+        FileNotFoundError, TokenFileError: see the format's reader.
+        StorageError: a URL cannot be read (see `nanoset_ref.io.buckets`).
     """
-    path = located(path, allow_unversioned)
+    path = as_path(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
     remote = in_bucket(path)
     if remote and path.suffix in (".bin", ".idx", ".ds"):
@@ -41,12 +43,13 @@ def open_tokens(
             f"{path}: only .npy token files are read from a bucket; nanoset-ref convert makes one"
         )
     if path.suffix == ".ds":
-        from nanoset_ref.tokens.ds import DatatroveFile  # only where such a file is met
+        from nanoset_ref.tokens.ds import DatatroveFile  # imported lazily
 
-        return DatatroveFile(path, token_size=dtype and dtype.itemsize)
+        token_size = None if dtype is None else dtype.itemsize
+        return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     if not remote and path.suffix != ".npy" and Path(f"{prefix}.idx").exists():
-        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # as above
+        from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # imported lazily
 
         pair = MMapIndexedDataset(prefix)
         if dtype not in (None, pair.dtype):
@@ -54,8 +57,8 @@ def open_tokens(
                 f"{path}: token_dtype={dtype} contradicts the .idx, which says {pair.dtype}"
             )
         return pair
-    if path.suffix == ".bin" and path.is_file():  # a format that few files have
-        from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header
+    if path.suffix == ".bin" and path.is_file():
+        from nanoset_ref.tokens.llm_c_shard import LlmCFile, has_header  # imported lazily
 
         if has_header(path):
             return LlmCFile(path, eos_token_id)
@@ -68,7 +71,7 @@ def open_tokens(
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """The paths without those that a glob also names: the boundaries of token files, the .idx of a .bin, and seals."""
+    """Drop companion files that a glob would also match: boundaries, .idx files and seals."""
     companions = {
         path.removesuffix(".npy") + ".documents.npy" for path in paths if path.endswith(".npy")
     }

@@ -1,11 +1,12 @@
-"""A training run: its YAML, data stages, processes and checkpoints. Start it with `python -m
-nanoset_ref.train`.
+"""A training run: its YAML, data stages, processes and checkpoints.
 
-strict_yaml, config_file       read the YAML file and report everything that is wrong with it
-config, data_section           its sections
-stages, staged_loader          which data a run reads from which step on; the steps of one rank
+Start it with `python -m nanoset_ref.train`.
+
+strict_yaml, config_file       read the YAML file and report all its problems
+config, data_section           the sections of the YAML file
+stages, staged_loader          which data a run reads at each step; the steps of one rank
 parallel, model                the processes, and the model sharded over them
-checkpoint, metrics, progress  what a run saves, logs for each step, and prints while it trains
+checkpoint, metrics, progress  saving, a log line per step, and progress on the terminal
 run, launch                    the training loop, and the command
 """
 

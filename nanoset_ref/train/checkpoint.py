@@ -3,22 +3,20 @@
     <folder>/step-00000010/shard-*.safetensors  model, optimizer, random states; one per process
     <folder>/step-00000010/state.json           state of the data; sizes and checksums of the above
 
-A checkpoint is written into a hidden folder and renamed once everything is on the disk: a killed
-run leaves nothing that looks like one. Checksums detect a checkpoint that a disk or a copy damaged
-later; the one before it is used. Only files that this module wrote are deleted: a folder with any
-other file in it stays, or is moved aside.
+A checkpoint is written into a hidden folder, which is renamed once everything is on the disk: a
+killed run leaves nothing that looks like a checkpoint. Checksums detect damage by a disk or a copy;
+then the checkpoint before is used. Only files of this module are deleted: a folder with any other
+file stays, or is moved aside.
 
-torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any other
-number of ranks can load them. The cost: the first process reads all files once for their checksums,
-when saving and when loading. There is no pickle in it (law 9 of docs/laws.md), unlike the metadata
-of torch's default format.
+torch.distributed.checkpoint stores the tensors by name, in pieces with their offsets, so any number
+of ranks can load them. The cost: the first process reads all files once for their checksums, when
+saving and when loading. Unlike torch's default format, the files contain no pickle (law 9 of
+docs/laws.md).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import itertools
 import json
 import logging
@@ -41,7 +39,12 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from nanoset_ref.io.files import atomic_write, sync_folder
+from nanoset_ref.io.files import (
+    atomic_write,
+    explain_full_disk,
+    lock_for_process,
+    sync_folder,
+)
 from nanoset_ref.io.paths import PathLike, checksum, read_json
 from nanoset_ref.train.parallel import World
 
@@ -49,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 Content = dict[str, Any]
 STATE = "state.json"
-NAME = "step-" + "[0-9]" * 8  # of a checkpoint, as a glob
+NAME = "step-" + "[0-9]" * 8  # a checkpoint's name, as a glob
 WRITTEN = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
-FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-LOCK_TRIES = 100  # ten seconds; the processes of a killed run are gone by then
+FOLDER_OPTION = "checkpoints_path"
+LOCK_TRIES = 100  # ten seconds, after which the processes of a killed run have ended
 
 
 class CheckpointError(ValueError):
@@ -60,13 +63,12 @@ class CheckpointError(ValueError):
 
 
 class Checkpoints:
-    """The checkpoints of one run, held by one job at a time.
+    """The checkpoints of one run; one job at a time may use them.
 
     Args:
-        folder: created if it is missing; all processes must see it.
+        folder: the run's folder, shared by all processes; created if it is missing.
         world: the processes.
-        keep: how many of the newest valid checkpoints to keep when a new one is complete; None:
-            all.
+        keep: how many of the newest valid checkpoints to keep after each save; None: all.
 
     Raises:
         CheckpointError: another job is using the folder.
@@ -90,26 +92,30 @@ class Checkpoints:
     def save(self, step: int, tensors: dict[str, Tensor], state: Content) -> None:
         """Write a checkpoint; all processes call this together.
 
-        1. the first process removes leftovers of killed jobs and creates the hidden folder
-        2. every process writes its pieces; of equal tensors one process writes one
-        3. the first process adds the state with the checksums, and renames the folder
-        4. it verifies the new checkpoint, and removes those before the newest `keep` valid ones
+        1. The first process removes leftovers of killed jobs and creates the hidden folder.
+        2. Every process writes its pieces; replicated tensors are written once.
+        3. The first process adds the state with the checksums, and renames the folder.
+        4. The first process verifies the new checkpoint, and removes those before the newest `keep`
+           valid ones.
 
         Args:
-            step: steps done.
-            tensors: by name; tensors of one name are equal in all processes, or DTensors.
-            state: JSON-serializable; the first process's is written.
+            step: the number of steps done.
+            tensors: {name: tensor}; tensors of one name are equal in all processes, or DTensors.
+            state: JSON-serializable; the first process writes its own.
 
         Raises:
             OSError: the checkpoint cannot be written; if the disk is full, the error gives the
                 bytes needed and the bytes free. The unfinished folder is removed.
         """
         target = self._path(step)
-        temporary = _hidden(target)
+        temporary = _hidden_path(target)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         needs = f"the checkpoint needs {size:,} bytes"
-        with named_where_full(self.folder, needs), contextlib.ExitStack() as stack:
-            # 1.
+        with (
+            explain_full_disk(self.folder, self.folder, needs, FOLDER_OPTION),
+            contextlib.ExitStack() as stack,
+        ):
+            # 1. create the hidden folder
             if self.world.is_first:
                 for leftover in self.folder.glob(f".{NAME}.tmp"):
                     _clear(leftover)
@@ -117,16 +123,16 @@ class Checkpoints:
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
                 temporary.mkdir()
             self.world.agree()
-            # 2.
+            # 2. write the tensors
             writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
             try:
                 save(tensors, storage_writer=writer)
-            except CheckpointException as error:  # a BaseException: a full disk, Ctrl-C
+            except CheckpointException as error:  # wraps any failure, even KeyboardInterrupt
                 raise _cause(error) from None
-            # 3. and 4.
+            # 3. and 4. write the state, rename the folder, remove old checkpoints
             if self.world.is_first:
                 _write_state(temporary, step, state)
-                _clear(target)  # damaged, or of a later step than this run began with
+                _clear(target)  # left from a damaged checkpoint or a run that had gone further
                 os.replace(temporary, target)
                 sync_folder(self.folder)
                 self._prune()
@@ -143,12 +149,16 @@ class Checkpoints:
             if path >= kept[-1] or not _is_ours(path) or state_problem(path) is not None:
                 continue
             if _model(path) == _model(kept[0]):
-                hidden = _hidden(path)
-                os.replace(path, hidden)  # so that a kill leaves nothing that looks like one
+                hidden = _hidden_path(path)
+                os.replace(path, hidden)  # a killed run leaves nothing that looks like a checkpoint
                 shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int, Content] | None:
-        """Find the newest valid checkpoint, (steps done, state); warn of damaged ones."""
+        """Find the newest valid checkpoint; warn of damaged ones.
+
+        Returns:
+            (steps done, state), or None if there is no valid checkpoint.
+        """
         step = 0
         if self.world.is_first:
             step = next(map(step_of, self._newest_first()), 0)
@@ -158,7 +168,7 @@ class Checkpoints:
         return step, read_state(self._path(step))["state"]
 
     def _newest_first(self) -> Iterator[Path]:
-        """Yield the valid checkpoints; each is verified the first time."""
+        """Yield the valid checkpoints, newest first; each is verified once."""
         for path in self._folders():
             problem = None if path in self._valid else find_problem(path)
             if problem is None:
@@ -171,18 +181,19 @@ class Checkpoints:
         return sorted(self.folder.glob(NAME), reverse=True)
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill `tensors` in place from the checkpoint of `step`, whatever the number of ranks that
-        wrote it.
+        """Fill `tensors` in place from the checkpoint of `step`.
+
+        Any number of ranks may have written the checkpoint.
 
         Raises:
-            CheckpointError: it lacks one of the tensors, or has it in another shape.
+            CheckpointError: the checkpoint lacks a tensor, or a tensor has another shape.
         """
         path = self._path(step)
         try:
             load(tensors, storage_reader=HuggingFaceStorageReader(str(path)))
         except CheckpointException as error:
             raise CheckpointError(
-                f"{path} is of another model ({_cause(error)}): take another checkpoints_path"
+                f"{path} belongs to another model ({_cause(error)}): take another checkpoints_path"
             ) from None
 
     def _path(self, step: int) -> Path:
@@ -199,13 +210,13 @@ def read_state(path: Path) -> Content:
     return read_json(path / STATE)
 
 
-def digest(content: Content) -> str:
+def state_checksum(content: Content) -> str:
     """The checksum of the values in state.json."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def step_of(path: Path) -> int:
-    """The steps done when a checkpoint was saved, from its name."""
+    """The number of steps done when a checkpoint was saved, from its name."""
     return int(path.name.removeprefix("step-"))
 
 
@@ -221,7 +232,7 @@ def find_problem(path: Path) -> str | None:
                 return f"{name} is not a file of this folder"
             if file.stat().st_size != size or checksum(file) != expected:
                 return f"{name} has changed: another size or checksum"
-    except Exception as error:  # JSON can hold anything instead of a state
+    except Exception as error:  # JSON can contain anything instead of a state
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -230,14 +241,14 @@ def state_problem(path: Path) -> str | None:
     """Return why the state.json of a checkpoint cannot be used, or None."""
     try:
         content = read_state(path)
-        if content.pop("checksum") != digest(content):
+        if content.pop("checksum") != state_checksum(content):
             return f"{STATE} has changed: another checksum"
         for key in ("step", "files", "state"):
             if key not in content:
                 return f"{STATE} lacks {key!r}"
         if content["step"] != step_of(path):
             return f"{STATE} is the state after step {content['step']}, not {step_of(path)}"
-    except Exception as error:  # JSON can hold anything instead of a state
+    except Exception as error:  # JSON can contain anything instead of a state
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -248,35 +259,21 @@ def _model(path: Path) -> Any:
     return state.get("model") if isinstance(state, dict) else None
 
 
-@contextlib.contextmanager
-def named_where_full(folder: Path, needs: str) -> Iterator[None]:
-    """Add the folder, the bytes needed and the bytes free to the error of a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL or error.filename == os.fspath(folder):  # named already
-            raise
-        free = shutil.disk_usage(folder).free
-        way_out = "make room, or name another checkpoints_path"
-        message = f"{error.strerror}: {needs}, {free:,} bytes are free on this disk; {way_out}"
-        raise OSError(error.errno, message, os.fspath(folder)) from error
-
-
 def _write_state(folder: Path, step: int, state: Content) -> None:
     """Write state.json, with sizes and checksums of all other files in the folder."""
     files = {path.name: [path.stat().st_size, checksum(path)] for path in folder.iterdir()}
     content = json.loads(json.dumps({"step": step, "files": files, "state": state}))
     with atomic_write(folder / STATE, "w") as file:
-        json.dump(content | {"checksum": digest(content)}, file, indent=1)
+        json.dump(content | {"checksum": state_checksum(content)}, file, indent=1)
 
 
-def _hidden(path: Path) -> Path:
-    """The name of a checkpoint while it is written or deleted."""
+def _hidden_path(path: Path) -> Path:
+    """The hidden name of a checkpoint while it is written or deleted."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is a folder that holds only files that `save` writes."""
+    """Whether this is a folder with nothing but files that `save` writes."""
     if path.is_symlink() or not path.is_dir():
         return False
     with os.scandir(path) as entries:
@@ -287,13 +284,13 @@ def _is_ours(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Free a name: delete the folder if it is ours, or else move aside whatever has the name."""
+    """Free a name: delete our own folder, or move aside whatever else has the name."""
     if _is_ours(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
         aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.aside")
         os.replace(path, aside)
-        logger.warning("%s holds something that is not of a checkpoint: it is now %s", path, aside)
+        logger.warning("%s is not a checkpoint; moved to %s", path, aside)
 
 
 def _lock(path: Path) -> int:
@@ -301,13 +298,15 @@ def _lock(path: Path) -> int:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
     for _ in range(LOCK_TRIES):
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except (BlockingIOError, PermissionError):
-            time.sleep(0.1)
+            if lock_for_process(descriptor):
+                return descriptor
         except OSError as error:
-            message = "%s cannot be locked (%s): make sure no other job trains there"
-            logger.warning(message, path.parent, error)
+            logger.warning(
+                "%s cannot be locked (%s): make sure that no other job trains there",
+                path.parent,
+                error,
+            )
             return descriptor
+        time.sleep(0.1)
     os.close(descriptor)
-    raise CheckpointError(f"another job trains in {path.parent}; wait for its end or stop it")
+    raise CheckpointError(f"another job trains in {path.parent}; wait until it ends, or stop it")

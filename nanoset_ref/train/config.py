@@ -1,9 +1,9 @@
 """The sections of a training run's YAML file, as pydantic models.
 
-The keys are Nanotron's. Everything is checked when the file is loaded, before the processes connect
-or a batch is read, and all errors are reported at once, each with its path:
-"data_stages[1].start_training_step: 15 is used twice". An unknown key is an error: otherwise a
-misspelled `num_loading_workes` would silently mean the default.
+The keys are Nanotron's. The whole file is checked when it is loaded, before the processes connect
+or read a batch. All errors are reported at once, each with its path:
+"data_stages[1].start_training_step: 15 is used twice". An unknown key is an error; otherwise a
+misspelled `num_loading_workes` would silently select the default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nanoset_ref.train.data_section import (
     Size,
     TextSection,
 )
-from nanoset_ref.train.strict_yaml import one_line
+from nanoset_ref.train.strict_yaml import shorten
 
 with extra("train", "a training run"):
     from pydantic import Field, ValidationInfo, field_validator
@@ -38,9 +38,9 @@ SIZES = "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 class DataStage(Section):
     """
     Args:
-        name: shown in the progress, and the stage's name in the state.
+        name: the stage's name in the progress and in the state.
         start_training_step: the first step, from 1, whose samples come from this stage.
-        data: what it reads.
+        data: the data to read.
     """
 
     name: str = Field(min_length=1)
@@ -51,7 +51,7 @@ class DataStage(Section):
 class TokensConfig(Section):
     """
     Args:
-        sequence_length: tokens per sample that the model is fed; a sample is read with one more.
+        sequence_length: input tokens per sample; one more token is read for the labels.
         train_steps: optimizer steps of the whole run.
         micro_batch_size: samples per forward pass of one data-parallel rank.
         batch_accumulation_per_replica: forward passes per step of one data-parallel rank.
@@ -72,14 +72,14 @@ class ParallelismConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """tokenizer_name_or_path: the tokenizer of the data. Token files need only its size."""
+    """tokenizer_name_or_path: the tokenizer of the data; for token files, only its size is used."""
 
     tokenizer_name_or_path: str
 
     @functools.cached_property
     def size(self) -> int:
-        """The number of its ids. The first access loads the tokenizer."""
-        # here: only a config that names a tokenizer needs the libraries that load one
+        """The number of its ids; the first access loads the tokenizer."""
+        # imported here: a config without a tokenizer does not need the text libraries
         from nanoset_ref.preprocess.tokenizer import load_tokenizer
 
         return len(load_tokenizer(self.tokenizer_name_or_path))
@@ -90,7 +90,7 @@ class ModelConfig(Section):
     Args:
         fields: `model_config` in the file: the fields of a transformers config, including
             `model_type`. The initial weights are random.
-        dtype: of forward and backward passes. Parameters and optimizer are float32.
+        dtype: the dtype of forward and backward passes; parameters and optimizer are float32.
     """
 
     fields: dict[str, Any] = Field(alias="model_config")
@@ -104,7 +104,7 @@ class ModelConfig(Section):
 
 
 def transformers_config(fields: dict[str, Any]) -> Any:
-    """Make a transformers config; ValueError for fields that it does not have or cannot use."""
+    """Make a transformers config; raise ValueError for a field that is unknown or invalid."""
     with extra("train", "a model"):
         from transformers import AutoConfig
 
@@ -113,9 +113,9 @@ def transformers_config(fields: dict[str, Any]) -> Any:
         default = AutoConfig.for_model(model_type)
         config = AutoConfig.for_model(**fields)
         too_small = [name for name in SIZES if getattr(config, name, 1) < 1]
-    except Exception as error:  # each model_type has errors of its own
-        raise ValueError(f"of model_type {reprlib.repr(model_type)}: {one_line(error)}") from error
-    # transformers keeps fields that it does not know
+    except Exception as error:  # each model_type raises other errors
+        raise ValueError(f"of model_type {reprlib.repr(model_type)}: {shorten(error)}") from error
+    # transformers accepts and keeps unknown fields
     unknown = vars(config).keys() - vars(default).keys()
     problems = [f"{name}: {unknown_key(name, vars(default))}" for name in unknown]
     problems += [f"{name}: must be at least 1, got {getattr(config, name)}" for name in too_small]
@@ -129,10 +129,10 @@ class CheckpointsConfig(Section):
     Args:
         checkpoints_path: the run's folder, visible to all ranks; the run continues its newest valid
             checkpoint.
-        checkpoint_interval: steps between checkpoints. The last step of the run, and of each chunk,
-            is always saved.
+        checkpoint_interval: steps between checkpoints. A checkpoint is always saved after the last
+            step of the run and of each chunk.
         keep_checkpoints: how many of the newest valid checkpoints to keep; null: all. Each is read
-            once to check it.
+            once to verify it.
     """
 
     checkpoints_path: str
@@ -149,7 +149,7 @@ class ScheduleConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW with betas 0.9 and 0.95. clip_grad: largest norm of the gradient; null: no limit."""
+    """AdamW with betas 0.9 and 0.95. clip_grad: maximum gradient norm; null: no limit."""
 
     learning_rate_scheduler: ScheduleConfig = ScheduleConfig()
     weight_decay: NotNegative = 0.01
@@ -163,14 +163,15 @@ class LoggingConfig(Section):
 
 
 class GeneralConfig(Section):
-    """seed: of the initial weights, of dropout and of the loading workers."""
+    """seed: the seed of the initial weights, of dropout and of the loading workers."""
 
     seed: int = Field(default=42, ge=-(2**63), lt=2**63)
 
 
 class Config(Section):
-    """A whole run. The file may list the stages in any order; they run in the order of their first
-    steps.
+    """A whole run.
+
+    The stages may be listed in any order; they run in the order of their first steps.
 
     Each section is validated against the earlier sections that are valid.
     """
@@ -199,7 +200,7 @@ class Config(Section):
         return section
 
     def schedule(self, consumed_train_samples: int = 0, first_step: int = 1) -> Schedule:
-        """The schedule of this run's layout, from a position on."""
+        """The schedule of this run's layout, starting at a position and a step."""
         schedule = _schedule(self.tokens, self.parallelism)
         return dataclasses.replace(
             schedule, consumed_train_samples=consumed_train_samples, first_step=first_step
@@ -219,11 +220,11 @@ def _schedule(tokens: TokensConfig, ranks: ParallelismConfig) -> Schedule:
     )
 
 
-# ---- Each of these takes a section and the valid earlier sections by name, and yields problems.
+# ---- each function takes a section and {name: valid earlier section}, and yields problems
 
 
 def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[str]:
-    """Models that are too small for the layout, or cannot be cut: pp and tp know only Llama."""
+    """Models that are too small for the layout, or that pp and tp cannot split (only Llama)."""
     if not {"tokens", "model"} <= valid.keys():
         return
     model = transformers_config(valid["model"].fields)
@@ -235,7 +236,7 @@ def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[
         return
     kind = model.model_type
     if kind != "llama":
-        yield f'parallelism: pp and tp cut a model of model_type "llama" only, got {kind!r}'
+        yield f'parallelism: pp and tp split only models of model_type "llama", got {kind!r}'
         return
     if model.tie_word_embeddings and ranks.pp > 1:
         yield "model.model_config.tie_word_embeddings: must be false with parallelism.pp above 1"
@@ -249,7 +250,7 @@ def _rank_problems(ranks: ParallelismConfig, valid: dict[str, Any]) -> Iterator[
 
 
 def _tokenizer_problems(tokenizer: TokenizerConfig | None, valid: dict[str, Any]) -> Iterator[str]:
-    """A tokenizer that cannot be loaded, or has more ids than the model."""
+    """A tokenizer that cannot be loaded, or that has more ids than the model."""
     if tokenizer is None:
         return
     place = "tokenizer.tokenizer_name_or_path:"
@@ -259,16 +260,18 @@ def _tokenizer_problems(tokenizer: TokenizerConfig | None, valid: dict[str, Any]
         yield f"{place} {error}"
 
 
-def _vocabulary_problems(what: str, size: int, valid: dict[str, Any]) -> Iterator[str]:
-    """More ids than embeddings (fewer are fine), or another number than the tokenizer has."""
+def _vocabulary_problems(owner: str, size: int, valid: dict[str, Any]) -> Iterator[str]:
+    """More ids than embeddings (fewer are fine), or a number that differs from the tokenizer's."""
     if "model" in valid:
         embeddings = transformers_config(valid["model"].fields).vocab_size
         if size > embeddings:
-            yield f"{what} has {size} ids, model.model_config.vocab_size is only {embeddings}"
+            yield f"{owner} has {size} ids, model.model_config.vocab_size is only {embeddings}"
     tokenizer = valid.get("tokenizer")
     if tokenizer and size != tokenizer.size:
-        named = "the tokenizer of tokenizer.tokenizer_name_or_path"
-        yield f"{what} has {size} ids, {named} has {tokenizer.size}"
+        yield (
+            f"{owner} has {size} ids, the tokenizer of tokenizer.tokenizer_name_or_path has "
+            f"{tokenizer.size}"
+        )
 
 
 def _stage_problems(stages: list[DataStage], valid: dict[str, Any]) -> Iterator[str]:
@@ -309,7 +312,7 @@ def _dataset_problems(place: str, dataset: Any, valid: dict[str, Any]) -> Iterat
 
 
 def _batch_problems(place: str, samples: int, schedule: Schedule) -> Iterator[str]:
-    """A stage with fewer samples than a global batch, which would then hold some of them twice."""
+    """A stage with fewer samples than a global batch, which would then repeat some of them."""
     if samples < schedule.global_batch_size:
         yield (
             f"{place}: holds {samples} samples, fewer than a global batch of "

@@ -7,11 +7,11 @@ import os
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.io.problems import problems_of
+from nanoset_ref.io.pydantic_errors import problems_of
 from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import Section
 from nanoset_ref.train.stages import stages_of
-from nanoset_ref.train.strict_yaml import ConfigError, one_line, read_yaml
+from nanoset_ref.train.strict_yaml import ConfigError, read_yaml, shorten
 
 with extra("train", "a training run"):
     from pydantic import ValidationError
@@ -25,8 +25,8 @@ def load_config(path: PathLike) -> Config:
     """Read and check a YAML file; paths in it are relative to the working directory.
 
     Raises:
-        FileNotFoundError: no such file.
-        ConfigError: everything that is wrong, with its path in the file.
+        FileNotFoundError: the file does not exist.
+        ConfigError: the file has problems; the message lists all, with their paths in the file.
     """
     try:
         config = Config.model_validate(read_yaml(path))
@@ -34,17 +34,21 @@ def load_config(path: PathLike) -> Config:
     except ValidationError as error:
         problems = problems_of(error, KEYS)
     except ValueError as error:
-        problems = [one_line(error)]
+        problems = [shorten(error)]
     else:
-        _warn_of_stages_not_reached(config)
+        _warn_of_unreached_stages(config)
         return config
     raise ConfigError(";\n".join(f"{os.fspath(path)}: {problem}" for problem in problems))
 
 
-def _warn_of_stages_not_reached(config: Config) -> None:
+def _warn_of_unreached_stages(config: Config) -> None:
     steps = config.tokens.train_steps
     for stage in config.data_stages:
         start = stage.start_training_step
         if start > steps:
-            message = "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d"
-            logger.warning(message, stage.name, start, steps)
+            logger.warning(
+                "the stage %r is not reached: it begins at step %d, tokens.train_steps is %d",
+                stage.name,
+                start,
+                steps,
+            )

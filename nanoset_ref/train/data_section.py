@@ -3,13 +3,13 @@
     dataset: {dataset_path: ...}                  token files, .bin/.idx pairs, .ds files or folders
     dataset: {data_path: ..., split: "949,50,1"}  Megatron's documents, split and shuffled
     dataset: {data_path_per_split: [...]}         the same, with separate corpora for each split
-    dataset: {chunks: folder}                     one chunk after another, each a stage of its own
+    dataset: {chunks: folder}                     one chunk after another, each as a separate stage
     dataset: {text: ...}                          text, tokenized while the model trains
 
-Each kind has a class with two methods: `tokens` opens files to check before the run begins, and
-`open` opens the rows of a stage. (`staged_loader` opens token files, which may continue an earlier
-stage, and text.) The modules for Megatron's data, chunks and text are loaded only when a config
-uses them.
+Each kind has a class with two methods: `tokens` opens the files to check them before the run
+begins, and `open` opens the rows of a stage. `staged_loader` opens text, and token files, which may
+continue an earlier stage. The modules for Megatron's data, chunks and text are imported only if a
+config uses them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from nanoset_ref import load, megatron, tokens
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.paths import listed
+from nanoset_ref.io.paths import as_list
 from nanoset_ref.io.urls import absolute
 from nanoset_ref.tokens import Tokens, open_tokens
 from nanoset_ref.train.strict_yaml import ConfigError
@@ -45,14 +45,14 @@ def _weight_by_path(given: Any) -> dict[str, Any]:
     """Normalize the three forms of dataset_path to {absolute path: weight or None}."""
     weights = given if isinstance(given, dict) else {}
     try:
-        paths = listed(given)
+        paths = as_list(given)
         by_path = {absolute(path): weights.get(path) for path in paths}
     except TypeError:
         by_path = {}
     if not by_path or None in weights.values():
-        got = reprlib.repr(given)
         raise ValueError(
-            f"must be one path, a list of paths or a mapping of paths to weights, got {got}"
+            "must be one path, a list of paths or a mapping of paths to weights, "
+            f"got {reprlib.repr(given)}"
         )
     if len(by_path) < len(paths):
         raise ValueError(f"a file may be named once, got {reprlib.repr(given)}")
@@ -65,15 +65,16 @@ class DatasetConfig(Section):
     """Which token files a stage reads, and in which order.
 
     Args:
-        dataset_path: one path; a list of paths (an epoch reads every sample of each once); or
-            {path: weight}. Kept as {absolute path: weight}, with weights None in the first two
-            forms. A path names a token file, a .ds file, a .bin/.idx pair (either file, or their
-            common prefix), or a folder of .ds files, read as current versions of Nanotron do.
+        dataset_path: one path, a list of paths (an epoch reads every sample of each once), or
+            {path: weight}. It is stored as {absolute path: weight}, with weights None in the first
+            two forms. A path names a token file, a .ds file, a .bin/.idx pair (either file, or
+            their common prefix), or a folder of .ds files, which is read as in current versions of
+            Nanotron.
         order: "nanotron" or "stateless" (see `orders`); folders require "nanotron".
-        reuse: how to read files that an earlier stage read: "continue" goes on where that stage
-            stopped; "restart" begins again, as the Nanosets of 2024 did. None: "continue" for the
-            stateless order, "restart" for Nanotron's.
-        token_dtype: dtype of files that do not record one (default uint16).
+        reuse: how to read files that an earlier stage read: "continue" starts where that stage
+            stopped; "restart" starts at the beginning, like the Nanosets of 2024. None: "continue"
+            for the stateless order, "restart" for Nanotron's.
+        token_dtype: the dtype of files that do not record it (default: uint16).
     """
 
     dataset_path: Annotated[dict[str, NotNegative | None], BeforeValidator(_weight_by_path)]
@@ -96,12 +97,12 @@ class DatasetConfig(Section):
     def _check(self) -> DatasetConfig:
         if self.names_folders and self.order != "nanotron":
             raise ValueError(
-                "folders of .ds files have Nanotron's order; name the files to have another"
+                "folders of .ds files have Nanotron's order; name the files for another order"
             )
         return self
 
     def tokens(self) -> list[Tokens]:
-        """Open every file; of each folder, only the first file."""
+        """Open every file, or the first file of every folder."""
         if self.names_folders:
             return [_ds_files(folder)[0] for folder in self.dataset_path]
         return [open_tokens(path, self.token_dtype) for path in self.dataset_path]
@@ -111,7 +112,7 @@ class DatasetConfig(Section):
 
         Args:
             opened: the result of `tokens`.
-            sequence_length: in tokens.
+            sequence_length: tokens per sample.
         """
         total = 0
         for (path, weight), file in zip(self.dataset_path.items(), opened, strict=True):
@@ -133,14 +134,15 @@ def _ds_files(folder: str) -> list[Any]:
 
 
 class MegatronSection(Section):
-    """Megatron-style data. A run reads the train split; the options are those of `NanosetConfig`.
+    """Megatron-style data, of which a run reads the train split; see `NanosetConfig`.
 
     Args:
-        data_path: a prefix, a list of prefixes, or {prefix: weight}; with `split`.
-        data_path_per_split: instead, three of these (or null), for train, valid and test.
+        data_path: a prefix, a list of prefixes, or {prefix: weight}; requires `split`.
+        data_path_per_split: instead of data_path and split, three such values (or null), for train,
+            valid and test.
         split: relative sizes of train, valid and test.
-        num_samples: how many samples the three indexes hold; default: as many as the stage reads.
-            Megatron's order depends on this number, so set it if the run may become longer.
+        num_samples: samples in the three indexes; default: as many as the stage reads. Megatron's
+            order depends on this number, so set it if the run may become longer.
         path_to_cache: see NanosetConfig.
     """
 
@@ -184,13 +186,12 @@ class MegatronSection(Section):
 
 
 class ChunksSection(Section):
-    """A folder of chunks, read as LLM360 trained: in file order, with a checkpoint after each
-    chunk.
+    """A folder of chunks, read as in LLM360's runs: in file order, with a checkpoint per chunk.
 
     Args:
-        chunks: the folder, as `chunks mix` writes it. The chunks' token files are written into it.
-        first_chunk: the number of the chunk to begin with, from 0.
-        vocab_size: of chunks without a manifest.
+        chunks: a folder that `chunks mix` wrote. The chunks' token files are written into it.
+        first_chunk: the number of the first chunk to read, from 0.
+        vocab_size: the size of the vocabulary, for chunks without a manifest.
     """
 
     chunks: str
@@ -199,15 +200,15 @@ class ChunksSection(Section):
 
     @property
     def paths(self) -> list[Path]:
-        """The files of the chunks, from `first_chunk` on."""
-        # here: only a config with chunks needs this module
+        """The files of the chunks, starting with `first_chunk`."""
+        # imported here: only a config with chunks needs this module
         from nanoset_ref.chunks.chunk_rows import chunk_files
 
         return chunk_files(self.chunks)[self.first_chunk :]
 
     def tokens(self) -> list[Tokens]:
         """Open the first chunk."""
-        # here: only a config with chunks needs this module
+        # imported here: only a config with chunks needs this module
         from nanoset_ref.chunks.chunk_rows import chunk_tokens
 
         if not self.paths:
@@ -218,7 +219,7 @@ class ChunksSection(Section):
 
     def each(self) -> Iterator[tuple[str, int, ChunksSection]]:
         """Yield the name and samples of each chunk, and the section that begins with it."""
-        # here: only a config with chunks needs this module
+        # imported here: only a config with chunks needs this module
         from nanoset_ref.chunks.chunk_rows import count_rows
 
         for number, path in enumerate(self.paths, self.first_chunk):
@@ -226,15 +227,16 @@ class ChunksSection(Section):
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
         """Open the rows of the first chunk."""
-        from nanoset_ref.load.nanoset import Nanoset  # here: checking a config needs no torch
+        from nanoset_ref.load.nanoset import Nanoset  # imported here: a check does not need torch
 
         chunk = self.tokens()
         return Nanoset(chunk, None, sequence_length, num_samples, seed, order="identity")
 
 
 class TextSection(Section):
-    """Text that is tokenized while the model trains, epoch after epoch. Every rank encodes all of
-    it.
+    """Text that is tokenized while the model trains, epoch after epoch.
+
+    Every rank encodes the whole text.
 
     Args:
         text: a .jsonl or .parquet file, a folder, a glob, the name of a dataset, or a list of these
@@ -255,7 +257,7 @@ class TextSection(Section):
 
     def source(self) -> Any:
         """Open the text."""
-        # here: only a config with text needs this module
+        # imported here: only a config with text needs this module
         from nanoset_ref.preprocess.text import open_text
 
         return open_text(self.text, column=self.column, split=self.split, config=self.config)
@@ -266,9 +268,9 @@ class TextSection(Section):
         return []
 
     def open(self, sequence_length: int, num_samples: int, seed: int) -> Any:
-        """ConfigError: rows are known only after preprocessing."""
+        """Raise ConfigError: streamed text has no rows."""
         raise ConfigError(
-            "a stage that streams text has no rows to look at; preprocess the text to know them"
+            "a stage that streams text has no rows to inspect; preprocess the text first"
         )
 
 
@@ -282,24 +284,23 @@ KINDS: dict[str, type[Section]] = {
 
 
 def _section_by_key(given: Any) -> Any:
-    """Make the section whose key stands in the mapping; a union would report the errors of all."""
+    """Validate the section that the mapping's key selects; a union would report all errors."""
     if isinstance(given, Section):
         return given
     for key, section in KINDS.items():
         if isinstance(given, dict) and key in given:
             return section.model_validate(given)
-    got = reprlib.repr(given)
-    raise ValueError(f"must be a mapping with one of {', '.join(KINDS)}, got {got}")
+    raise ValueError(f"must be a mapping with one of {', '.join(KINDS)}, got {reprlib.repr(given)}")
 
 
 class DataConfig(Section):
     """
     Args:
         dataset: the data to read.
-        num_loading_workers: processes per rank that read ahead; 0 reads in the training process.
-        read_ahead: blocks that a thread reads ahead in the training process. For files in a bucket
+        num_loading_workers: processes per rank that read ahead; 0: read in the training process.
+        read_ahead: blocks that a thread of the training process reads ahead. For files in a bucket
             use 2, and no workers.
-        seed: of the order.
+        seed: the order's seed.
     """
 
     dataset: Annotated[

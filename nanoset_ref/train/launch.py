@@ -1,11 +1,10 @@
-"""Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue
-exactly.
+"""Train a causal LM; stop anywhere, continue exactly.
 
     nanoset-ref train --example tokens > config.yaml
     torchrun --nproc-per-node 8 -m nanoset_ref.train --config config.yaml
 
-Killed at any moment and started again by the same command, the run continues as if nothing had
-happened (see `run`). torch is imported last, so a wrong config is reported at once.
+If the run is killed and started again by the same command, it continues exactly (see `run`). torch
+is imported last, so that a wrong config is reported at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoset_ref.cli import command
-from nanoset_ref.cli.launcher import under_torchrun
+from nanoset_ref.io.torchrun import under_torchrun
 
 EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("examples").glob("*.yaml"))}
 
@@ -23,24 +22,23 @@ EXAMPLES = {path.stem: path for path in sorted(Path(__file__).with_name("example
 def train(
     *, config: str | None = None, example: str | None = None, log_samples: bool = False
 ) -> None:
-    """Train a causal LM on token files, Megatron's data, chunks or text; stop anywhere, continue
-    exactly.
+    """Train a causal LM on token files or text; stop anywhere, continue exactly.
 
-    1. read and check the config, before a process talks to another
-    2. lay out the processes, draw the model, shard it over them
-    3. continue after the newest valid checkpoint, if there is one
-    4. each step: forward and backward for its micro-batches, clip, optimizer, a line of metrics
-    5. every checkpoint_interval steps and after the last one, a checkpoint
+    1. Read and check the config, before the processes connect.
+    2. Lay out the processes, initialize the model, and shard it over them.
+    3. Continue after the newest valid checkpoint, if there is one.
+    4. In each step run forward and backward for its micro-batches, clip the gradients, run the
+       optimizer, and write a line of metrics.
+    5. Save a checkpoint every checkpoint_interval steps and after the last step.
 
     Args:
         config: the YAML file of the run; see nanoset_ref.train.config.
-        example: print an example of such a file, and do nothing else: tokens, megatron, datatrove,
-            chunks or text.
+        example: only print an example of such a file: tokens, megatron, datatrove, chunks or text.
         log_samples: record in metrics.jsonl the samples that each rank received.
 
     Raises:
-        ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: the config, the processes
-            or the checkpoints are at fault.
+        ConfigError, CheckpointError, PlanMismatch, ValueError, OSError: the config, the number of
+            processes or the checkpoints are wrong.
     """
     if (config is None) == (example is None):
         raise command.UsageError("give either --config FILE.yaml, or --example NAME to see one")
@@ -50,11 +48,11 @@ def train(
             raise command.UsageError(f"there is no example {example!r}; there are {names}")
         print(EXAMPLES[example].read_text(encoding="utf-8"), end="")
         return
-    # here: --help and --example need no pydantic
+    # imported here: --help and --example do not need pydantic
     from nanoset_ref.train.config_file import load_config
 
     settings = load_config(config)
-    # here: a wrong config is reported before torch is imported
+    # imported here: a wrong config is reported before torch is imported
     from nanoset_ref.train.parallel import start_world
     from nanoset_ref.train.run import Run
 
@@ -67,7 +65,7 @@ def train(
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.train") -> int:
     """Run the command, with `arguments` or those of this process; return the exit code."""
-    message = "the same command goes on from the newest checkpoint, if there is one"
+    message = "the same command continues after the newest checkpoint, if there is one"
     if under_torchrun():
         message += " (a traceback after this line is of torchrun itself)"
     return command.run(train, arguments, prog, says=logging.INFO, interrupted=message)

@@ -1,8 +1,8 @@
-"""The metrics of a run: one JSON line per step, on request with the samples that ranks received.
+"""The metrics of a run: one JSON line per step, on request with the samples of each rank.
 
-The file holds each step once. A run that continues after step s first removes the lines of later
-steps, which it repeats, and a last line that a kill cut short. Each line is flushed but not synced:
-a power cut can lose only lines after the last checkpoint, and those steps are repeated.
+The file has one line per step. A run that continues after step s first removes the lines of later
+steps, which it repeats, and an incomplete last line. Each line is flushed but not synced: a power
+failure can lose only lines after the last checkpoint, and those steps are repeated.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
 
 
 def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] | None:
-    """Gather what every data-parallel rank received in a step; all processes call this together.
+    """Gather the samples of every data-parallel rank in a step; all processes call this together.
 
     Returns:
-        [dp_rank][row of the step] -> (position in the stage's order, digest of the input ids). None
-        in processes without inputs.
+        [dp_rank][row of the step] -> (position in the stage's order, `ids_hash` of the input ids).
+        None in processes without inputs.
     """
     inputs = [batch["input_ids"] for batch in step.batches]
     if not all(isinstance(ids, torch.Tensor) for ids in inputs):
@@ -67,11 +67,11 @@ def delivered_samples(step: Step, world: World) -> list[list[tuple[int, str]]] |
     positions = torch.from_numpy(step.positions).reshape(-1, 1)
     numbered = torch.cat([positions, torch.cat(inputs)], dim=1)  # int64 [rows, 1 + S]
     samples = []
-    for of_rank in world.gather_dp(numbered):
-        samples.append([(int(row[0]), digest(row[1:])) for row in of_rank.numpy()])
+    for rows in world.gather_dp(numbered):
+        samples.append([(int(row[0]), ids_hash(row[1:])) for row in rows.numpy()])
     return samples
 
 
-def digest(ids: NDArray[np.int64]) -> str:
-    """The xxh3_64 of ids as int32, in 16 hexadecimal digits."""
+def ids_hash(ids: NDArray[np.int64]) -> str:
+    """A hash (xxh3_64) of ids as int32: 16 hexadecimal digits."""
     return xxhash.xxh3_64_hexdigest(ids.astype(np.int32).tobytes())

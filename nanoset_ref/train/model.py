@@ -1,23 +1,22 @@
-"""A causal LM of transformers, split over the processes of a run: by layers (pp), within layers
-(tp), and sharded (dp).
+"""A causal LM of transformers, split over the processes of a run.
 
 1. Every process initializes the whole model from the same seed, so all layouts begin with the same
    weights.
-2. pp: a stage keeps its layers, under their own names; the first keeps the embedding, the last the
-   norm and the head.
+2. pp: a stage keeps its layers under their original names. The first stage also keeps the
+   embedding, the last stage the norm and the head.
 3. tp: each layer's projections are split by columns, then rows (`parallelize_module`): two
    all-reduces per layer.
-4. dp: parameters, gradients and optimizer state are sharded by layer (FSDP2, `fully_shard`), also
-   where dp is 1.
+4. dp: parameters, gradients and optimizer state are sharded by layer (FSDP2, `fully_shard`), even
+   if dp is 1.
 
-All of it runs on gloo between CPUs and on NCCL between GPUs. The cost: step 1 needs memory for the
-whole model in each process, once. DistributedDataParallel is no substitute: it regroups its
-gradient buckets after its first step, so from three ranks on a resumed run sums gradients in
-another order, and the last bits differ.
+Communication uses gloo between CPUs and NCCL between GPUs. Step 1 needs memory for the whole model
+in each process, once. DistributedDataParallel is not a substitute: it regroups its gradient buckets
+after its first step, so with three or more ranks a resumed run sums gradients in another order, and
+the last bits differ.
 
-Sources: Zhao et al., PyTorch FSDP (2023); Shoeybi et al., Megatron-LM (2019) for the cut within a
-layer; Narayanan et al., Efficient Large-Scale Language Model Training (2021) for the schedule, one
-forward, one backward.
+Sources: Zhao et al., PyTorch FSDP (2023); Shoeybi et al., Megatron-LM (2019) for the split within a
+layer; Narayanan et al., Efficient Large-Scale Language Model Training (2021) for the schedule (one
+forward, one backward).
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from nanoset_ref.load.collator import Batch
 from nanoset_ref.load.device import to_device
 from nanoset_ref.train.config import Config, transformers_config
 from nanoset_ref.train.parallel import World
-from nanoset_ref.train.strict_yaml import ConfigError, one_line
+from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
-IGNORED = -100  # the label that cross_entropy leaves out
+IGNORED = -100  # the label that cross_entropy ignores
 COLUMNS = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
 ROWS = "self_attn.o_proj mlp.down_proj".split()
 
 
 class PipelineStage(nn.Module):
-    """The layers of one pipeline rank: ids int [B, S] or hidden states [B, S, H] in, hidden states
-    or logits out.
+    """The layers of one pipeline rank.
+
+    The input is ids int [B, S] or hidden states [B, S, H], the output hidden states or logits.
 
     Args:
-        model: a whole causal LM (a Llama, if P > 1); the modules that this rank does not need are
-            removed from it.
+        model: a whole causal LM (a Llama, if P > 1); modules of other ranks are removed from it.
         pp_rank, pp_size: rank r of P keeps the layers from L*r//P up to L*(r+1)//P.
     """
 
@@ -88,11 +87,11 @@ class DistributedModel:
     """One process's part of the model, with its forward and backward passes.
 
     Args:
-        config: of the run; general.seed determines the weights.
+        config: the run's configuration; general.seed determines the weights.
         world: the processes.
 
     Attributes:
-        module: the part, an nn.Module of sharded parameters.
+        module: this process's part, an nn.Module of sharded parameters.
 
     Raises:
         ConfigError: transformers cannot build the model.
@@ -110,7 +109,7 @@ class DistributedModel:
         _shard(self.module, getattr(torch, config.model.dtype), world)
         self.schedule = None
         if layout.pp_size > 1:
-            from torch.distributed import pipelining  # here: it takes a second to import
+            from torch.distributed import pipelining  # imported here: the import takes a second
 
             group = world.mesh["pp"].get_group()
             stage = pipelining.PipelineStage(
@@ -121,18 +120,16 @@ class DistributedModel:
             )
 
     def forward_backward(self, batches: list[Batch]) -> float | None:
-        """Compute the loss of the global batch, the mean over all its counted labels, and the
-        gradients.
+        """Compute the gradients, and the mean loss over the counted labels of the global batch.
 
-        1. all processes learn the number of counted labels, as the mean over the data-parallel
-           ranks
-        2. the loss of a micro-batch is the sum over its labels, divided by that mean
-        3. the gradients of the micro-batches are summed; `fully_shard` averages them over the
-           data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count
+        1. Agree on the number of counted labels: its mean over the data-parallel ranks.
+        2. Compute the loss of each micro-batch: the sum over its labels, divided by that mean.
+        3. Sum the gradients of the micro-batches; `fully_shard` averages them over the
+           data-parallel ranks: mean of sums / mean of counts = sum over the batch / its count.
 
         Args:
-            batches: the micro-batches of this rank, as the collator makes them: input_ids on the
-                first pipeline rank, label_ids and label_mask on the last, pointers elsewhere.
+            batches: this rank's micro-batches from the collator: input_ids on the first pipeline
+                rank, label_ids and label_mask on the last, pointers elsewhere.
 
         Returns:
             The loss of the global batch, the same in all processes. None if no label of the batch
@@ -145,12 +142,12 @@ class DistributedModel:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
             labels = [_counted_labels(batch) for batch in batches]
-        # 1.
+        # 1. count the labels
         counted = sum(int((target != IGNORED).sum()) for target in labels)
         here = torch.tensor(counted, dtype=torch.float64, device=self.world.device)
         per_rank = self.world.over_stages(here)
         self.divisor = per_rank or 1.0  # without labels, the sum is 0
-        # 2. and 3.
+        # 2. and 3. compute the losses and the gradients
         losses: list[Tensor] = []
         if self.schedule is None:
             losses = self._accumulate(inputs, labels)
@@ -165,7 +162,7 @@ class DistributedModel:
         return loss if per_rank else None
 
     def _accumulate(self, inputs: list[Tensor], labels: list[Tensor]) -> list[Tensor]:
-        """Sum the gradients of the micro-batches; the last synchronizes them. Return the losses."""
+        """Sum the gradients of the micro-batches and synchronize them; return the losses."""
         losses = []
         for number, (values, target) in enumerate(zip(inputs, labels, strict=True), start=1):
             self.module.set_requires_gradient_sync(number == self.micro_batches)
@@ -175,11 +172,11 @@ class DistributedModel:
         return losses
 
     def _share_of_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """One micro-batch's share of the loss, float32 [].
+        """The share of one micro-batch in the loss, float32 [].
 
         Args:
             logits: floats [B, S, V].
-            labels: int64 [B, S], IGNORED where no loss is wanted.
+            labels: int64 [B, S]; IGNORED where there is no loss.
         """
         flat = logits.flatten(0, 1).float()
         total = nn.functional.cross_entropy(
@@ -187,8 +184,8 @@ class DistributedModel:
         )
         return total / self.divisor
 
-    def clip_gradients(self, largest: float | None) -> float:
-        """Scale all gradients so that their common norm is at most `largest`.
+    def clip_gradients(self, max_norm: float | None) -> float:
+        """Scale all gradients so that their common norm is at most `max_norm`.
 
         Returns:
             The norm before scaling, the same in all processes.
@@ -200,9 +197,9 @@ class DistributedModel:
         squares = [gradient.square().sum().full_tensor() for gradient in gradients]
         total = torch.stack(squares).sum()
         norm = math.sqrt(self.world.over_stages(total))
-        if largest is not None and norm > largest:
+        if max_norm is not None and norm > max_norm:
             for gradient in gradients:
-                gradient.mul_(largest / norm)
+                gradient.mul_(max_norm / norm)
         return norm
 
 
@@ -214,9 +211,9 @@ def _build(config: Config) -> Any:
     fields = transformers_config(config.model.fields)
     try:
         return AutoModelForCausalLM.from_config(fields, dtype=torch.float32).train()
-    except Exception as error:  # each model has errors of its own
+    except Exception as error:  # each model raises other errors
         raise ConfigError(
-            f"model.model_config: no model can be built from it: {one_line(error)}"
+            f"model.model_config: transformers cannot build a model from it: {shorten(error)}"
         ) from error
 
 
@@ -235,7 +232,7 @@ def _shard(module: nn.Module, dtype: torch.dtype, world: World) -> None:
     """Shard each repeated layer, and then the rest, over the data-parallel ranks."""
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     lists = [list(part) for part in module.modules() if isinstance(part, nn.ModuleList)]
-    layers = max(lists, key=len, default=[])  # the longest list holds the repeated layers
+    layers = max(lists, key=len, default=[])  # the longest list has the repeated layers
     for part in (*layers, module):
         fully_shard(part, mesh=world.mesh["dp"], mp_policy=policy)
 

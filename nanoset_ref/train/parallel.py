@@ -1,16 +1,15 @@
-"""The place of this process among all processes: only this module asks torch.distributed, all
-others take numbers.
+"""The rank of this process; only this module uses torch.distributed, all others take numbers.
 
 A run has dp x pp x tp processes, laid out by a `DeviceMesh` with named dimensions. Data loading
-needs six numbers of it, a `ParallelLayout`:
+needs only six numbers, a `ParallelLayout`:
 
     dp   splits the data: rank r of D reads positions c + r, c + r + D, ... (see `schedule`)
-    pp   splits the model by layers: the first gets input_ids, the last label_ids (see `collator`)
+    pp   splits the model by layers: the first rank gets input_ids, the last one label_ids
     tp   splits each layer: all ranks compute the same samples, so they read the same positions
 
 Every process opens the token files and builds the order itself. Both are functions of the plan, so
-no process waits for another, none can hang another, and nodes need not share a filesystem. The cost
-is an order per process: for "nanotron" 4 bytes per sample of an epoch, for "stateless" nothing.
+processes neither wait for each other nor need a shared filesystem. The cost is an order per
+process: 4 bytes per sample of an epoch for "nanotron", nothing for "stateless".
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from nanoset_ref.io.options import refuses_unknown
+from nanoset_ref.io.options import refuses_unknown, whole_number
 
 DIMENSIONS = ("dp", "pp", "tp")
 
@@ -38,10 +37,10 @@ class ParallelLayout:
 
     Args:
         dp_rank, pp_rank, tp_rank: the rank of this process in each dimension, from 0.
-        dp_size, pp_size, tp_size: the number of ranks in each, at least 1.
+        dp_size, pp_size, tp_size: the number of ranks in each dimension, at least 1.
 
     Raises:
-        ValueError: a size below 1, a rank that is not below its size, a number that is no integer.
+        ValueError: a size is below 1, a rank is not below its size, or a number is not an integer.
     """
 
     dp_rank: int = 0
@@ -53,14 +52,11 @@ class ParallelLayout:
 
     def __post_init__(self) -> None:
         for name in DIMENSIONS:
-            rank = getattr(self, f"{name}_rank")
-            size = getattr(self, f"{name}_size")
-            if not _is_integer(size) or size < 1:
-                raise ValueError(f"{name}_size must be an integer of at least 1, got {size!r}")
-            if not _is_integer(rank) or not 0 <= rank < size:
+            size = whole_number(getattr(self, f"{name}_size"), f"{name}_size", 1)
+            rank = whole_number(getattr(self, f"{name}_rank"), f"{name}_rank", 0)
+            if rank >= size:
                 raise ValueError(
-                    f"{name}_rank must be an integer from 0 to {name}_size - 1 = {size - 1}, "
-                    f"got {rank!r}"
+                    f"{name}_rank must be below {name}_size, got rank {rank} of {size}"
                 )
 
     @property
@@ -69,21 +65,18 @@ class ParallelLayout:
         return self.pp_size - 1
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
-    """The layout of a global rank, by arithmetic: the first dimension named varies slowest, as in a
-    DeviceMesh.
+    """The layout of a global rank, by arithmetic.
+
+    As in a DeviceMesh, the first dimension varies slowest.
 
     Args:
         rank: global rank, 0 <= rank < product of the sizes.
-        sizes: size of each dimension, named dp, pp or tp in any order; a missing one is 1. {"pp":
-            2, "dp": 4} puts ranks 0-3 on the first pipeline stage.
+        sizes: {dimension: size} for dp, pp and tp in any order; a missing one has size 1.
+            {"pp": 2, "dp": 4} puts ranks 0-3 on the first pipeline stage.
 
     Raises:
-        ValueError: another name, a rank that does not exist.
+        ValueError: a dimension has another name, or the rank does not exist.
     """
     if not set(sizes) <= set(DIMENSIONS):
         raise ValueError(
@@ -98,11 +91,13 @@ def layout_of_rank(rank: int, sizes: Mapping[str, int]) -> ParallelLayout:
 
 
 def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
-    """The layout of this process in a mesh whose dimensions are named dp, pp or tp, in any order; a
-    missing one is 1.
+    """The layout of this process in a mesh.
+
+    Args:
+        mesh: its dimensions are named dp, pp or tp, in any order; a missing one has size 1.
 
     Raises:
-        ValueError: the dimensions have no names, or others.
+        ValueError: a dimension has no name or another one.
     """
     place: Any = mesh.get_coordinate()
     sizes = dict(zip(mesh.mesh_dim_names or ("",), mesh.shape, strict=False))
@@ -111,12 +106,12 @@ def layout_from_mesh(mesh: DeviceMesh) -> ParallelLayout:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The processes of a run, and the few values they exchange.
+    """The processes of a run, and the few values that they exchange.
 
     Args:
-        mesh: with the dimensions pp, dp and tp.
-        device: of this process.
-        layout: the place of this process in the mesh.
+        mesh: a mesh with the dimensions pp, dp and tp.
+        device: this process's device.
+        layout: this process's ranks in the mesh.
     """
 
     mesh: DeviceMesh
@@ -135,7 +130,7 @@ class World:
         return int(agreed)
 
     def over_stages(self, value: torch.Tensor) -> float:
-        """Sum over pipeline stages the mean of a value over each stage's data-parallel ranks."""
+        """The sum over pipeline stages of a value's mean over the stage's data-parallel ranks."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total.item() / self.layout.dp_size / self.layout.tp_size
@@ -151,11 +146,13 @@ class World:
 
 
 def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
-    """Join the processes that torchrun started (or run alone without it), laid out as pp x dp x tp.
+    """Join the processes that torchrun started, laid out as pp x dp x tp.
 
-    1. each process takes the GPU of its local rank; without GPUs all compute on the CPU
-    2. the process group uses NCCL between GPUs, gloo between CPUs
-    3. tp varies fastest: the ranks that communicate most are neighbors on a node
+    Without torchrun, this process is the only one.
+
+    1. Take the GPU of the local rank; without GPUs all processes compute on the CPU.
+    2. Connect the process group: NCCL between GPUs, gloo between CPUs.
+    3. Lay out the mesh. tp varies fastest: the ranks that communicate most share a node.
 
     Raises:
         ValueError: the number of started processes is not dp x pp x tp.
@@ -167,15 +164,18 @@ def start_world(*, dp: int = 1, pp: int = 1, tp: int = 1) -> World:
             f"dp={dp} x pp={pp} x tp={tp} are {needed} processes, but {started} were started: "
             f"torchrun --nproc-per-node {needed} (times the nodes), or another parallelism"
         )
+    # 1. the device
     device = torch.device("cpu")
     backend = "gloo"
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(device)
+    # 2. the process group
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group(backend)
     else:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    # 3. the mesh
     mesh = init_device_mesh(device.type, (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
     return World(mesh, device, layout_from_mesh(mesh))

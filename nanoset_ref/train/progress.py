@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 class Progress:
     """A bar if standard error is a terminal, else a line every `interval` steps and after the last.
 
-    Both show the loss of the step, and the tokens per second and fraction of time spent waiting for
-    data since the last line, checkpoints not counted. A line also has the time left, checkpoints
-    counted.
+    Both show the step's loss, tokens per second, and the fraction of time spent waiting for data.
+    The last two are measured since the last line, without the time for checkpoints. A line also
+    shows the time left, with the time for checkpoints.
 
     Args:
-        done: steps done before.
+        done: steps that an earlier run has done.
         last: the last step.
         interval: steps between two lines.
         is_shown: False in processes that print nothing.
@@ -56,12 +56,13 @@ class Progress:
         self.waited = 0.0
 
     def update(self, line: dict[str, Any], tokens: int, seconds: float, waited: float) -> None:
-        """Show a step that is done.
+        """Show a finished step.
 
         Args:
-            line: its "step", "stage" and "loss".
-            tokens: of its global batch.
-            seconds, waited: its duration, and how much of that was spent waiting for data.
+            line: the step's "step", "stage" and "loss".
+            tokens: the tokens in its global batch.
+            seconds: its duration.
+            waited: the seconds of it spent waiting for data.
         """
         self.tokens += tokens
         self.seconds += seconds
@@ -78,6 +79,6 @@ class Progress:
         if self.writes_lines:
             per_step = (time.perf_counter() - self.began) / (step - self.first)
             left = datetime.timedelta(seconds=round(per_step * (self.last - step)))
-            message = "step %d of %d (%s): %s, %s left"
-            logger.info(message, step, self.last, line["stage"], text, left)
+            stage = line["stage"]
+            logger.info("step %d of %d (%s): %s, %s left", step, self.last, stage, text, left)
         self._start_window()

@@ -1,11 +1,10 @@
-"""A training run in one process: continue after the newest checkpoint, then step after step to the
-last.
+"""A training run in one process: continue after the newest checkpoint, and train to the last step.
 
-On the CPU, with the same numbers of ranks, a resumed run has every loss of the uninterrupted one,
-to the last bit. With other numbers of ranks the samples of each global batch are the same. This
-requires deterministic algorithms, a fixed number of threads (OMP_NUM_THREADS, else 1), each rank's
-random state in the checkpoint, a learning rate that is a function of the step, and sums over ranks
-in a fixed order.
+On the CPU, with the same numbers of ranks, a resumed run has the same losses as an uninterrupted
+one, to the last bit. With other numbers of ranks the samples of each global batch are the same.
+This requires deterministic algorithms, a fixed number of threads (OMP_NUM_THREADS, else 1), each
+rank's random state in the checkpoint, a learning rate that is a function of the step, and sums over
+ranks in a fixed order.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from nanoset_ref.io.files import explain_full_disk
 from nanoset_ref.load.samplers import worker_seed
-from nanoset_ref.train.checkpoint import CheckpointError, Checkpoints, named_where_full
+from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
 from nanoset_ref.train.config import Config, OptimizerConfig
 from nanoset_ref.train.data_section import ChunksSection
 from nanoset_ref.train.metrics import continue_metrics, delivered_samples
@@ -32,18 +32,18 @@ from nanoset_ref.train.staged_loader import StagedLoader, Step
 
 logger = logging.getLogger(__name__)
 
-MOMENTS = "exp_avg", "exp_avg_sq"  # of AdamW
+MOMENTS = "exp_avg", "exp_avg_sq"  # names of AdamW's moments
 
 
 class Run:
-    """A training run in one process, from the newest checkpoint on.
+    """A training run in one process; it continues after the newest checkpoint.
 
     Args:
-        config: of the run, the same in every process.
+        config: the run's configuration, the same in every process.
         world: the processes.
 
     Raises:
-        CheckpointError, ConfigError, PlanMismatch: the checkpoints are of another model, other
+        CheckpointError, ConfigError, PlanMismatch: the checkpoints belong to another model, other
             stages or other data.
     """
 
@@ -51,7 +51,11 @@ class Run:
         make_deterministic()
         self.config = config
         self.world = world
-        self.place = {"parallelism": config.parallelism.model_dump(), "device": world.device.type}
+        # a random state can only be loaded in the same layout, on the same kind of device
+        self.random_state_scope = {
+            "parallelism": config.parallelism.model_dump(),
+            "device": world.device.type,
+        }
         settings = config.checkpoints
         self.checkpoints = Checkpoints(settings.checkpoints_path, world, settings.keep_checkpoints)
         self.model = DistributedModel(config, world)
@@ -63,31 +67,34 @@ class Run:
         )
         self.loader = StagedLoader(config, world.layout)
         layout = world.layout
-        # the pipeline rank takes the place of a worker id: each (dp_rank, pp_rank) has its own seed
+        # the pipeline rank is used as worker id, so that each (dp_rank, pp_rank) has its own seed
         torch.manual_seed(worker_seed(config.general.seed, layout.dp_rank, layout.pp_rank))
         newest = self.checkpoints.newest()
         if newest is not None:
             self.resume(*newest)
 
     def resume(self, step: int, state: Any) -> None:
-        """Load a checkpoint; random states only for the same layout and kind of device."""
+        """Load a checkpoint; random states are loaded only in the scope that saved them."""
         self._check_state(step, state)
         self.loader.load_state_dict(state["data"])
         for parameter in self.model.module.parameters():
             moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
             self.optimizer.state[parameter] = moments | {"step": torch.tensor(float(step))}
         random_state = {}
-        if all(state.get(name) == value for name, value in self.place.items()):
+        if all(state.get(name) == value for name, value in self.random_state_scope.items()):
             random_state = self.random_state()
         self.checkpoints.load(step, self.tensors() | random_state)
         for name, value in random_state.items():
-            device = torch.cuda if name.startswith("random.cuda") else torch
-            device.set_rng_state(value)
+            rng = torch.cuda if name.startswith("random.cuda") else torch
+            rng.set_rng_state(value)
         saved = state.get("train_steps")
         now = self.config.tokens.train_steps
         if saved not in (None, now):
-            message = "train_steps was %s, now it is %d: the learning rate follows another curve"
-            logger.warning(message, saved, now)
+            logger.warning(
+                "train_steps was %s, now it is %d: the learning rate follows another curve",
+                saved,
+                now,
+            )
         consumed = self.loader.consumed_train_samples
         logger.info("continuing after step %d, %d samples", step, consumed)
 
@@ -95,13 +102,13 @@ class Run:
         folder = self.checkpoints.folder
         if not isinstance(state, dict) or not {"model", "data"} <= state.keys():
             raise CheckpointError(
-                f"the checkpoint after step {step} in {folder} is not of a training run: "
-                "its state has no model or no data; take another checkpoints_path"
+                f"the checkpoint after step {step} in {folder} does not belong to a "
+                "training run: its state lacks the model or the data; take another checkpoints_path"
             )
         model = json.loads(json.dumps(self.config.model.fields))  # JSON has no integer keys
         if state["model"] != model:
             raise CheckpointError(
-                f"the checkpoints in {folder} are of the model {state['model']}, the config has "
+                f"the checkpoints in {folder} belong to the model {state['model']}, the config has "
                 f"{model}: continue with that one, or take another checkpoints_path"
             )
 
@@ -110,14 +117,14 @@ class Run:
         state = {
             "data": self.loader.state_dict(),
             "model": self.config.model.fields,
-            **self.place,
+            **self.random_state_scope,
             "train_steps": self.config.tokens.train_steps,
         }
         self.checkpoints.save(self.loader.step, self.tensors() | self.random_state(), state)
         logger.info("checkpoint after step %d in %s", self.loader.step, self.checkpoints.folder)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Model and optimizer, by name, without AdamW's step count, which is the run's."""
+        """Model and optimizer, by name; AdamW's step count is left out, because it is the run's."""
         tensors = {}
         for name, parameter in self.model.module.named_parameters():
             tensors[f"model.{name}"] = parameter.detach()
@@ -137,23 +144,28 @@ class Run:
     def train(self, *, log_samples: bool = False) -> None:
         """Train until tokens.train_steps, writing one line of metrics per step.
 
-        Each line also has the speed of this process, checkpoints not counted: tokens_per_second of
-        the global batch, and data_wait, the fraction of the step spent waiting for data.
+        Each line also has the speed of this process, without the time for checkpoints:
+        tokens_per_second of the global batch, and data_wait, the fraction of the step spent waiting
+        for data.
 
         Args:
-            log_samples: add to each line of metrics the samples that every data-parallel rank
-                received.
+            log_samples: add the samples of every data-parallel rank to each line.
         """
         done = self.loader.step
         last = self.config.tokens.train_steps
         folder = self.checkpoints.folder
         if done == last:
-            message = "all %d steps are done (see %s); to continue, raise tokens.train_steps"
-            logger.info(message, last, folder)
+            logger.info(
+                "all %d steps are done (see %s); to continue, raise tokens.train_steps",
+                last,
+                folder,
+            )
             return
         interval = self.config.logging.iteration_step_info_interval
         with (
-            named_where_full(folder, "each step adds a line to metrics.jsonl"),
+            explain_full_disk(
+                folder, folder, "each step adds a line to metrics.jsonl", FOLDER_OPTION
+            ),
             self._open_metrics() as metrics,
             Progress(done, last, interval, self.world.is_first) as progress,
         ):
@@ -187,19 +199,19 @@ class Run:
         return open(os.devnull, "w")
 
     def optimize(self, step: Step) -> dict[str, Any]:
-        """Take one optimizer step; return the loss of the global batch, the gradient norm and the
-        learning rate.
+        """Run one optimizer step, and return its line of metrics.
 
-        If no label of the batch is counted, the loss is None and the gradient zero; the optimizer
-        still takes its step.
+        If no label of the batch contributes to the loss, the loss is None and the gradient is zero.
+        The optimizer still runs.
         """
         rate = learning_rate(self.config.optimizer, step.number, self.config.tokens.train_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self.model.forward_backward(step.batches)
         if loss is None:
-            message = "step %d has no loss: none of its labels counts, and its gradient is zero"
-            logger.warning(message, step.number)
+            logger.warning(
+                "no label in step %d contributes to the loss; the gradient is zero", step.number
+            )
         norm = self.model.clip_gradients(self.config.optimizer.clip_grad)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -214,7 +226,7 @@ class Run:
 
 
 def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float:
-    """The learning rate of a step, from 1 (see `ScheduleConfig`)."""
+    """The learning rate of a step; steps count from 1 (see `ScheduleConfig`)."""
     schedule = config.learning_rate_scheduler
     highest = schedule.learning_rate
     lowest = schedule.min_decay_lr
@@ -226,7 +238,7 @@ def learning_rate(config: OptimizerConfig, step: int, train_steps: int) -> float
 
 
 def make_deterministic() -> None:
-    """Fix everything else that can change the last bits of a sum."""
+    """Fix the threads and algorithms that can change the last bits of a sum."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())

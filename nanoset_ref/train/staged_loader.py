@@ -1,10 +1,9 @@
 """The steps of one rank across all data stages of a run.
 
-Step after step delivers the next global batch of the stage's order. A resume needs a count per
-stage that has begun (law 3 of docs/laws.md). So a run continues exactly inside a stage or on a
-boundary, with stages added, moved or removed after the last step done, and on any number of ranks,
-even if a part of it had another batch size. A stage is opened when its first step comes, together
-with the files of the stages that it continues.
+Each step delivers the next global batch. A stage, and the files of any stage that it continues, is
+opened at its first step. A resume needs one count per stage that has begun (law 3 of docs/laws.md).
+So a run continues exactly inside a stage or at its end, on any number of ranks, even if an earlier
+part had another batch size. Stages may be added, moved or removed after the last step done.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from nanoset_ref.train.config import Config
 from nanoset_ref.train.data_section import DataConfig, DatasetConfig, TextSection
 from nanoset_ref.train.parallel import ParallelLayout
 from nanoset_ref.train.stages import Stage, stages_of
-from nanoset_ref.train.strict_yaml import ConfigError, one_line
+from nanoset_ref.train.strict_yaml import ConfigError, shorten
 
 with extra("train", "a training run"):
     from pydantic import BaseModel, Field
@@ -39,15 +38,15 @@ Samples = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class StageRecord(BaseModel, strict=True):
-    """The part of the state that belongs to a stage that has begun.
+    """The state of a stage that has begun.
 
     Attributes:
-        name: of the stage.
-        start_training_step: of the stage.
-        first_position: the position in its order at which the stage began.
-        first_reads: samples of each of its files that were read before.
+        name: the stage's name.
+        start_training_step: the stage's first step.
+        first_position: the position in the stage's order at which it began.
+        first_reads: for each of its files, the samples that were read before.
         consumed_train_samples: samples delivered in this stage, over all ranks.
-        plan: of its rows.
+        plan: the plan of the stage's rows.
         cursors: for streamed text, the place in the text (see `streaming.TokenStream`).
     """
 
@@ -65,21 +64,23 @@ class StageRecord(BaseModel, strict=True):
 
     @property
     def position(self) -> int:
-        """The position in its order that is read next."""
+        """The next position in the stage's order."""
         return self.first_position + self.consumed_train_samples
 
 
-def begin_stage(stage: Stage, continued: Any) -> StageRecord:
+def begin_stage(stage: Stage, previous_rows: Any) -> StageRecord:
     """Make the record of a stage that begins.
 
     Args:
-        continued: the rows of `stage.before`, up to the last sample it delivered; None: begin at 0.
+        stage: the stage.
+        previous_rows: the rows of `stage.before`, up to the last sample that it delivered; None:
+            begin at position 0.
     """
     first_position = 0
     first_reads: list[int] = []
-    if continued is not None:
-        first_position = len(continued)
-        first_reads = continued.order.counts().tolist()
+    if previous_rows is not None:
+        first_position = len(previous_rows)
+        first_reads = previous_rows.order.counts().tolist()
         num_new_files = len(stage.files) - len(first_reads)
         first_reads += [0] * num_new_files
     return StageRecord(
@@ -106,7 +107,8 @@ def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Na
     files = [open_tokens(path, token_dtype) for path, token_dtype in stage.files.items()]
     sizes = [file.num_samples(length) for file in files]
     weights: list[float] | None = None
-    given = [dataset.dataset_path.get(path, 0.0) for path in stage.files]  # 0.0: read only earlier
+    # 0.0: a file that only earlier stages read
+    given = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
     if set(given) != {None}:
         weights = []
         for size, weight in zip(sizes, given, strict=True):
@@ -114,10 +116,10 @@ def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Na
     order: str | Order = dataset.order
     if order == "stateless" and record.first_position:
         if len(record.first_reads) != len(files):
-            counts = f"saved {len(record.first_reads)}, now {len(files)}"
             raise PlanMismatch(
                 f"stage {record.name!r}: this state was saved under another plan, so position k "
-                f"would hold other tokens:\n  number of files: {counts}\n"
+                "would hold other tokens:\n"
+                f"  number of files: saved {len(record.first_reads)}, now {len(files)}\n"
                 "Continue with the saved plan, or begin a new run."
             )
         order = StatelessOrder(sizes, weights, num_samples, seed, start=record.start)
@@ -125,17 +127,17 @@ def _open_token_files(stage: Stage, record: StageRecord, num_samples: int) -> Na
 
 
 def planned_stages(config: Config) -> Iterator[tuple[Stage, Schedule, Rows]]:
-    """Yield every stage with its schedule and rows, for a whole run in the layout of `config`.
+    """Open all stages: yield each with its schedule and rows, in the layout of `config`.
 
     Raises:
         ConfigError: a stage streams text, which has no rows.
     """
     opened: list[Rows] = []
     for stage in stages_of(config):
-        continued = None
+        previous_rows = None
         if stage.before:
-            continued = opened[stage.before.number]
-        record = begin_stage(stage, continued)
+            previous_rows = opened[stage.before.number]
+        record = begin_stage(stage, previous_rows)
         schedule = config.schedule(record.position, stage.steps.start)
         rows = open_stage(stage, record, schedule.positions(stage.steps[-1]).stop)
         opened.append(rows)
@@ -146,10 +148,10 @@ class Step(NamedTuple):
     """One optimizer step of one rank.
 
     Attributes:
-        number: of the step, from 1.
-        stage: name of its stage.
-        positions: int64 [accumulation, micro_batch_size], in the order of the stage.
-        batches: one per forward pass, as DataCollatorForCLM makes them.
+        number: the step's number, from 1.
+        stage: its stage's name.
+        positions: int64 [accumulation, micro_batch_size], in the stage's order.
+        batches: one batch of DataCollatorForCLM per forward pass.
     """
 
     number: int
@@ -159,18 +161,18 @@ class Step(NamedTuple):
 
 
 class StagedLoader:
-    """The steps of a run for one rank. Iterating yields a Step for every step that is left.
+    """The steps of a run for one rank; iterating yields the remaining ones as `Step`s.
 
     Args:
-        config: of the run.
-        layout: this rank.
+        config: the run's configuration.
+        layout: this process's ranks.
 
     Attributes:
         step: the last step delivered, 0 before the first.
         records: a StageRecord for every stage that has begun.
 
     Raises:
-        ConfigError: a stage should continue an earlier one but cannot.
+        ConfigError: a stage is configured to continue an earlier one, but cannot.
     """
 
     def __init__(self, config: Config, layout: ParallelLayout) -> None:
@@ -192,7 +194,7 @@ class StagedLoader:
             yield self.next_step()
 
     def next_step(self) -> Step:
-        """Deliver the next step, from a new stage if one begins with it."""
+        """Deliver the next step; begin a new stage if this is its first step."""
         number = self.step + 1
         if len(self._begun(number)) > len(self.records):
             self._begin(self.stages[len(self.records)])
@@ -207,7 +209,7 @@ class StagedLoader:
         return Step(number, record.name, positions, batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """{"step", "consumed_train_samples", "stages": a StageRecord each}: JSON, for all ranks."""
+        """Return the state of all ranks: {"step", "consumed_train_samples", "stages"}."""
         self._record_plan()
         return {
             "step": self.step,
@@ -216,20 +218,22 @@ class StagedLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the step of `state`, with any number of ranks, any micro-batch size and
-        any later stages.
+        """Continue after the step of `state`.
+
+        The number of ranks, the micro-batch size and the later stages may have changed.
 
         Raises:
-            ConfigError: not a state; or the stages of the steps already done are not those of the
-                config.
-            PlanMismatch: the stage to continue reads other data now; the message lists the
-                differences.
+            ConfigError: `state` is invalid, or the stages of the steps already done differ from the
+                config's.
+            PlanMismatch: the current stage now reads other data; the message lists the differences.
         """
         try:
             step = int(state["step"])
             records = [StageRecord(**record) for record in state["stages"]]
         except (LookupError, TypeError, ValueError) as error:
-            raise ConfigError(f"this is no state of a StagedLoader: {one_line(error)}") from error
+            raise ConfigError(
+                f"this is not the state of a StagedLoader: {shorten(error)}"
+            ) from error
         last = self.config.tokens.train_steps
         if step > last:
             raise ConfigError(f"the saved run has done {step} steps, tokens.train_steps is {last}")
@@ -244,7 +248,7 @@ class StagedLoader:
         self.step = step
         self.records = records
         if step < last and begun == self._begun(step + 1):
-            self._batches = self._open()  # now, so that another plan is refused at once
+            self._batches = self._open()  # at once, so that another plan is refused early
 
     def _begun(self, step: int) -> list[tuple[str, int]]:
         """(name, start_training_step) of the stages that have begun at a step."""
@@ -252,18 +256,21 @@ class StagedLoader:
         return [(name, start) for name, start in begun if start <= step]
 
     def _begin(self, stage: Stage) -> None:
-        """Begin a stage at 0, or after the stage it continues, whose plan must not have changed."""
+        """Begin a stage at position 0, or after the stage that it continues.
+
+        The plan of the continued stage must not have changed.
+        """
         self._record_plan()
-        continued = None
+        previous_rows = None
         if stage.before:
             record = self.records[stage.before.number]
-            continued = open_stage(stage.before, record, record.position)
-            self._check_plan(record, continued.plan)
-        self.records.append(begin_stage(stage, continued))
+            previous_rows = open_stage(stage.before, record, record.position)
+            self._check_plan(record, previous_rows.plan)
+        self.records.append(begin_stage(stage, previous_rows))
         self._batches = self._open()
 
     def _record_plan(self) -> None:
-        """Keep the plan of the current stage; not earlier, because making it reads the files."""
+        """Record the plan of the current stage; this is deferred, because it reads the files."""
         if self._loader is not None and self.records[-1].plan is None:
             self.records[-1].plan = self._loader.plan
 
@@ -310,14 +317,14 @@ class StagedLoader:
 def stream_loader(
     config: Config, data: DataConfig, layout: ParallelLayout
 ) -> TokenStreamDataLoader:
-    """Make the endless loader of one rank that tokenizes text as it is read; batches are as
-    DataCollatorForCLM's.
+    """Make the endless loader of one rank, which tokenizes text while the model trains.
 
-    Pipeline ranks between the first and the last, which need no data, get the batches of the first.
-    The cursor in one rank's state serves all, because every rank reads through the whole text.
+    Its batches match DataCollatorForCLM. Pipeline ranks between the first and the last do not need
+    data; they get the batches of the first. One rank's cursor serves all ranks, because every rank
+    reads the whole text.
     """
     section: Any = data.dataset
-    tokenizer: Any = config.tokenizer  # a Config with text has one
+    tokenizer: Any = config.tokenizer  # required in a Config with text
     length = config.tokens.sequence_length
     stream = TokenStream(
         section.source(),

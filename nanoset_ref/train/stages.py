@@ -1,12 +1,13 @@
-"""Data stages: which data a run reads from which step on.
+"""Data stages: which data a run reads at each step.
 
 Steps count from 1. A stage lasts from its start_training_step to the step before the next stage's.
-Each stage has an order of its own. `reuse` decides how a stage begins if an earlier one read the
-same files:
+Each stage has its own order. If an earlier stage read the same files, `reuse` decides how a stage
+begins:
 
-    restart    at position 0, as the Nanosets of 2024 did: the earlier samples are read again
-    continue   "nanotron": at the position where the earlier stage stopped, of the same blend
-               "stateless": each file where it was left, in any blend (see `orders.Ledger`)
+    restart    at position 0, like the Nanosets of 2024: the earlier samples are read again
+    continue   "nanotron": at the position where the earlier stage stopped, in the same blend
+               "stateless": in each file after its last sample read, in any blend (see
+               `orders.Ledger`)
 
 A folder of chunks becomes one stage per chunk. `staged_loader` opens the stages and reads them.
 """
@@ -24,14 +25,14 @@ Part = tuple[str, DataConfig, range]  # name, data and steps of a stage
 
 
 class Stage(NamedTuple):
-    """A stage of a run, in its place among the others.
+    """A stage of a run.
 
     Attributes:
-        number: its place in the run, from 0.
-        name: from the config.
-        data: from the config.
+        number: the stage's index in the run, from 0.
+        name: the name in the config.
+        data: the data section of the config.
         steps: its optimizer steps. Starts 1, 15, 25 of 30 steps give 1-14, 15-24, 25-30.
-        sequence_length: in tokens.
+        sequence_length: tokens per sample.
         before: the earlier stage that this one continues; None if it begins its order at 0.
     """
 
@@ -44,7 +45,7 @@ class Stage(NamedTuple):
 
     @property
     def files(self) -> dict[str, str | None]:
-        """{path: token_dtype} of all files in its order; first those of stages it continues."""
+        """{path: token_dtype} of all files in its order, first the files of continued stages."""
         dataset: Any = self.data.dataset
         own = dict.fromkeys(dataset.dataset_path, dataset.token_dtype)
         if self.before is None:
@@ -53,11 +54,11 @@ class Stage(NamedTuple):
 
 
 def stages_of(config: Config) -> list[Stage]:
-    """List the stages in the order in which they run; a folder of chunks is a stage for each chunk.
+    """List the stages in the order in which they run; a folder of chunks gives a stage per chunk.
 
     Raises:
-        ConfigError: a stage should continue an earlier one but cannot; the chunks are too few for
-            the steps.
+        ConfigError: a stage is configured to continue an earlier one, but cannot; or the chunks
+            have too few samples for the steps.
     """
     length = config.tokens.sequence_length
     stages: list[Stage] = []
@@ -68,7 +69,7 @@ def stages_of(config: Config) -> list[Stage]:
 
 
 def _parts(config: Config) -> Iterator[Part]:
-    """Yield the stages without their numbers; those after the last step are left out."""
+    """Yield name, data and steps of each stage that begins before the last step ends."""
     last = config.tokens.train_steps
     reached = [stage for stage in config.data_stages if stage.start_training_step <= last]
     reached.sort(key=lambda stage: stage.start_training_step)
@@ -85,7 +86,7 @@ def _parts(config: Config) -> Iterator[Part]:
 def _chunk_parts(
     stage: DataStage, chunks: ChunksSection, steps: range, batch_size: int
 ) -> Iterator[Part]:
-    """Yield a stage for each chunk: the whole steps that it fills."""
+    """Yield a stage for each chunk, with as many steps as it fills completely."""
     first = steps.start
     for name, samples, section in chunks.each():
         if first == steps.stop:
@@ -103,16 +104,16 @@ def _chunk_parts(
     if first < steps.stop:
         raise ConfigError(
             f"stage {stage.name!r}: the chunks of {chunks.chunks} fill {first - steps.start} steps "
-            f"of {batch_size} samples, {len(steps)} are asked for"
+            f"of {batch_size} samples, but the stage has {len(steps)}"
         )
 
 
 def _continued_stage(name: str, data: DataConfig, earlier: Sequence[Stage]) -> Stage | None:
     """Find the earlier stage that a stage continues.
 
-    Under "nanotron" it is the last one that read one of its files. Under "stateless" it is the last
-    one with that order and seed, whatever its files: all of them share one numbering of files and
-    one count of positions.
+    Under "nanotron" it is the last stage that read one of its files. Under "stateless" it is the
+    last stage with that order and seed, whatever its files: all of them share one numbering of
+    files and one count of positions.
     """
     dataset = data.dataset
     if not isinstance(dataset, DatasetConfig) or not dataset.continues:

@@ -1,8 +1,8 @@
 """Read a YAML 1.2 file as plain values.
 
-ruamel.yaml refuses a key that is used twice and reads `1e-4` as a number. Size, depth and aliases
-are limited before any value is built, so a hostile file fails as fast as a valid one loads. No
-error prints a value whole.
+ruamel.yaml refuses a key that is used twice, and reads `1e-4` as a number. Size, depth and aliases
+are limited before any value is built, so a hostile file fails as fast as a valid one loads. Errors
+print at most 300 characters of a value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ with extra("train", "reading YAML"):
 
 MAX_CHARACTERS = 1 << 19
 MAX_DEPTH = 32
-MAX_ALIASES = 16  # aliases within aliases multiply: 16 of them at most 400 times
+MAX_ALIASES = 16  # aliases within aliases multiply: 16 expand at most 400 times
 
 
 class ConfigError(ValueError):
@@ -31,15 +31,15 @@ def read_yaml(path: PathLike) -> Any:
     """Read the dicts, lists and scalars of a YAML file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ConfigError: not YAML, or above one of the limits.
+        FileNotFoundError: the file does not exist.
+        ConfigError: the file is not YAML, or exceeds a limit.
     """
     require_regular(path)
     text = Path(path).read_text(encoding="utf-8")
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
             f"has more than {MAX_CHARACTERS:,} characters; "
-            "a config names files, it does not hold data"
+            "a config names files, it does not contain data"
         )
     parser = YAML(typ="safe", pure=True)
     try:
@@ -47,9 +47,9 @@ def read_yaml(path: PathLike) -> Any:
         return parser.load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"line {line}: {one_line(error.problem)}") from error
+        raise ConfigError(f"line {line}: {shorten(error.problem)}") from error
     except (YAMLError, KeyError, OverflowError) as error:
-        raise ConfigError(one_line(error)) from error
+        raise ConfigError(shorten(error)) from error
 
 
 def _check_limits(events: Any) -> None:
@@ -63,10 +63,12 @@ def _check_limits(events: Any) -> None:
         elif isinstance(event, AliasEvent):
             aliases += 1
         if depth > MAX_DEPTH or aliases > MAX_ALIASES:
-            limits = f"more than {MAX_DEPTH} deep, or with more than {MAX_ALIASES} aliases (*name)"
-            raise ConfigError(f"nested {limits}")
+            raise ConfigError(
+                f"nested more than {MAX_DEPTH} deep, "
+                f"or with more than {MAX_ALIASES} aliases (*name)"
+            )
 
 
-def one_line(error: object) -> str:
+def shorten(error: object) -> str:
     """The first 300 characters of an error, on one line."""
     return " ".join(str(error)[:300].split())

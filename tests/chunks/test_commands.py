@@ -116,7 +116,7 @@ def test_more_than_one_percent_left_out_is_exit_code_3_and_so_it_is_when_nothing
 def test_the_text_before_and_the_text_after_a_document_have_a_help_of_their_own(capsys):
     assert main(["tokenize", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "put before each document" in said and "put after each document" in said
+    assert "added before each document" in said and "added after each document" in said
 
 
 def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
@@ -126,7 +126,7 @@ def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr(subsets, "find_subsets", interrupted)
     assert main("tokenize --input_root a --out_root b --tokenizer c".split()) == 1
     assert capsys.readouterr().err == (
-        "nanoset_ref.chunks tokenize: error: interrupted; the same command goes on with what is complete\n"
+        "nanoset_ref.chunks tokenize: error: interrupted; the same command continues after the last complete file\n"
     )
 
 
@@ -163,7 +163,7 @@ def test_a_broken_manifest_is_named(tmp_path, field, value):
         del content[field]
     deep = "[" * 10**5 if field == "deep" else ""
     (tmp_path / "manifest.json").write_text(json.dumps(content) + deep)
-    with pytest.raises(ManifestError, match=r"manifest.json is no valid manifest: [^\n]*$"):
+    with pytest.raises(ManifestError, match=r"manifest.json is not a valid manifest: [^\n]*$"):
         ChunkManifest.read(tmp_path)
 
 

@@ -196,7 +196,7 @@ def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten
     )
     before = read_mix(tmp_path / "out"), foreign.read_text()
     with pytest.raises(
-        ManifestError, match=f"{name} is not known to be written by this command, and stays"
+        ManifestError, match=f"{name} was not written by this command and will not be deleted"
     ):
         mix(tmp_path / "in", tmp_path / "out", "a", 2, 0, overwrite=True)
     assert (read_mix(tmp_path / "out"), foreign.read_text()) == before
@@ -208,7 +208,7 @@ def test_wrong_inputs_are_errors_before_anything_is_written(tmp_path):
     (tmp_path / "in/blank/train.jsonl").write_text('{"token_ids": [1]}\n\n{"token_ids": [2]}\n')
     for arguments, error, message in [
         (("a", 0, 0), ValueError, "num_chunks >= 1"),
-        (("a", 5, 0), ValueError, "take fewer"),
+        (("a", 5, 0), ValueError, "make fewer"),
         (("a", 1, 5), ValueError, "fewer than the 5"),
         (("a,a", 1, 0), ValueError, "every subset once"),
         (("missing", 1, 0), FileNotFoundError, "no subset 'missing'"),

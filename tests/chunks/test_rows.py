@@ -206,7 +206,7 @@ def test_a_file_in_the_place_of_the_converted_chunk_that_was_not_made_of_it_stay
     place.parent.mkdir()
     place.write_bytes(b"mine")
     with pytest.raises(
-        FileExistsError, match="train_0_input_ids.npy was not made of train_0.jsonl"
+        FileExistsError, match="train_0_input_ids.npy was not made from train_0.jsonl"
     ):
         chunk_tokens(tmp_path / "train/train_0.jsonl", None)
     assert place.read_bytes() == b"mine"
@@ -274,7 +274,7 @@ def test_bad_lines_are_named_and_what_was_there_stays(tmp_path, output):
     path = tmp_path / "mixed/train/train_1.jsonl"
     for line, message in (
         ('{"token_ids": [1, 2]}', "2 token_ids, expected 5"),
-        ('{"token_ids": [1, 2, 3, 4, 300]}', "an id that is not below 300"),
+        ('{"token_ids": [1, 2, 3, 4, 300]}', "an id is not below 300"),
         ("{bad", "not JSON: "),
         (
             '{"token_ids": [1, 2, 3, 4, 5], "document_lengths": [3]}',
@@ -326,7 +326,7 @@ def test_every_kind_of_error_is_named_with_its_lines_and_samples_are_counted_per
     assert not report.ok and report.bad_lines == [2, 3, 4, 5, 6, 7, 8]
     assert report.errors == {
         "1 token_ids, expected 2": [2, 6],
-        "an id that is not below 9": [3],
+        "an id is not below 9": [3],
         "source 'b', expected one of ['a']": [4],
         "source None, expected one of ['a']": [5],
         "not JSON: unexpected character, expected a string key": [7],
@@ -342,10 +342,10 @@ def test_expectations_come_from_the_manifest_above_the_first_file(tmp_path):
     write_chunks(tmp_path / "mixed", [2], facts=FACTS | {"vocab_size": 9})
     (tmp_path / "x.jsonl").write_bytes(format_row(np.zeros(2049, dtype=np.uint16), "a"))
     first, second = validate([tmp_path / "mixed/train/train_0.jsonl", tmp_path / "x.jsonl"])
-    assert first.errors == {"an id that is not below 9": [2]}
+    assert first.errors == {"an id is not below 9": [2]}
     assert second.errors == {"2049 token_ids, expected 5": [1]}
     assert validate([tmp_path / "x.jsonl"])[0].ok
-    with pytest.raises(ValueError, match="holds no .jsonl file"):
+    with pytest.raises(ValueError, match="has no .jsonl file"):
         validate([tmp_path / "mixed/train", (tmp_path / "empty").mkdir() or tmp_path / "empty"])
     with pytest.raises(FileNotFoundError):
         validate([tmp_path / "missing.jsonl"])

@@ -301,7 +301,7 @@ def test_subsets_are_the_folders_with_text_files(tmp_path):
         "a": ["x.jsonl", "y.json"],
         "a/b": ["z.parquet"],
     }
-    with pytest.raises(InputError, match="holds a file ending in"):
+    with pytest.raises(InputError, match="has a file that ends in"):
         find_subsets(tmp_path / "c", tmp_path / "out")
     with pytest.raises(InputError, match="give another out_root"):
         find_subsets(tmp_path / "a", tmp_path / "c/../a")

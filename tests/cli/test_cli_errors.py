@@ -61,7 +61,10 @@ from nanoset_ref.provenance import Stretch
         ),
         ("split m.bin a.npy raw.npy --held-out 1", "raw.npy exists"),
         ("split m.bin a.npy a.npy --held-out 1", "two files, got a.npy for both"),
-        ("split m.bin a.npy b.npy --held-out nan", "lies between 0 and 1, got nan"),
+        (
+            "split m.bin a.npy b.npy --held-out nan",
+            "a share between 0 and 1 or a whole number, got nan",
+        ),
         ("split m.bin a.npy b.npy --held-out 9", "9 asks for 9"),
         ("inspect raw.npy", "raw.npy has no manifest"),
         ("show --data raw.npy --sequence-length 4 --sample 99", "there is no sample 99"),

@@ -82,7 +82,7 @@ def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
     outcome = report.outcomes["resume"]
     assert outcome.case == Case(rows=2, stops=(1,))
     assert str(outcome.finding) == (
-        "doubled: stopped after 1 steps and resumed, row 0 was read once more, "
+        "doubled: stopped after 1 steps and resumed, row 0 was read an extra time, "
         "by rank 0 at step 0 and by rank 0 at step 1"
     )
     assert report.tables().splitlines()[-2:] == [
@@ -134,7 +134,7 @@ def test_weights_are_judged_by_every_prefix() -> None:
 
 
 def test_an_unknown_law_and_a_missing_state_are_named() -> None:
-    with pytest.raises(ValueError, match="'ones' is no law; the laws are once, ranks"):
+    with pytest.raises(ValueError, match="'ones' is not a law; the laws are once, ranks"):
         check(adapter_of(), claims="ones")
     with pytest.raises(ValueError, match="'resume' needs state_of"):
         check(adapter_of(), state_of=None, claims="resume")

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from nanoset_ref.io.index_cache import IndexCacheWarning, cached
+from nanoset_ref.io.index_cache import IndexCacheWarning, load_or_build
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 
 DESCRIPTION, NAMES = {"index": "test", "seed": 1}, ("a", "empty")
@@ -28,12 +28,12 @@ class Builder:
 def test_an_index_is_built_once_and_mapped_read_only(tmp_path):
     build, other, folder = Builder(), Builder(1), tmp_path / "new" / "folder"
     for _ in range(2):
-        values, empty = cached(folder, DESCRIPTION, NAMES, build)
+        values, empty = load_or_build(folder, DESCRIPTION, NAMES, build)
         assert (values.tolist(), empty.shape) == ([5] * 300, (0,))
         assert isinstance(values.base, np.memmap)
         with pytest.raises(ValueError, match="read-only"):
             values[0] = 1
-        assert cached(folder, {"seed": 2}, NAMES, other)[0][0] == 1, (
+        assert load_or_build(folder, {"seed": 2}, NAMES, other)[0][0] == 1, (
             "another description is another index"
         )
     assert (build.calls, other.calls) == (1, 1)
@@ -58,32 +58,32 @@ def describe_something_else(path):
 )
 def test_a_damaged_index_is_built_again_with_a_warning(tmp_path, part, damage):
     build = Builder()
-    cached(tmp_path, DESCRIPTION, NAMES, build)
+    load_or_build(tmp_path, DESCRIPTION, NAMES, build)
     damage(entry(tmp_path, part))
     with pytest.warns(IndexCacheWarning, match="is built again"):
-        cached(tmp_path, DESCRIPTION, NAMES, build)
-    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
+        load_or_build(tmp_path, DESCRIPTION, NAMES, build)
+    assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
     assert build.calls == 2
 
 
 def test_an_index_that_was_never_finished_is_built_without_a_word(tmp_path):
     build = Builder()
-    cached(tmp_path, DESCRIPTION, NAMES, build)
+    load_or_build(tmp_path, DESCRIPTION, NAMES, build)
     entry(tmp_path, ".json").unlink()
-    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
+    assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
     assert build.calls == 2
 
 
 def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path):
     build = Builder()
-    cached(tmp_path, DESCRIPTION, NAMES, build)
+    load_or_build(tmp_path, DESCRIPTION, NAMES, build)
     (tmp_path / "index.lock").unlink()
     (tmp_path / "index.lock").mkdir()  # as on a read-only disk, also for root
-    assert cached(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
+    assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0][0] == 5
     with pytest.raises(
         OSError, match=f"cannot write the index cache {tmp_path}: name another folder, or none"
     ):
-        cached(tmp_path, {"seed": 2}, NAMES, build)
+        load_or_build(tmp_path, {"seed": 2}, NAMES, build)
     assert build.calls == 1
 
 
@@ -93,23 +93,23 @@ def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_i
     tmp_path, part, put
 ):
     build = Builder()
-    cached(tmp_path, DESCRIPTION, NAMES, build)
+    load_or_build(tmp_path, DESCRIPTION, NAMES, build)
     path = entry(tmp_path, part)
     path.unlink()
     put(path)
     before = [path.lstat() for path in sorted(tmp_path.iterdir())]
     for _ in range(2):
         with pytest.warns(
-            IndexCacheWarning, match=f"{path.name} is no file of an index: it is left unchanged"
+            IndexCacheWarning, match=f"{path.name} is not a file of an index: it is left unchanged"
         ):
-            assert cached(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
+            assert load_or_build(tmp_path, DESCRIPTION, NAMES, build)[0].tolist() == [5] * 300
     assert [path.lstat() for path in sorted(tmp_path.iterdir())] == before
 
 
 def test_a_pipe_in_the_place_of_the_lock_is_an_error_and_nobody_waits(tmp_path):
     os.mkfifo(tmp_path / "index.lock")
-    with pytest.raises(OSError, match="index.lock is no regular file"):
-        cached(tmp_path, DESCRIPTION, NAMES, Builder())
+    with pytest.raises(OSError, match="index.lock is not a regular file"):
+        load_or_build(tmp_path, DESCRIPTION, NAMES, Builder())
 
 
 def test_an_error_while_building_leaves_nothing(tmp_path):
@@ -117,13 +117,13 @@ def test_an_error_while_building_leaves_nothing(tmp_path):
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        cached(tmp_path, DESCRIPTION, NAMES, fail)
+        load_or_build(tmp_path, DESCRIPTION, NAMES, fail)
     assert [path.name for path in tmp_path.iterdir()] == ["index.lock"]
 
 
 def build_and_report(folder):
     build = Builder()
-    values, _ = cached(folder, DESCRIPTION, NAMES, build)
+    values, _ = load_or_build(folder, DESCRIPTION, NAMES, build)
     return build.calls, int(values.sum())
 
 
@@ -167,7 +167,7 @@ def test_an_index_that_does_not_fit_on_the_disk_names_the_file_and_the_disk(tmp_
         with pytest.raises(
             OSError, match="cannot be written .* bytes are free without it on the disk of"
         ) as caught:
-            cached(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
+            load_or_build(tmp_path / "indexes", DESCRIPTION, NAMES, Builder())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.filename.startswith(str(tmp_path / "indexes")) and str(

@@ -221,7 +221,7 @@ def test_what_is_truncated_or_missing_is_named(write_corpus):
         with pytest.raises(TokenFileError, match=r"corpus.idx (begins with|has \d+ bytes)"):
             MMapIndexedDataset(prefix)
     Path(f"{prefix}.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"it takes corpus.bin and corpus.idx"):
+    with pytest.raises(FileNotFoundError, match=r"corpus.bin and corpus.idx must both exist"):
         MMapIndexedDataset(prefix)
 
 

@@ -14,8 +14,8 @@ from nanoset_ref.megatron import (
     NanosetBuilder,
     NanosetConfig,
 )
-from nanoset_ref.megatron.build_indexes import main as index_main
-from nanoset_ref.megatron.build_indexes import parse_data_path
+from nanoset_ref.megatron.index import main as index_main
+from nanoset_ref.megatron.index import parse_data_path
 from nanoset_ref.megatron.preprocess import main as preprocess_main
 from nanoset_ref.megatron.preprocess import preprocess_corpus
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
@@ -135,7 +135,7 @@ def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
     )
     empty = tmp_path / "empty.json"
     empty.write_text('{"text": ""}\n')
-    assert "no document of the input holds any token" in fails(input=empty)
+    assert "the input has no tokens" in fails(input=empty)
     assert not list(tmp_path.glob("out*"))
 
 
@@ -164,7 +164,7 @@ def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run):
         tmp_path / "cache",
     )
     common = ("--split", "1,1,0", "--path-to-cache", cache, "--sequence-length")
-    assert "no split has a single sample of 999 tokens" in run(
+    assert "no split has a sample of 999 tokens" in run(
         index_main, "--data-path", one, *common, 999, fails=True
     )
     said = run(index_main, "--data-path", one, *common, 2**40, fails=True)

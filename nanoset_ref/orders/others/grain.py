@@ -10,7 +10,7 @@ import numpy as np
 from numpy import uint64
 from numpy.typing import NDArray
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array
 from nanoset_ref.orders.others.epochs import EpochOrder
 

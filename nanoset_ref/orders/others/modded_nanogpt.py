@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array, whole_number
 from nanoset_ref.tokens.llm_c_shard import LlmCFile
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nanoset_ref.io.paths import listed
+from nanoset_ref.io.paths import as_list
 from nanoset_ref.orders.others.nanotron_main import NanotronMainOrder
 
 NOT_REPRODUCED = "dataset_max_tokens", "use_old_brrr_dataloader"
@@ -55,7 +55,7 @@ def nanotron_stages(
         if number + 1 < len(stages):
             last = stages[number + 1]["start_training_step"] - 1
         # 2.
-        names = listed(dataset["dataset_folder"])
+        names = as_list(dataset["dataset_folder"])
         files = [rows[name] for name in names]
         order = NanotronMainOrder(
             [*itertools.chain(*files)],

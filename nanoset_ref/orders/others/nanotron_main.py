@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.kernels import njit
+from nanoset_ref.io.njit import njit
 from nanoset_ref.orders.base import Int64Array, Order, Pairs, Weights, normalize_weights
 from nanoset_ref.orders.nanotron import furthest_behind
 

@@ -1,8 +1,9 @@
-"""Processes that run a loader, so that one that hangs or dies is a finding and not the end.
+"""Processes that run a loader, so that a loader that hangs or dies is a finding, not the end.
 
-A player is a forked process that answers one `Run` after another. It has a session of its own: when it does not answer
-in time, it is killed together with the workers that it started. Two players take turns, so that a resumed loader never
-shares a process, and the state of its random generators, with the loader that it continues.
+A forked process answers one `Run` after another. It has a separate session: if it does not answer
+in time, it is killed together with the workers that it started. Two processes alternate, so that a
+resumed loader never shares a process, with the state of its random generators, with the loader that
+it continues.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import tracemalloc
 import warnings
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from nanoset_ref.laws.adapter import Adapter
 from nanoset_ref.laws.identity import rows_in, write_into, wrong_mask
 
-Batches = list[list[tuple[Any, ...]]]  # of every rank, at every step, the rows
+Batches = list[list[tuple[Any, ...]]]  # [rank][step] -> the rows
+Kind = Literal["lost", "doubled", "out of order", "hang", "crash", "other data", "slow growth"]
 
-_abandoned: list[Any] = []  # loaders in the middle of an epoch, as a stop leaves them
+_abandoned: list[Any] = []  # loaders that a stop left in the middle of an epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +37,11 @@ class Run:
     Args:
         data: a number of rows, or a Corpus.
         steps: batches to take on every rank.
-        state: whether to take the states after them.
-        states: of the ranks that this run continues; rank r takes the one of rank r mod their number.
-        spoil: write into every batch once its rows are known.
-        measure: trace the memory.
+        state: whether to take the states after these batches.
+        states: the states of the ranks that this run continues; rank r takes number r mod their
+            count.
+        spoil: whether to write to every batch once its rows are known.
+        measure: whether to trace the memory.
     """
 
     data: Any
@@ -56,18 +59,19 @@ class Run:
 
 @dataclass
 class Trace:
-    """The rows that a run has read.
+    """The result of a run.
 
     Attributes:
-        batches: of every rank, at every step, the rows.
-        states: of every rank, pickled when they were taken.
-        lengths: len(loader) before the first batch, if it is claimed.
-        changed: whether a batch that was held has changed since.
-        mask: the problem of a mask.
-        seconds: until the first batch of rank 0.
-        memory: bytes, the peak.
-        error: the error that ended the run early.
-        refused: whether it was a ValueError.
+        batches: [rank][step] -> the rows.
+        states: the state of every rank, pickled when it was taken.
+        lengths: len(loader) of every rank before the first batch, if the law `length` is claimed.
+        changed: says which batch changed after it was delivered; "" if none did.
+        mask: the first fault in a mask; "" if there is none.
+        seconds: the time until the first batch of rank 0.
+        memory: the peak in bytes.
+        error: the error that ended the run early; "" if there was none.
+        kind: how it ended, if there was an error: "crash" or "hang".
+        refused: whether the error was a ValueError.
     """
 
     batches: Batches = field(default_factory=list)
@@ -78,27 +82,26 @@ class Trace:
     seconds: float = 0.0
     memory: int = 0
     error: str = ""
-    kind: Any = ""
+    kind: Kind = "crash"
     refused: bool = False
 
 
-def play(adapter: Adapter, run: Run) -> Trace:
+def run_ranks(adapter: Adapter, run: Run) -> Trace:
     """Run a loader on all ranks, one after another, in this process."""
     trace = Trace()
     _abandoned.clear()
     try:
         for rank in range(run.world_size):
-            _play_rank(adapter, run, rank, trace)
+            _run_rank(adapter, run, rank, trace)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(last.filename)}:{last.lineno}"
         trace.error = f"{type(error).__name__}: {error} ({where})"
-        trace.kind = "crash"
         trace.refused = isinstance(error, ValueError)
     return trace
 
 
-def _play_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
+def _run_rank(adapter: Adapter, run: Run, rank: int, trace: Trace) -> None:
     started = time.perf_counter()
     if run.measure:
         tracemalloc.start()
@@ -152,32 +155,32 @@ def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
     return rows_in(batch, adapter.format)
 
 
-class Players:
-    """Two processes that take turns; a context that ends them.
+class Runner:
+    """Runs a loader in two processes that alternate; a context manager that ends them.
 
-    They are forked, so that functions that were defined in a notebook can be played.
+    They are forked, so that a function defined in a notebook can be run.
     """
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self.context: Any = multiprocessing.get_context("fork")
-        self.seats: list[Any] = [None, None]
-        self.turn = 0
+        self.processes: list[Any] = [None, None]  # (process, connection)
+        self.current = 0
 
-    def __enter__(self) -> Players:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for seat in range(len(self.seats)):
-            self._kill(seat)
+        for number in range(len(self.processes)):
+            self._kill(number)
 
-    def play(self, run: Run, *, kill: bool = False) -> Trace:
-        """Play a run in the next process; with `kill`, end that process by SIGKILL as soon as it has answered."""
-        self.turn = 1 - self.turn
-        seat = self.turn
-        if self.seats[seat] is None:
-            self.seats[seat] = self._start()
-        process, connection = self.seats[seat]
+    def run(self, run: Run, *, kill: bool = False) -> Trace:
+        """Run in the next process; with `kill`, end it by SIGKILL as soon as it has answered."""
+        self.current = 1 - self.current
+        number = self.current
+        if self.processes[number] is None:
+            self.processes[number] = self._start()
+        process, connection = self.processes[number]
         trace = Trace(error=f"no answer in {self.adapter.limit:g} s", kind="hang")
         try:
             connection.send(run)
@@ -190,32 +193,32 @@ class Players:
             trace = Trace(error=f"the process died: exit code {process.exitcode}", kind="crash")
             kill = True
         if kill:
-            self._kill(seat)
+            self._kill(number)
         return trace
 
     def _start(self) -> Any:
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=_serve, args=(theirs, self.adapter))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fork beside threads: they are not used by the child
+            warnings.simplefilter("ignore")  # a fork with threads, which the child does not use
             process.start()
         theirs.close()
         return process, ours
 
-    def _kill(self, seat: int) -> None:
-        if self.seats[seat] is None:
+    def _kill(self, number: int) -> None:
+        if self.processes[number] is None:
             return
-        process, connection = self.seats[seat]
+        process, connection = self.processes[number]
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.join()
         connection.close()
-        self.seats[seat] = None
+        self.processes[number] = None
 
 
 def _serve(connection: Any, adapter: Adapter) -> None:
-    """Answer runs until the other side is gone; what loaders print goes nowhere."""
+    """Answer runs until the parent has ended; discard the output of loaders."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -225,5 +228,5 @@ def _serve(connection: Any, adapter: Adapter) -> None:
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while os.getppid() == parent:
             if connection.poll(1):
-                connection.send(play(adapter, connection.recv()))
+                connection.send(run_ranks(adapter, connection.recv()))
     os._exit(0)

@@ -1,25 +1,25 @@
-"""A cache of pieces of objects on the local disk, up to a limit: for a corpus that fits there.
+"""A cache of pieces of objects on the local disk, for a corpus that fits there.
 
-    1. Look in the folder for the aligned pieces of PIECE bytes that the wanted ranges touch.
-    2. Fetch the pieces that are missing or damaged, some at a time; write each under another name,
-       flush and rename it.
-    3. Then evict the least recently used pieces until at most 7/8 of the limit is left.
+    1. Look in the folder for the aligned pieces of PIECE bytes that overlap the wanted ranges.
+    2. Fetch the missing and damaged pieces, AT_ONCE at a time. Write each to a temporary, flush and
+       rename it.
+    3. Evict the least recently used pieces until the rest takes at most 7/8 of the limit.
 
 The pieces are in FOLDER, a subfolder of the folder that the user names. There the cache reads,
 replaces and removes only regular files with the names of pieces: `<key>-<first byte>`, followed by
-`.<random>.tmp` while one is written. The key names one version of an object; pieces of older
-versions are never read again, and evicted in time.
+`.<random>.tmp` while one is written. The key names one version of an object. Pieces of older
+versions are never read again, and are evicted in time.
 
     a piece    8 bytes for each of its blocks of BLOCK bytes: xxh3_64, seeded by the name;
                then the content
 
-The blocks that are read are compared with their checksums: a torn or damaged piece, or one under
-another's name, is fetched again and replaced. Readers need no lock. Any number of processes and
-users share a folder: pieces are as readable as umask and folder allow, and eight concurrent writers
-keep to a limit of 4 GB or more. A piece that may not be read is fetched, one that may not be
-written or removed is left alone, with one warning in the log and no error.
+Every block that is read is compared with its checksum. A truncated, damaged or misnamed piece is
+fetched again and replaced. Readers do not lock. Any number of processes and users can share a
+folder: umask and folder decide who may read a piece, and eight concurrent writers keep to a limit
+of 4 GB or more. A piece that may not be read is fetched. A piece that may not be written or removed
+is left alone, with one warning in the log and no error.
 
-The cache pays from the second visit of a piece on: with random rows, the first visit fetches far
+The cache pays off from the second visit of a piece: with random rows, the first visit fetches far
 more than it needs.
 """
 
@@ -41,35 +41,39 @@ FOLDER = "nanoset_ref-pieces"
 OURS = re.compile(r"[0-9a-f]{24}-\d+(\.[0-9a-f]{8}\.tmp)?")
 PIECE = 1 << 20  # bytes
 BLOCK = 1 << 14  # bytes under one checksum
-AT_ONCE = 64  # pieces that are fetched at once, and in memory
+AT_ONCE = 64  # pieces that are fetched together and kept in memory
 Extent = tuple[Any, int, int]  # a source with `key` and `size` (bytes), and a range [start, stop)
 logger = logging.getLogger(__name__)
 
 
-def read_kept(
+def read_cached(
     folder: Path,
     limit: float,
     extents: Sequence[Extent],
     fetch: Callable[[Sequence[Extent]], list[Any]],
 ) -> list[Any]:
-    """The bytes of each extent, from cached pieces, or fetched and cached.
+    """Read the bytes of each extent from cached pieces; fetch and cache the missing pieces.
 
     Args:
-        folder: as the user names it; created if needed.
-        limit: bytes of all pieces together.
+        folder: the folder that the user names; created if needed.
+        limit: the most bytes that all pieces may take together.
+        extents: the wanted ranges.
         fetch: returns the bytes of each extent.
+
+    Returns:
+        A bytearray per extent.
     """
     home = folder / FOLDER
     found = [bytearray(stop - start) for _, start, stop in extents]
-    # 1.
-    wanted = _touched(extents)
+    # 1. look for the pieces
+    wanted = _pieces_of(extents)
     missing = []
     for name, (piece, numbers) in wanted.items():
         for number in numbers:
-            if not _copy_kept(home / name, piece, extents[number], found[number]):
+            if not _copy_cached(home / name, piece, extents[number], found[number]):
                 missing.append(name)
                 break
-    # 2.
+    # 2. fetch the missing ones
     for start in range(0, len(missing), AT_ONCE):
         names = missing[start : start + AT_ONCE]
         contents = fetch([wanted[name][0] for name in names])
@@ -77,35 +81,37 @@ def read_kept(
             (_, first, _), numbers = wanted[name]
             for number in numbers:
                 _copy(memoryview(content), first, extents[number], found[number])
-            _keep(home, name, content)
-        # 3.
+            _write(home, name, content)
+        # 3. evict the least recently used ones
         _evict(home, limit * 7 / 8)
     return found
 
 
-def _touched(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
+def _pieces_of(extents: Sequence[Extent]) -> dict[str, tuple[Extent, list[int]]]:
     """{name of a piece: (its extent, the numbers of the extents that overlap it)}."""
-    touched: dict[str, tuple[Extent, list[int]]] = {}
+    pieces: dict[str, tuple[Extent, list[int]]] = {}
     for number, (source, start, stop) in enumerate(extents):
         for first in range(start // PIECE * PIECE, stop, PIECE):
             last = min(first + PIECE, source.size)
             piece = source, first, last
-            _, numbers = touched.setdefault(f"{source.key}-{first}", (piece, []))
+            _, numbers = pieces.setdefault(f"{source.key}-{first}", (piece, []))
             numbers.append(number)
-    return touched
+    return pieces
 
 
 def _copy(content: memoryview, first: int, extent: Extent, out: bytearray) -> None:
-    """Copy the part of an extent that lies in `content`, the bytes of its source from `first` on."""
+    """Copy the part of an extent that is in `content`, its source's bytes from byte `first` on."""
     _, start, stop = extent
     low = max(start, first)
     high = min(stop, first + len(content))
     out[low - start : high - start] = content[low - first : high - first]
 
 
-def _copy_kept(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
-    """Copy the part of an extent that lies in a cached piece; False if the piece is missing,
-    damaged or not readable.
+def _copy_cached(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bool:
+    """Copy the part of an extent that is in a cached piece.
+
+    Returns:
+        False if the piece is missing, damaged or not readable.
     """
     _, first, last = piece
     _, start, stop = extent
@@ -116,7 +122,7 @@ def _copy_kept(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bo
     low_byte = low * BLOCK
     high_byte = min(high * BLOCK, size)
     try:
-        with _opened(place) as file:
+        with _open(place) as file:
             if os.fstat(file).st_size != header + size:
                 return False
             expected = os.pread(file, 8 * (high - low), 8 * low)
@@ -132,8 +138,8 @@ def _copy_kept(place: Path, piece: Extent, extent: Extent, out: bytearray) -> bo
 
 
 @contextlib.contextmanager
-def _opened(place: Path) -> Any:
-    """The descriptor of a regular file, opened without blocking and without following a link."""
+def _open(place: Path) -> Any:
+    """Open a regular file without blocking and without following a link; yield its descriptor."""
     file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         _require_regular(os.fstat(file), place)
@@ -144,7 +150,7 @@ def _opened(place: Path) -> Any:
 
 def _require_regular(status: os.stat_result, place: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{place} is no regular file")
+        raise OSError(f"{place} is not a regular file")
 
 
 def _checksums(name: str, content: Any) -> bytes:
@@ -158,8 +164,8 @@ def _checksums(name: str, content: Any) -> bytes:
     return np.array(checksums, "<u8").tobytes()
 
 
-def _keep(home: Path, name: str, content: Any) -> None:
-    """Write a piece, unless something that is no regular file has its name."""
+def _write(home: Path, name: str, content: Any) -> None:
+    """Write a piece, unless something other than a regular file has its name."""
     place = home / name
     temporary = home / f"{name}.{secrets.token_hex(4)}.tmp"
     try:
@@ -191,7 +197,7 @@ def _make(home: Path) -> None:
 
 @functools.cache
 def _warn(home: str, why: str) -> None:
-    logger.warning("pieces are read, but not all are kept or removed in %s: %s", home, why)
+    logger.warning("pieces are read, but not all can be cached or removed in %s: %s", home, why)
 
 
 def _evict(home: Path, limit: float) -> None:

@@ -1,4 +1,4 @@
-"""The problems that pydantic found, in the words of this package."""
+"""Pydantic's validation errors as messages of this package."""
 
 import reprlib
 from collections.abc import Collection
@@ -8,12 +8,14 @@ from nanoset_ref.io.options import unknown_key
 
 
 def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
-    """Everything pydantic found, one line each: "data_stages[1].data.seed: input should be a valid integer, got '7'".
+    """One line per problem that pydantic found.
+
+    For example "data_stages[1].data.seed: should be a valid integer, got '7'".
 
     Args:
-        error: pydantic's ValidationError. ValueErrors that a model's own validator raises name the path in each line;
-            those of its sections do not.
-        keys: the known keys, for the suggestion after a misspelled one.
+        error: pydantic's ValidationError. The ValueErrors of a model's own validator already name
+            the path in each line; those of its sections do not.
+        keys: the known keys, to suggest one for a misspelled key.
     """
     problems = []
     for found in error.errors(include_url=False):
@@ -27,8 +29,8 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
             if len(parts) == 1:
                 parts = []
         else:
-            rule = found["msg"].replace("Input should", "should")
-            message = f"{rule}, got {reprlib.repr(found['input'])}"
+            expected = found["msg"].replace("Input should", "should")
+            message = f"{expected}, got {reprlib.repr(found['input'])}"
         place = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{place}: {line}" if place else line)
