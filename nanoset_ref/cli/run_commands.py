@@ -1,8 +1,9 @@
-"""Commands on runs: show, where, when, loss, audit."""
+"""Commands on runs: show, where, when, replay, loss, audit."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from nanoset_ref import provenance  # loads its modules when they are used
 from nanoset_ref.cli.card_commands import show_card_audit, show_card_places, show_card_step
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
+from nanoset_ref.io.files import atomic_write, refuse_existing
 from nanoset_ref.io.paths import read_json
 from nanoset_ref.load.schedule import Schedule, Slot
 
@@ -110,8 +112,7 @@ def where_from(
         text: decode the rows, too.
     """
     exactly_one(step_number=step_number, step=step)
-    if step is None:
-        step = step_number or 0
+    step = step or step_number or 0
     run.check_named_once()
     if run.run and not run.data and not text:
         show_card_step(run, run.card(schedule), step)
@@ -205,6 +206,54 @@ def _places_of_text(
             f"no document holds {text!r}; give whole words of it, and the --tokenizer of the files"
         )
     return found
+
+
+def replay_steps(
+    step_number: int | None = None,
+    /,
+    *,
+    step: int | None = None,
+    steps: Annotated[int, at_least(1)] = 1,
+    output: Path | None = None,
+    overwrite: bool = False,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """The ids of the rows that steps read, for training on them again.
+
+    Args:
+        step_number: the first optimizer step, from 1; here or as --step.
+        step: the first optimizer step, from 1.
+        steps: how many of them.
+        output: write an .npy file [rows of all these steps, tokens of a row] instead of printing a row a line.
+        overwrite: replace an existing file.
+    """
+    exactly_one(step_number=step_number, step=step)
+    first = step or step_number or 0
+    stretches = run.stretches(schedule)
+    stretch_at(stretches, first + steps - 1)
+    numbers = range(first, first + steps)
+    read = [stretch_at(stretches, number) for number in numbers]
+    batches = itertools.islice(provenance.replay(stretches, first), steps)
+    if output is None:
+        found = [*zip(numbers, (batch.tolist() for batch in batches), strict=True)]
+        lines = [" ".join(map(str, row)) for _, batch in found for row in batch]
+        run.show([{"step": it, "rows": batch} for it, batch in found], "\n".join(lines))
+        return
+    refuse_existing(output, overwrite)
+    lengths = {stretch.dataset.row_length for stretch in read}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
+        )
+    shape = sum(stretch.schedule.global_batch_size for stretch in read), *lengths
+    dtype = read[0].dataset.row_dtype
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    with atomic_write(output, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for batch in batches:
+            file.write(batch.data)
+    print(f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}")
 
 
 def audit_run(

@@ -9,6 +9,7 @@ from .card import CardRow as CardRow
 from .card import shipped_cards as shipped_cards
 from .card_checks import audit_card as audit_card
 from .card_checks import compare_two_cards as compare_two_cards
+from .card_data import replay as replay
 from .card_data import stretches_of_card as stretches_of_card
 from .card_sizes import fetch_sizes as fetch_sizes
 from .card_writer import card_of_stretches as card_of_stretches

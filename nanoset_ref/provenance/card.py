@@ -345,6 +345,27 @@ class Card:
         order = self.order(stage["order"])
         return np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
 
+    def replay(self, step: int, paths: Sequence[str]) -> Iterator[NDArray[Any]]:
+        """The rows of each step from `step` to the end of the run, for training on them again.
+
+        Args:
+            paths: its token files, as `open_tokens` takes them, in the order of the card; of the
+                order "megatron" the prefix of its pair.
+
+        Returns:
+            An iterator over integers [rows of the step, row_length], in the order of positions.
+
+        Raises:
+            IndexError: the run has no such step. ValueError, TokenFileError: other files.
+        """
+        from nanoset_ref.provenance.card_data import replay, stretches_of_card  # loads numba
+        from nanoset_ref.tokens import open_tokens
+
+        self.stage(step)
+        dtype = self.facts["dtype"]
+        stretches = stretches_of_card(self, paths, lambda path: open_tokens(path, dtype))
+        return replay(stretches, step)
+
     def when(
         self,
         sample: int | None = None,

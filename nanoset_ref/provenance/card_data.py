@@ -1,7 +1,10 @@
 """The rows of a card's run, from its token files: what asks for documents and text needs them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_ref import megatron
 from nanoset_ref.load.nanoset import Nanoset
@@ -39,6 +42,16 @@ def stretches_of_card(
         Stretch(stage["name"], rows[stage["order"]], card.schedule(stage), stage["steps"])
         for stage in card.facts["stages"]
     ]
+
+
+def replay(stretches: Sequence[Stretch], step: int) -> Iterator[NDArray[Any]]:
+    """The rows of each step from `step` on, integers [rows of the step, row_length], to train on again.
+
+    They are in the order of positions, which is that of `where`: `Schedule` says which rank has which.
+    """
+    for stretch in stretches:
+        for number in range(max(step, stretch.steps.start), stretch.steps.stop):
+            yield stretch.dataset.read(np.array(stretch.schedule.positions(number)))
 
 
 def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:

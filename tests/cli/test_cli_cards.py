@@ -7,6 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 from cli_parts import ids_of
 
@@ -78,6 +79,37 @@ def test_a_card_with_its_files_answers_as_the_config_does(run, ask, demo):
         row["text"] for row in ask("show", "--config", "tokens.yaml", "--step", 12)
     ]
     assert run("audit", "--run", "demo", *FILES)[1].endswith("every law holds\n")
+
+
+def test_a_run_is_replayed_row_by_row(run, ask, demo):
+    files = FILES[1:]
+    batches = [*Card.load("demo").replay(9, files)]
+    assert len(batches) == 12, "steps 9 to 20; the second stage begins at step 11"
+    for step, batch in zip(range(9, 21), batches, strict=True):
+        rows = ask("where", "--run", "demo", *FILES, "--step", step)
+        for row, ids in zip(
+            sorted(rows, key=lambda it: it["slot"]["position"]), batch, strict=True
+        ):
+            spans = [(part["first_byte"], part["last_byte"]) for part in row["parts"]]
+            content = Path(row["path"]).read_bytes()
+            read = b"".join(content[first:last] for first, last in spans)
+            assert np.frombuffer(read, np.uint16).tolist() == ids.tolist()
+    words = "replay", "--run", "demo", *FILES, "--step"
+    assert ask(*words, 10, "--steps", 2) == [
+        {"step": 10, "rows": batches[1].tolist()},
+        {"step": 11, "rows": batches[2].tolist()},
+    ]
+    first = run(*words, 10)[1].splitlines()[0]
+    assert first == " ".join(map(str, batches[1][0].tolist()))
+    code, text, _ = run(*words, 10, "--steps", 3, "--output", "rows.npy")
+    assert code == 0 and "rows of 129 ids, steps 10 to 12" in text
+    assert np.array_equal(np.load("rows.npy"), np.concatenate(batches[1:4]))
+    assert run(*words, 10, "--output", "rows.npy")[0] == 1, "it exists"
+    assert "step 21 is not one of this run's steps 1 to 20" in run(*words, 20, "--steps", 2)[2]
+    with pytest.raises(IndexError, match="step 21 is not one of the steps"):
+        Card.load("demo").replay(21, files)
+    with pytest.raises(ValueError, match="the files of demo have"):
+        Card.load("demo").replay(1, files[::-1])
 
 
 def test_other_files_than_those_of_the_card_are_refused(run, demo):

@@ -300,6 +300,12 @@ BASES = {
         "--config",
     ],
     "card": ["broken.yaml --date 2026-11 --name", "--name x --date 2026-11"],
+    "replay": [
+        "--data raw.npy --sequence-length 4 --step",
+        "1 --data raw.npy --sequence-length 4 --steps",
+        "1 --data raw.npy --sequence-length 4 --output",
+        "--run demo",
+    ],
     "compare": ["demo", "demo pythia-70m --sizes"],
     "estimate": [
         "--data raw.npy --sequence-length 4 --step-time",
