@@ -65,7 +65,20 @@ def show_card_audit(run: Unsaid, card: Card) -> bool:
     for kind in ("inferred", "unknown"):
         lines += [f"  {kind}: {text}" for text in card.facts[kind]]
     ok = all(it["holds"] for it in report)
-    run.show({"ok": ok, "checks": report}, "\n".join(lines))
+    result = {"ok": ok, "checks": report, "uneven": None, "spread": []}
+    if ok:
+        paths = provenance.shortened([source["name"] for source in card.sources])
+        uneven = provenance.uneven_in_card(card)
+        spread = provenance.spread_of_card(card)
+        result["spread"] = [[*map(dataclasses.asdict, stage)] for stage in spread]
+        if uneven is None:
+            lines.append("  too many rows to count which are read more or less often than others")
+        else:
+            result["uneven"] = [*map(dataclasses.asdict, uneven)]
+            lines += [it.line(paths) for it in uneven]
+        for stage, spreads in zip(card.facts["stages"], spread, strict=True):
+            lines += [f"stage {stage['name']}:", *provenance.spread_lines(spreads, paths)]
+    run.show(result, "\n".join(lines))
     return not ok
 
 

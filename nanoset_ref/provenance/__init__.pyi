@@ -3,12 +3,15 @@ from .auditing import Report as Report
 from .auditing import Stretch as Stretch
 from .auditing import StretchReport as StretchReport
 from .auditing import audit as audit
+from .auditing import shortened as shortened
 from .auditing import stretches_of_config as stretches_of_config
 from .card import Card as Card
 from .card import CardRow as CardRow
 from .card import shipped_cards as shipped_cards
 from .card_checks import audit_card as audit_card
 from .card_checks import compare_two_cards as compare_two_cards
+from .card_checks import spread_of_card as spread_of_card
+from .card_checks import uneven_in_card as uneven_in_card
 from .card_data import replay as replay
 from .card_data import stretches_of_card as stretches_of_card
 from .card_sizes import fetch_sizes as fetch_sizes
@@ -23,3 +26,4 @@ from .lookup import when as when
 from .lookup import where as where
 from .search import find as find
 from .search import find_text as find_text
+from .spread import spread_lines as spread_lines

@@ -144,6 +144,19 @@ def test_audit_says_what_a_card_lacks_and_what_is_broken(run, ask, tmp_path):
     assert "BROKEN  stage run reads positions 5 to 102,405: order 0 was read up to 0" in text
 
 
+def test_audit_of_a_card_names_samples_and_draws_the_spread(ask, run):
+    found = ask("audit", "--run", "demo")
+    (twice,) = found["uneven"]
+    assert twice["how"] == "more often" and twice["first"] == [[0, 310, 2]]
+    assert len(Card.load("demo").when(310)) == 2
+    assert [[it["file"] for it in stage] for stage in found["spread"]] == [[0], [0, 1]]
+    text = run("audit", "--run", "demo")[1]
+    assert "through its file: 1 samples: stories_input_ids.npy sample 310 (2x)" in text
+    text = run("audit", "--run", "modded-nanogpt-sub3min")[1]
+    shard = next(line for line in text.splitlines() if "000001.bin" in line)
+    assert shard.endswith("|" + 9 * "\u2588" + 55 * " " + "|"), "the first shard is read first"
+
+
 def test_sizes_are_asked_of_the_servers_and_complete_a_card(run, ask, tmp_path):
     facts = Card.load("olmo-2-32b").facts
     names = "".join(f"web,files/{{TOKENIZER}}/{k % 3}.npy\n" for k in range(4))  # one of them twice
