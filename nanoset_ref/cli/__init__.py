@@ -87,6 +87,13 @@ def replay(words: Words, prog: str) -> int:
     return run(replay_steps, words, prog)
 
 
+def skip(words: Words, prog: str) -> int:
+    """what a run reads without some documents, and from which step on it differs"""
+    from nanoset_ref.cli.run_commands import skip_rows
+
+    return run(skip_rows, words, prog)
+
+
 def loss(words: Words, prog: str) -> int:
     """the loss of a run as a plot of text, from its metrics.jsonl"""
     from nanoset_ref.cli.run_commands import plot_loss
@@ -176,6 +183,7 @@ FUNCTIONS: list[Callable[[Words, str], int]] = [
     where,
     when,
     replay,
+    skip,
     loss,
     audit,
     card,

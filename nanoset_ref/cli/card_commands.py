@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanoset_ref import (  # each loads its modules when used
     provenance,
@@ -16,7 +17,7 @@ from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.io.files import atomic_write, refuse_existing
 
 if TYPE_CHECKING:
-    from nanoset_ref.provenance import Card, CardRow
+    from nanoset_ref.provenance import Card, CardRow, Questions, Reader
 
 VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
 
@@ -48,6 +49,34 @@ def show_card_places(
     lines = [f"step {row.step:,}, {_line(row)}" for row in rows]
     text = "\n".join(lines) or "it is not read in this run"
     run.show([dataclasses.asdict(row) for row in rows], text)
+
+
+def show_answers(bulk: Path, readers: list[Reader], questions: Questions) -> None:
+    """The table of `when --bulk`; how far it is stands on standard error, if that is a terminal."""
+    with open(bulk, encoding="utf-8") as lines:
+        written = 0
+        for part in provenance.answers(readers, questions, lines):
+            sys.stdout.writelines(f"{line}\n" for line in part)
+            written += len(part)
+            if sys.stderr.isatty():
+                print(f"\r{written:,} lines", end="", file=sys.stderr)
+
+
+def show_left_out(run: Unsaid, stages: list[dict[str, Any]]) -> None:
+    """What `skip` says of each stage."""
+    lines = []
+    for it in stages:
+        name = f"stage {it['stage']}: "
+        if it["first_step"] is None:
+            lines.append(f"{name}reads none of these rows, and stays as it is")
+            continue
+        lines.append(f"{name}{it['rows']:,} of its rows go, from {it['steps']:,} steps")
+        lines.append("    with their loss masked instead, only these steps change")
+        shift = it["before"] + it["rows"]
+        lines.append(
+            f"    from step {it['first_step']:,} on rows move up, by {shift:,} positions at its end"
+        )
+    run.show(stages, "\n".join(lines))
 
 
 def _line(row: CardRow) -> str:

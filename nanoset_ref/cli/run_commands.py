@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref import provenance  # loads its modules when they are used
-from nanoset_ref.cli.card_commands import show_card_audit, show_card_places, show_card_step
+from nanoset_ref.cli.card_commands import (
+    show_answers,
+    show_card_audit,
+    show_card_places,
+    show_card_step,
+    show_left_out,
+)
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
 from nanoset_ref.io.files import atomic_write, refuse_existing
@@ -21,7 +27,7 @@ from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.provenance import Continuation, Stretch
+    from nanoset_ref.provenance import Continuation, Questions, Reader, Stretch
     from nanoset_ref.tokens import Tokens
 
 
@@ -144,7 +150,8 @@ def when_read(
     text: str | None = None,
     sample: int | None = None,
     byte_range: tuple[int, int] | None = None,
-    source: int = 0,
+    bulk: Path | None = None,
+    source: Annotated[int, at_least(0)] = 0,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -155,10 +162,15 @@ def when_read(
         text: a piece of text: every place where it stands is looked up, in all files.
         sample: a row of the file, from 0, of a run with a card (--run).
         byte_range: the first byte in the file and the one after the last, of a run with a card.
+        bulk: a file of many questions, one a line: [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE. The answers are
+            a table with tabs between its columns.
         source: number of the file, from 0.
     """
-    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range)
+    exactly_one(document=document, text=text, sample=sample, byte_range=byte_range, bulk=bulk)
     run.check_named_once()
+    if bulk is not None:
+        show_answers(bulk, *_readers(run, schedule, source))
+        return
     if document is None and text is None:
         if not run.run:
             raise UsageError("--sample and --byte-range are asked of a card; name it with --run")
@@ -190,6 +202,33 @@ def when_read(
                     f"epoch {epoch}, step {slot.step}, {_place(slot)}"
                 )
     run.show(rows, "\n".join(lines) or "it is not read in this run")
+
+
+def _readers(run: RunOptions, schedule: Schedule, source: int) -> tuple[list[Reader], Questions]:
+    if run.run and not run.data:
+        return provenance.read_by_card(run.card(schedule), source)
+    return provenance.read_by_stretches(run.stretches(schedule), source)
+
+
+def skip_rows(
+    bulk: Path,
+    /,
+    *,
+    source: Annotated[int, at_least(0)] = 0,
+    run: RunOptions,
+    schedule: Schedule,
+) -> None:
+    """What a run reads without some documents or bytes, and from which step on it differs.
+
+    Args:
+        bulk: a file that names them, one a line: [SOURCE:]DOCUMENT or [SOURCE:]FIRST_BYTE-STOP_BYTE.
+        source: number of the file where a line says none, from 0.
+    """
+    run.check_named_once()
+    readers, questions = _readers(run, schedule, source)
+    with open(bulk, encoding="utf-8") as lines:
+        stages = provenance.left_out(readers, questions, lines)
+    show_left_out(run, stages)
 
 
 def _places_of_text(

@@ -5,6 +5,12 @@ from .auditing import StretchReport as StretchReport
 from .auditing import audit as audit
 from .auditing import shortened as shortened
 from .auditing import stretches_of_config as stretches_of_config
+from .bulk import Questions as Questions
+from .bulk import Reader as Reader
+from .bulk import answers as answers
+from .bulk import left_out as left_out
+from .bulk import read_by_card as read_by_card
+from .bulk import read_by_stretches as read_by_stretches
 from .card import Card as Card
 from .card import CardRow as CardRow
 from .card import shipped_cards as shipped_cards

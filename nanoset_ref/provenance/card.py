@@ -74,8 +74,8 @@ class FileOrder:
     """``IdentityOrder`` without numba: position k reads row k mod n of the files, one after another."""
 
     def __init__(self, lengths: Sequence[int], samples: int) -> None:
-        self._ends = np.cumsum(lengths)
-        self._begins = self._ends - lengths
+        self._ends: Int64Array = np.cumsum(lengths)
+        self._begins = self._ends - np.array(lengths)
         self._samples = samples
 
     def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -86,6 +86,14 @@ class FileOrder:
     def positions(self, dataset: int, sample: int, until: int | None = None) -> Int64Array:
         stop = self._samples if until is None else until
         return np.arange(self._begins[dataset] + sample, stop, self._ends[-1])
+
+    def find_each(
+        self, datasets: Int64Array, samples: Int64Array, until: int
+    ) -> tuple[Int64Array, Int64Array]:
+        from nanoset_ref.orders.finding import in_every_epoch
+
+        places = self._begins[datasets] + samples
+        return in_every_epoch(np.arange(len(places)), places, int(self._ends[-1]), until)
 
     def epoch_of(self, position: int) -> int:
         return position // int(self._ends[-1])

@@ -112,6 +112,41 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
         Card.load("demo").replay(1, files[::-1])
 
 
+def test_many_questions_are_answered_in_a_table(run, ask, demo):
+    (demo / "bulk.txt").write_text("139\n0:3\n1:7\n")
+    code, text, error = run("when", "--run", "demo", *FILES, "--bulk", "bulk.txt")
+    lines = [line.split("\t") for line in text.splitlines()]
+    assert code == 0 and not error
+    assert lines[0][:4] == ["question", "stage", "step", "position"]
+    for question, document in (("139", 139), ("0:3", 3)):
+        asked = ask("when", "--config", "tokens.yaml", "--document", document)
+        found = sorted([int(line[2]), int(line[3])] for line in lines if line[0] == question)
+        assert found == sorted([row["step"], row["position"]] for row in asked)
+    (demo / "bytes.txt").write_text("1000-1258\n")
+    text = run("when", "--run", "demo", "--bulk", "bytes.txt")[1]
+    asked = ask("when", "--run", "demo", "--byte-range", 1000, 1258)
+    assert [int(line.split("\t")[3]) for line in text.splitlines()[1:]] == [
+        row["position"] for row in asked
+    ]
+    error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
+    assert "139: the documents are in the file: give bytes, or --data" in error
+
+
+def test_a_run_without_some_documents(run, ask, demo):
+    (demo / "bulk.txt").write_text("139\n")
+    one, two = ask("skip", "bulk.txt", "--run", "demo", *FILES)
+    steps = {row["step"] for row in ask("when", "--run", "demo", *FILES, "--document", 139)}
+    assert one["steps"] + two["steps"] == len(steps)
+    first = min(steps)
+    code, text, _ = run("skip", "bulk.txt", "--run", "demo", *FILES)
+    assert code == 0 and f"from step {first} on rows move up, by" in text
+    (demo / "none.txt").write_text("1:0\n")
+    assert (
+        "stage stories: reads none of these rows, and stays as it is"
+        in run("skip", "none.txt", "--run", "demo", *FILES)[1]
+    )
+
+
 def test_other_files_than_those_of_the_card_are_refused(run, demo):
     error = run("where", "--run", "demo", FILES[0], FILES[2], FILES[1], "--step", 1)[2]
     assert "the files of demo have [236152, 332380] bytes, these have [332380, 236152]" in error

@@ -306,6 +306,11 @@ BASES = {
         "1 --data raw.npy --sequence-length 4 --output",
         "--run demo",
     ],
+    "skip": [
+        "list.json --data raw.npy --sequence-length 4 --source",
+        "--data raw.npy --sequence-length 4 --source 0",
+        "list.json --run",
+    ],
     "compare": ["demo", "demo pythia-70m --sizes"],
     "estimate": [
         "--data raw.npy --sequence-length 4 --step-time",
