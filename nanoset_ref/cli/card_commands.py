@@ -17,6 +17,7 @@ from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.io.files import atomic_write, refuse_existing
 
 if TYPE_CHECKING:
+    from nanoset_ref.cli.run_options import RunOptions
     from nanoset_ref.provenance import Card, CardRow, Questions, Reader
 
 VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
@@ -49,6 +50,26 @@ def show_card_places(
     lines = [f"step {row.step:,}, {_line(row)}" for row in rows]
     text = "\n".join(lines) or "it is not read in this run"
     run.show([dataclasses.asdict(row) for row in rows], text)
+
+
+def show_public_rows(
+    run: RunOptions,
+    card: Card,
+    step: int | None,
+    sample: int | None,
+    source: int,
+    mirror: str | None,
+) -> None:
+    """The text of a step, or of a sample that is read, from where the data are public."""
+    rows = card.when(sample, source=source)[:1] if step is None else card.where(step)
+    ids = provenance.fetch_rows(card, rows, mirror)
+    tokenizer = run.tokenizer_named(card.facts["tokenizer"]["name"])
+    texts = [tokenizer.decode(row.tolist()) for row in ids]
+    found = [
+        dataclasses.asdict(row) | {"text": text} for row, text in zip(rows, texts, strict=True)
+    ]
+    lines = [f"--- {_line(row)}\n{text}" for row, text in zip(rows, texts, strict=True)]
+    run.show(found, "\n".join(lines))
 
 
 def show_answers(bulk: Path, readers: list[Reader], questions: Questions) -> None:

@@ -18,6 +18,7 @@ from nanoset_ref.cli.card_commands import (
     show_card_places,
     show_card_step,
     show_left_out,
+    show_public_rows,
 )
 from nanoset_ref.cli.command import UsageError, at_least
 from nanoset_ref.cli.run_options import RunOptions, stretch_at
@@ -38,6 +39,7 @@ def show_text(
     position: int | None = None,
     step: int | None = None,
     source: int = 0,
+    mirror: str | None = None,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -49,10 +51,16 @@ def show_text(
         position: a position in the global order.
         step: all rows of an optimizer step.
         source: number of the file, from 0.
+        mirror: of a run card without --data, whose step or sample is read where its data are public: ask this server,
+            such as http://localhost:8000, instead.
     """
     from nanoset_ref.load.rows import checked_number
 
     exactly_one(sample=sample, document=document, position=position, step=step)
+    run.check_named_once()
+    if run.run and not run.data and document is None and position is None:
+        show_public_rows(run, run.card(schedule), step, sample, source, mirror)
+        return
     stretches = run.stretches(schedule)
     dataset = stretches[0].dataset
     found = []

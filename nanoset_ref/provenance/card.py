@@ -353,12 +353,15 @@ class Card:
         order = self.order(stage["order"])
         return np.stack(order.lookup(np.array(positions, dtype=np.int64)), axis=1)
 
-    def replay(self, step: int, paths: Sequence[str]) -> Iterator[NDArray[Any]]:
+    def replay(
+        self, step: int, paths: Sequence[str] | None = None, mirror: str | None = None
+    ) -> Iterator[NDArray[Any]]:
         """The rows of each step from `step` to the end of the run, for training on them again.
 
         Args:
             paths: its token files, as `open_tokens` takes them, in the order of the card; of the
-                order "megatron" the prefix of its pair.
+                order "megatron" the prefix of its pair. None: read them where they are public.
+            mirror: see `fetch_rows`.
 
         Returns:
             An iterator over integers [rows of the step, row_length], in the order of positions.
@@ -367,9 +370,13 @@ class Card:
             IndexError: the run has no such step. ValueError, TokenFileError: other files.
         """
         from nanoset_ref.provenance.card_data import replay, stretches_of_card  # loads numba
+        from nanoset_ref.provenance.card_rows import fetch_rows
         from nanoset_ref.tokens import open_tokens
 
         self.stage(step)
+        if paths is None:
+            steps = range(step, self.num_steps + 1)
+            return (fetch_rows(self, self.where(number), mirror) for number in steps)
         dtype = self.facts["dtype"]
         stretches = stretches_of_card(self, paths, lambda path: open_tokens(path, dtype))
         return replay(stretches, step)

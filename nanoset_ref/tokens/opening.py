@@ -23,7 +23,7 @@ def open_tokens(
     header of llm.c.
 
     Args:
-        path: the file, or the URL of a .npy token file (see `nanoset_ref.io.buckets`).
+        path: the file, or the URL of a .npy, .bin/.idx or .ds (see `nanoset_ref.io.buckets`).
         token_dtype: of a .npy or .ds file that does not say it itself.
         eos_token_id: documents end with this id, in a .npy file without a manifest.
         allow_unversioned: read also from a server that tells no versions of its objects, where nobody would notice a
@@ -35,17 +35,15 @@ def open_tokens(
     """
     path = located(path, allow_unversioned)
     dtype = None if token_dtype is None else np.dtype(token_dtype)
-    remote = in_bucket(path)
-    if remote and path.suffix in (".bin", ".idx", ".ds"):
-        raise TokenFileError(
-            f"{path}: only .npy token files are read from a bucket; nanoset-ref convert makes one"
-        )
     if path.suffix == ".ds":
         from nanoset_ref.tokens.ds import DatatroveFile  # only where such a file is met
 
         return DatatroveFile(path, token_size=dtype and dtype.itemsize)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    if not remote and path.suffix != ".npy" and Path(f"{prefix}.idx").exists():
+    is_pair = prefix != path  # in a bucket nobody looks whether the .idx is there
+    if not in_bucket(path):
+        is_pair = path.suffix != ".npy" and Path(f"{prefix}.idx").exists()
+    if is_pair:
         from nanoset_ref.tokens.bin_idx import MMapIndexedDataset  # as above
 
         pair = MMapIndexedDataset(prefix)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,13 +10,21 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from bucket_server import server_of_process
 from cli_parts import ids_of
 
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.megatron.builder import NanosetBuilder
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
 from nanoset_ref.orders.others import OLMoCoreOrder
-from nanoset_ref.provenance import Card, card_of_stretches, stretches_of_card, where
+from nanoset_ref.preprocess import load_tokenizer
+from nanoset_ref.provenance import (
+    Card,
+    card_of_stretches,
+    fetch_rows,
+    stretches_of_card,
+    where,
+)
 from nanoset_ref.tokens import open_tokens
 
 
@@ -110,6 +119,79 @@ def test_a_run_is_replayed_row_by_row(run, ask, demo):
         Card.load("demo").replay(21, files)
     with pytest.raises(ValueError, match="the files of demo have"):
         Card.load("demo").replay(1, files[::-1])
+
+
+@pytest.fixture
+def public(tmp_path):
+    """A server, and a folder whose files it has under their paths: `serve(path, size, {byte: content})`."""
+    server = server_of_process()
+    server.reset()
+
+    def serve(path, size, contents):
+        file = tmp_path / path.replace("/", "_")
+        with open(file, "wb") as out:
+            out.truncate(size)  # sparse
+            for place, content in contents.items():
+                out.seek(place)
+                out.write(content)
+        with open(file, "rb") as opened:
+            server.keep(path, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+
+    yield server, serve
+    server.objects.clear()
+
+
+def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
+    server, serve = public
+    card = Card.load("pythia-1.4b")
+    rows = card.where(7150)  # which begins in one part of the file and ends in the next
+    ids = np.arange(1024 * 2049).astype(np.uint16).reshape(1024, 2049) % 900
+    parts = card.published(0, rows[0].first_byte, rows[-1].last_byte)
+    assert len(parts) == 2 and parts[1][1] == 0
+    content = ids.tobytes()
+    for url, first, last in parts:
+        here, content = content[: last - first], content[last - first :]
+        serve(url.removeprefix("https://huggingface.co"), 30_000_000_000, {first: here})
+    mirror = f"http://127.0.0.1:{server.port}"
+    assert np.array_equal(fetch_rows(card, rows, mirror), ids)
+    assert np.array_equal(next(card.replay(7150, mirror=mirror)), ids)
+    words = "show", "--run", "pythia-1.4b", "--mirror", mirror, "--tokenizer", corpus / "tokenizer"
+    server.sent = 0
+    found = ask(*words, "--step", 7150)
+    assert server.sent < 1.1 * ids.nbytes
+    tokenizer = load_tokenizer(str(corpus / "tokenizer"))
+    assert [row["text"] for row in found] == [tokenizer.decode(row.tolist()) for row in ids]
+    text = run(*words, "--sample", rows[5].sample)[1]
+    assert text == f"--- rank 0 micro-batch 0 row 5: position {rows[5].position}, epoch 0, " + (
+        f"document.bin sample {rows[5].sample}, bytes {rows[5].first_byte}:{rows[5].last_byte}\n"
+        f"{found[5]['text']}\n"
+    )
+    error = run(*words, "--step", 19000)[2]
+    assert error.count("\n") == 1 and "there is no object" in error
+    assert (
+        "does not say where stories_input_ids.npy is public"
+        in run("show", "--run", "demo", "--step", 3)[2]
+    )
+
+
+def test_a_step_of_olmo_is_read_from_its_files_by_ranges(public):
+    server, serve = public
+    facts = Card.load("olmo-2-32b").facts
+    names = [f"https://olmo-data.org/part-{k}.npy" for k in range(3)]
+    stages = [facts["stages"][0] | {"steps": 1, "batch_size": 8}]
+    orders = [facts["orders"][0] | {"options": {"chunk_size": 2, "batch_size": 8}}]
+    listed = facts["listed"] | {"files": 3}
+    facts |= {"listed": listed, "stages": stages, "orders": orders}
+    sizes = [(name, (5 + k) * 4096 * 4) for k, name in enumerate(names)]
+    for number, (name, size) in enumerate(sizes):
+        ids = np.arange(size // 4, dtype=np.uint32) + 100_000 * number
+        serve(name.removeprefix("https://olmo-data.org"), size, {0: ids.tobytes()})
+    card = Card(facts, sizes)
+    rows = card.where(1)
+    found = fetch_rows(card, rows, f"http://127.0.0.1:{server.port}")
+    assert found.dtype == np.uint32
+    firsts = [100_000 * row.source + 4096 * row.sample for row in rows]
+    assert np.array_equal(found, np.add.outer(firsts, np.arange(4096)))
 
 
 def test_many_questions_are_answered_in_a_table(run, ask, demo):
@@ -259,7 +341,7 @@ def test_two_cards_are_compared_by_the_rows_they_read(run, ask, tmp_path):
         ("when --data a.npy --sample 3", "--sample and --byte-range are asked of a card"),
         ("when --run demo --text x", "this needs the token files of demo"),
         ("when --run demo --sample 3 --document 3", "exactly one of --document, --text, --sample"),
-        ("show --run demo --step 3", "this needs the token files of demo"),
+        ("show --run demo --position 3", "this needs the token files of demo"),
         ("estimate --run demo", "estimate takes --config or --data, not --run"),
     ],
 )
