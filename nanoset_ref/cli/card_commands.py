@@ -7,19 +7,24 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nanoset_ref import (  # each loads its modules when used
     provenance,
     train,
 )
+from nanoset_ref.cli.command import UsageError
 from nanoset_ref.cli.file_commands import Unsaid
 from nanoset_ref.io.files import atomic_write, refuse_existing
+from nanoset_ref.provenance.card_rules import LARGEST
 
 if TYPE_CHECKING:
     from nanoset_ref.cli.run_options import RunOptions
     from nanoset_ref.provenance import Card, CardRow, Questions, Reader
 
+Loader = Literal[
+    "nanoset_ref", "nanotron", "nanotron-2024", "megatron", "gpt-neox", "olmo-core", "llm.c"
+]
 VERDICTS = {True: "holds ", False: "BROKEN", None: "LACKS "}
 
 
@@ -167,18 +172,45 @@ def write_card(
     *,
     name: str,
     date: str,
+    loader: Loader = "nanoset_ref",
+    given: Sequence[str] = (),
     output: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the card of a run from its YAML file.
+    """Write the card of a run from its config.
 
     Args:
-        config: the YAML file of nanoset_ref.train; its token files are opened for their sizes and probes.
+        config: the YAML file of nanoset_ref.train, whose token files are opened for their sizes and probes; or that of
+            another loader: its YAML, OLMo-core's config.json, or a text with the arguments of Megatron-LM or llm.c.
+        loader: whose config it is.
+        given: NAME=VALUE, what another loader's config does not say; an error names what is missing.
         name: of the run: lower-case letters, digits, dots and hyphens.
         date: of the run, such as 2026-11.
         output: the file to write; default: standard output.
         overwrite: replace an existing file.
     """
+    if loader == "nanoset_ref":
+        card = _card_of_ours(config, name, date)
+    else:
+        values = dict(_name_and_value(it) for it in given)
+        card = provenance.card_of_config(config, loader, name, date, values)
+    text = json.dumps(card.facts, indent=1)
+    if len(text) > LARGEST:
+        text = json.dumps(card.facts, separators=(",", ":"))
+    if len(text) > LARGEST:
+        raise ValueError(
+            f"this card would have {len(text):,} bytes, a card has at most {LARGEST:,}: publish the list "
+            f"of its files and name it in `listed` (docs/cards.md)"
+        )
+    if output is None:
+        print(text)
+        return
+    refuse_existing(output, overwrite)
+    with atomic_write(output, "w") as file:
+        file.write(text + "\n")
+
+
+def _card_of_ours(config: str, name: str, date: str) -> Card:
     from nanoset_ref.preprocess import Encoder, load_tokenizer  # needs the extra `text`
 
     run = train.load_config(config)
@@ -190,13 +222,14 @@ def write_card(
     if tokenizer:
         encoder = Encoder(load_tokenizer(tokenizer))
         card.facts["tokenizer"]["hash"] = encoder.identity["tokenizer"]
-    text = json.dumps(card.facts, indent=1)
-    if output is None:
-        print(text)
-        return
-    refuse_existing(output, overwrite)
-    with atomic_write(output, "w") as file:
-        file.write(text + "\n")
+    return card
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--given takes NAME=VALUE, got {text!r}")
+    return name, value
 
 
 def complete_card(

@@ -20,6 +20,7 @@ from .card_checks import spread_of_card as spread_of_card
 from .card_checks import uneven_in_card as uneven_in_card
 from .card_data import replay as replay
 from .card_data import stretches_of_card as stretches_of_card
+from .card_readers import card_of_config as card_of_config
 from .card_rows import fetch_rows as fetch_rows
 from .card_sizes import fetch_sizes as fetch_sizes
 from .card_writer import card_of_stretches as card_of_stretches

@@ -1,5 +1,6 @@
 """The rows of a card's run, from its token files: what asks for documents and text needs them."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -73,13 +74,16 @@ def _rows(card: Card, number: int, files: Sequence[Tokens]) -> Rows:
 
 
 def _megatron_rows(card: Card, facts: Facts, paths: Sequence[str]) -> Rows:
+    blend = list(paths)
+    if facts.get("weights"):
+        blend = [*itertools.chain(*zip(facts["weights"], paths, strict=True))]
+    options = {"split": "1,0,0"} | facts.get("options", {})
     config = megatron.NanosetConfig(
         random_seed=facts["seed"],
         sequence_length=card.facts["window"]["stride"],
-        data_path=list(paths),
-        split="1,0,0",
+        data_path=blend,
         split_num_samples=(facts["samples"], 0, 0),
-        **facts.get("options", {}),
+        **options,
     )
     rows = megatron.NanosetBuilder(config).build(["train"])[0]
     if rows is None:
