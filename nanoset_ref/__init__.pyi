@@ -25,12 +25,9 @@ from .orders import PublishedOrder as PublishedOrder
 from .orders import SkippingOrder as SkippingOrder
 from .orders import StatelessOrder as StatelessOrder
 from .orders.others import GrainOrder as GrainOrder
-from .orders.others import LevanterOrder as LevanterOrder
 from .orders.others import LlmCOrder as LlmCOrder
-from .orders.others import MaxTextOrder as MaxTextOrder
 from .orders.others import NanotronMainOrder as NanotronMainOrder
 from .orders.others import OLMoCoreOrder as OLMoCoreOrder
-from .orders.others import Py1eOrder as Py1eOrder
 from .orders.others import document_walk as document_walk
 from .orders.others import nanotron_stages as nanotron_stages
 from .orders.permutation import derive as derive
