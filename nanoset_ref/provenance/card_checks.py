@@ -87,7 +87,8 @@ def uneven_in_card(card: Card) -> list[Uneven] | None:
     passes = 0
     if len(orders) == 1 and not orders[0].weighted:
         passes = orders[0].epoch_of(stop_of(card.facts["stages"][-1]))
-    return uneven_samples(reads, passes)
+    in_turn = all(order.name == "nanotron_main" for order in orders)
+    return uneven_samples(reads, passes, in_turn=in_turn)
 
 
 def compare_two_cards(one: Card, two: Card) -> dict[str, Any]:

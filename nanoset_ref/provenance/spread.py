@@ -146,19 +146,26 @@ class Uneven:
         return f"  {text}: {', '.join(named)}{more}"
 
 
-def uneven_samples(reads: Sequence[NDArray[np.uint32]], passes: int) -> list[Uneven]:
+def uneven_samples(
+    reads: Sequence[NDArray[np.uint32]], passes: int, *, in_turn: bool = False
+) -> list[Uneven]:
     """The samples that keep the reads of a run from being whole passes through its files.
 
     Args:
         reads: of each file [samples], how often each is read.
         passes: that are known to be complete, through all files.
+        in_turn: files are read from front to back, so what stands before the last sample read is due, too.
     """
     chosen: dict[str, list[tuple[int, Int64Array]]] = {"less often": [], "more often": []}
     for file, counts in enumerate(reads):
         total = int(counts.sum())
         least = max(passes, total // max(len(counts), 1))
         most = max(passes, -(-total // max(len(counts), 1)))
-        chosen["less often"].append((file, np.flatnonzero(counts < least)))
+        due = np.full(len(counts), least)
+        if in_turn:
+            reached = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
+            due[:reached] = max(least, 1)
+        chosen["less often"].append((file, np.flatnonzero(counts < due)))
         chosen["more often"].append((file, np.flatnonzero(counts > most)))
     found = []
     for how, files in chosen.items():
