@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,7 @@ from nanoset_ref.load.schedule import Schedule, Slot
 
 if TYPE_CHECKING:
     from nanoset_ref.load.rows import Rows
-    from nanoset_ref.provenance import Continuation, Questions, Reader, Stretch
+    from nanoset_ref.provenance import Card, Continuation, Questions, Reader, Stretch
     from nanoset_ref.tokens import Tokens
 
 
@@ -263,6 +263,7 @@ def replay_steps(
     steps: Annotated[int, at_least(1)] = 1,
     output: Path | None = None,
     overwrite: bool = False,
+    mirror: str | None = None,
     run: RunOptions,
     schedule: Schedule,
 ) -> None:
@@ -274,33 +275,55 @@ def replay_steps(
         steps: how many of them.
         output: write an .npy file [rows of all these steps, tokens of a row] instead of printing a row a line.
         overwrite: replace an existing file.
+        mirror: see `show`.
     """
     exactly_one(step_number=step_number, step=step)
     first = step or step_number or 0
-    stretches = run.stretches(schedule)
-    stretch_at(stretches, first + steps - 1)
     numbers = range(first, first + steps)
-    read = [stretch_at(stretches, number) for number in numbers]
-    batches = itertools.islice(provenance.replay(stretches, first), steps)
+    if run.run and not run.data:
+        rows, length, dtype, found_rows = _public_rows(run.card(schedule), numbers, mirror)
+    else:
+        rows, length, dtype, found_rows = _rows_of_files(run.stretches(schedule), numbers)
+    batches = itertools.islice(found_rows, steps)
     if output is None:
         found = [*zip(numbers, (batch.tolist() for batch in batches), strict=True)]
         lines = [" ".join(map(str, row)) for _, batch in found for row in batch]
         run.show([{"step": it, "rows": batch} for it, batch in found], "\n".join(lines))
         return
     refuse_existing(output, overwrite)
-    lengths = {stretch.dataset.row_length for stretch in read}
-    if len(lengths) > 1:
-        raise ValueError(
-            f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
-        )
-    shape = sum(stretch.schedule.global_batch_size for stretch in read), *lengths
-    dtype = read[0].dataset.row_dtype
+    shape = rows, length
     header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     with atomic_write(output, "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for batch in batches:
             file.write(batch.data)
     print(f"{output}: {shape[0]:,} rows of {shape[1]:,} ids, steps {first} to {numbers[-1]}")
+
+
+Replayed = tuple[
+    int, int, np.dtype[Any], Iterator[NDArray[Any]]
+]  # rows, their tokens, dtype, steps
+
+
+def _public_rows(card: Card, numbers: range, mirror: str | None) -> Replayed:
+    card.stage(numbers[-1])
+    rows = sum(card.stage(number)["batch_size"] for number in numbers)
+    length = card.facts["window"]["row_length"]
+    steps = card.replay(numbers[0], mirror=mirror)
+    return rows, length, np.dtype(card.facts["dtype"]), steps
+
+
+def _rows_of_files(stretches: Sequence[Stretch], numbers: range) -> Replayed:
+    stretch_at(stretches, numbers[-1])
+    read = [stretch_at(stretches, number) for number in numbers]
+    lengths = {stretch.dataset.row_length for stretch in read}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"these steps have rows of {sorted(lengths)} tokens: replay them one by one"
+        )
+    rows = sum(stretch.schedule.global_batch_size for stretch in read)
+    steps = provenance.replay(stretches, numbers[0])
+    return rows, lengths.pop(), read[0].dataset.row_dtype, steps
 
 
 def audit_run(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,6 @@ HEIGHTS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an e
 WORDS = (
     "spread of 0: dealt in turn; 1: as after a fair shuffle; k: after a shuffle of pieces of k rows"
 )
-
-
-class Lookup(Protocol):
-    """What is asked of an order."""
-
-    def lookup(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Spread:
 
 
 def spread_over_steps(
-    order: Lookup, lengths: Sequence[int], schedule: Schedule, steps: range
+    order: Any, lengths: Sequence[int], schedule: Schedule, steps: range
 ) -> list[Spread]:
     """How evenly each file that is read is spread over the steps.
 

@@ -155,6 +155,10 @@ def test_a_step_of_pythia_is_shown_where_it_is_public(run, ask, corpus, public):
     mirror = f"http://127.0.0.1:{server.port}"
     assert np.array_equal(fetch_rows(card, rows, mirror), ids)
     assert np.array_equal(next(card.replay(7150, mirror=mirror)), ids)
+    words = "replay", "--run", "pythia-1.4b", "--mirror", mirror, "--step", 7150
+    code, said, _ = run(*words, "--output", corpus / "rows.npy", "--overwrite")
+    assert code == 0 and "1,024 rows of 2,049 ids, steps 7150 to 7150" in said
+    assert np.array_equal(np.load(corpus / "rows.npy"), ids)
     words = "show", "--run", "pythia-1.4b", "--mirror", mirror, "--tokenizer", corpus / "tokenizer"
     server.sent = 0
     found = ask(*words, "--step", 7150)

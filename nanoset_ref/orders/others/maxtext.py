@@ -52,9 +52,7 @@ class MaxTextOrder(Order):
 
     @property
     def identity(self) -> dict[str, Any]:
-        given = super().identity | self.options
-        del given["accept_repeat"], given["dataset_weights"]
-        return given | {"proportions": self._parts.tolist()}
+        return super().identity | self.options
 
     def build(self) -> None:
         lengths = self.dataset_lengths.tolist()
