@@ -212,11 +212,11 @@ def from_nanotron(config: ForeignConfig) -> Facts:
     return facts
 
 
-def _weights(dataset: Facts) -> list[float] | None:
-    if isinstance(dataset.get("dataset_path"), dict):
-        return [*dataset["dataset_path"].values()]
-    weights: list[float] | None = dataset.get("dataset_weights")
-    return weights
+def _weights(dataset: Facts) -> Any:
+    named = dataset.get("dataset_path")
+    if isinstance(named, dict):
+        return [*named.values()]
+    return dataset.get("dataset_weights")
 
 
 def _files_of(name: str) -> list[str]:
